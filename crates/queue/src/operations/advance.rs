@@ -56,19 +56,19 @@ impl Queue {
                 self.continue_freeing(now);
                 continue;
             }
-            let Some((at, owner)) = self.deadlines.first().filter(|&(at, _)| at <= now) else { break };
+            let Some((at, timer)) = self.deadlines.first().filter(|&(at, _)| at <= now) else { break };
             // A deadline that has moved away is not due yet.
-            if self.deadline_of(owner) == Some(at) {
-                match owner {
+            if self.deadline_of(timer) == Some(at) {
+                match timer {
                     Timer::Tube(tube) => self.tube_is_due(tube, now),
                     Timer::Client(client) => self.client_is_due(client, now),
                     Timer::Rules => self.rules_are_due(now),
                 }
             }
-            if self.is_timer_gone(owner) {
+            if self.is_timer_gone(timer) {
                 continue;
             }
-            self.deadlines.set(owner, self.deadline_of(owner));
+            self.deadlines.set(timer, self.deadline_of(timer));
         }
         self.note_overdue(now);
         Advanced {
@@ -77,9 +77,10 @@ impl Queue {
         }
     }
 
-    /// Handles the end of a pause or of a delay. If both have ended, the earlier one is processed first, and the delay
-    /// first if they end at the same instant. A waiting client therefore gets the most urgent of the jobs that are
-    /// ready when the pause ends, however late the server notices its end.
+    /// Handles the earliest of what is due in a tube: the end of a delay, of a pause or of an age, a gate that opens,
+    /// or a full bucket. At the same instant a delay comes first, then the gate, the pause and the age. A waiting
+    /// client therefore gets the most urgent of the jobs that are ready when the pause ends, however late the server
+    /// notices its end.
     fn tube_is_due(&mut self, key: TubeKey, now: Timestamp) {
         let tube = self.tubes.get_mut(key);
         let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
@@ -93,7 +94,7 @@ impl Queue {
         } else if pause < delay && pause <= now {
             self.end_pause(key, now);
         } else if delay > now {
-            self.end_debt(key, now);
+            self.end_deficit(key, now);
         } else if let Some((until, id)) = tube.delayed.first() {
             if self.end_overdue_if_awaited(id, key, now) {
                 return self.serve_waiting(None, now);

@@ -64,7 +64,7 @@ impl Queue {
         }
         let before = in_debug(|| self.counted(link.tube));
         let since = self.unlink_plain(id, link);
-        let job = self.jobs.remove(id).expect("the queue holds this job");
+        let job = self.jobs.remove(id).expect("the queue has this job");
         if link.marks != 0 {
             // For a job without tags, a rule of its tube knows only this.
             self.uncount(link.tube, job.body().len());

@@ -172,8 +172,8 @@ impl Flushes {
         }
     }
 
-    /// Whether a flush is walking through its held jobs: those that it has yet to delete may become free.
-    pub(crate) fn walk_through_held(&self) -> bool {
+    /// Whether a flush has reached its held jobs: those that it has not deleted yet may become free.
+    pub(crate) fn has_reached_held(&self) -> bool {
         self.0.iter().any(|flush| flush.tube.is_some() && matches!(flush.stage, FlushStage::Held(_)))
     }
 

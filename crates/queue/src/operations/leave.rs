@@ -23,7 +23,7 @@ impl Queue {
         self.end_wait(id.index);
         self.end_job_wait(id.index);
         self.flushes.end(id);
-        self.drop_choice(id.index);
+        self.drop_reserve_settings(id.index);
         if self.client(id).has_session {
             self.leave_session(id.index, now);
         }

@@ -273,7 +273,7 @@ impl Queue {
     pub fn set_reserve_mode(&mut self, id: ClientId, mode: ReserveMode) {
         let has_none = self.client(id).settings.is_none();
         if mode == ReserveMode::Fifo && (has_none || self.settings_of(id).weights.is_empty()) {
-            self.drop_choice(id.index);
+            self.drop_reserve_settings(id.index);
         } else {
             let watched = self.client(id).watching.len();
             let settings = self.settings_of(id);
@@ -298,7 +298,7 @@ impl Queue {
     }
 
     /// Removes everything of the client besides its watch list.
-    pub(crate) fn drop_choice(&mut self, index: u32) {
+    pub(crate) fn drop_reserve_settings(&mut self, index: u32) {
         let client = &mut self.clients.records[index as usize];
         if client.settings.take().is_some() {
             self.clients.counts.weighed -= client.watching.len();
@@ -437,7 +437,7 @@ impl Queue {
 
     /// Asserts the invariants of the fields.
     #[inline]
-    pub(crate) fn check_choices(&self) {
+    pub(crate) fn check_reserve_settings(&self) {
         let mut weighed = 0;
         for (_, client) in &self.clients.records {
             assert_eq!(client.is_plain, client.many.is_none() && client.mode() == ReserveMode::Fifo);

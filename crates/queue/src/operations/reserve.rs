@@ -123,7 +123,7 @@ impl Queue {
         debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");
         let counts = in_debug(|| self.counted_with(id));
         let holder = self.holder_for(client);
-        let (is_held, client) = (holder != client, holder);
+        let (is_of_session, client) = (holder != client, holder);
         let (job, history) = self.jobs.expect_with_history(id);
         debug_assert!(history.holder.is_none(), "no client holds the job");
         let until = now.plus_seconds(job.ttr());
@@ -149,7 +149,7 @@ impl Queue {
         if reserved.first() == Some(reservation) {
             self.schedule(Timer::Client(client));
         }
-        self.note(if is_held { Change::SessionReserved(id) } else { Change::Reserved(id) });
+        self.note(if is_of_session { Change::SessionReserved(id) } else { Change::Reserved(id) });
         // The job still counts for the rule of its tube.
         if marked & !marks::RULED != 0 {
             self.reserved_tagged(id);

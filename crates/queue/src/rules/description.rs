@@ -14,7 +14,7 @@ use crate::tube_name::TubeName;
 impl Rules {
     /// Writes the cooldowns and the groups that have ended. `number_of` is the number of a tube in the description.
     pub(crate) fn describe(&self, number_of: impl Fn(TubeKey) -> u32, out: &mut Writer<'_>) {
-        // All others follow from the jobs and their tags, or are the work of a moment.
+        // All others follow from the jobs and their tags, or are buffers that are empty between two calls.
         let Self {
             unique,
             groups,

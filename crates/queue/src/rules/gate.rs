@@ -320,8 +320,8 @@ impl Queue {
         }
     }
 
-    /// Handles a full bucket of a tube that nothing else keeps.
-    pub(crate) fn end_debt(&mut self, tube: TubeKey, now: Timestamp) {
+    /// Handles the full bucket of a tube that nothing else keeps.
+    pub(crate) fn end_deficit(&mut self, tube: TubeKey, now: Timestamp) {
         self.tubes.get_mut(tube).refill(now);
         self.remove_tube_if_idle(tube);
     }

@@ -241,7 +241,7 @@ impl Queue {
     /// Whether free jobs may leave the held ones now. They wait for a flush, which may have to delete them.
     #[inline]
     pub(crate) fn frees_jobs(&self) -> bool {
-        self.rules.groups.has_freed() && !self.flushes.walk_through_held()
+        self.rules.groups.has_freed() && !self.flushes.has_reached_held()
     }
 
     /// The group with this name. An ended group is remembered for a while.

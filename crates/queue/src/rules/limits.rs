@@ -20,7 +20,7 @@ impl Rule for TubeLimits {
         if let Some(ruled) = &mut queue.tubes.get_mut(job.tube).ruled
             && ruled.rule.is_some()
         {
-            ruled.bytes += job.body_bytes as u64;
+            ruled.body_bytes += job.body_bytes as u64;
             let record = queue.jobs.expect_mut(job.id);
             debug_assert!(!record.has(marks::RULED), "a tube counts a job once");
             record.marks |= marks::RULED;
@@ -56,7 +56,7 @@ impl Rule for TubeLimits {
             let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             let (count, marked, bytes) = by_tube.get(&key).copied().unwrap_or_default();
             assert_eq!(
-                tube.ruled.as_ref().map_or(0, |ruled| ruled.bytes),
+                tube.ruled.as_ref().map_or(0, |ruled| ruled.body_bytes),
                 bytes,
                 "{}: the bytes of the jobs are counted",
                 tube.name
@@ -73,8 +73,11 @@ impl Queue {
     /// Removes a body that counted in this tube.
     pub(crate) fn uncount(&mut self, tube: TubeKey, body_bytes: usize) {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("a tube that counts a job has a rule");
-        debug_assert!(ruled.bytes >= body_bytes as u64, "the bytes of the tube include the removed body");
-        ruled.bytes -= body_bytes as u64;
+        debug_assert!(
+            ruled.body_bytes >= body_bytes as u64,
+            "the bytes of the tube include the removed body"
+        );
+        ruled.body_bytes -= body_bytes as u64;
     }
 
     /// Whether the tube that the client uses has no room for a job with a body of `body_bytes`.

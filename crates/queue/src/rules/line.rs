@@ -53,7 +53,8 @@ impl<'a> KeyLine<'a> {
     }
 
     /// The hash by which the jobs behind the first are found. The numbers of tubes can be guessed, so they are mixed
-    /// with the seeded hash: nobody may be able to put a line among a million jobs of another one.
+    /// with the seeded hash: no client can choose a tube and a key whose line falls among the million jobs of another
+    /// line.
     pub(super) fn hash_behind(self) -> Hash {
         Hash::new(mixed(self.key, u64::from(self.tag.limit) << 32 | u64::from(self.tube)))
     }

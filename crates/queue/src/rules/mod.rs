@@ -95,7 +95,7 @@ pub(crate) struct Rules {
     pub(crate) awaited: Awaited,
     owners: Owners,
     pub(crate) tubes: SharedRuleState,
-    /// Whether the time of jobs may be over that have not been removed yet.
+    /// Whether there may be jobs whose time is over and that have not been removed yet.
     has_overdue: bool,
     /// Whether a reserve must check the first jobs of its tubes: heads may be stale, or jobs may be overdue.
     pub(crate) must_refresh_heads: bool,
@@ -440,7 +440,7 @@ impl Queue {
             // The rules need its record.
             self.left_tagged(id, JobState::Ready);
         }
-        let job = self.jobs.remove(id).expect("the queue holds this job");
+        let job = self.jobs.remove(id).expect("the queue has this job");
         let is_separate = job.has(marks::TAGGED) && !job.has(marks::BEHIND_BODY);
         let separate_tags = if is_separate { self.rules.tags.remove(id) } else { None };
         let bytes = match &separate_tags {

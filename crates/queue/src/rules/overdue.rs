@@ -58,7 +58,8 @@ impl Queue {
         self.rules.has_overdue && (self.has_expired(id, now) || self.is_too_old(id, now))
     }
 
-    /// Ends the job whose deadline has come.
+    /// Ends the job if its time is over, serves waiting clients, and removes the tube if it is idle, when a timer is
+    /// due. Returns whether the job has left its collection.
     #[cold]
     pub(super) fn end_in_time(&mut self, id: JobId, now: Timestamp) -> bool {
         let Some(tube) = self.jobs.get(id).map(|job| job.tube) else { return false };

@@ -47,7 +47,7 @@ pub(crate) struct TubeRuleState {
     /// `None` once a reload has removed the rule: then the jobs that it knows are forgotten, and finally this state.
     pub(crate) rule: Option<Rc<TubeRule>>,
     /// The total size of the bodies of the marked jobs.
-    pub(crate) bytes: u64,
+    pub(crate) body_bytes: u64,
     /// Jobs that were refused because the tube was full.
     pub(crate) rejected: u64,
     /// Jobs that were sent from here to the dead tube.
@@ -91,7 +91,7 @@ impl Tube {
     /// The tube's rule, and the bytes of the jobs that it counts.
     pub(crate) fn rule_and_bytes(&self) -> Option<(&TubeRule, u64)> {
         let ruled = self.ruled.as_ref()?;
-        Some((ruled.rule.as_deref()?, ruled.bytes))
+        Some((ruled.rule.as_deref()?, ruled.body_bytes))
     }
 }
 
@@ -212,7 +212,7 @@ impl Queue {
     /// Gives the tube the rule for its name.
     fn attach(&mut self, tube: TubeKey, now: Timestamp) {
         if !self.tubes.contains(tube) {
-            // It was one too many, and went while this step gave others their rules.
+            // An idle tube is removed if there are too many: this one was, while others got their rules in this step.
             return;
         }
         let rule = self.tubes.rules.find(self.tubes.get(tube).name.as_str()).cloned();
@@ -248,7 +248,7 @@ impl Queue {
             return;
         }
         let knows_none =
-            |ruled: &TubeRuleState| ruled.rule.is_some() || ruled.bytes == 0 && ruled.ages.is_empty();
+            |ruled: &TubeRuleState| ruled.rule.is_some() || ruled.body_bytes == 0 && ruled.ages.is_empty();
         let ruled = self.tubes.get(tube).ruled.as_deref();
         debug_assert!(ruled.is_none_or(knows_none), "a rule ends when it has no job");
         self.tubes.change_ruled(tube, |ruled| {
@@ -307,7 +307,7 @@ impl Queue {
         let Some(ruled) = &mut self.tubes.get_mut(tube).ruled else { return };
         let Some(rule) = &ruled.rule else { return };
         // As `TubeLimits` does for a job with tags.
-        ruled.bytes += job.body.len() as u64;
+        ruled.body_bytes += job.body.len() as u64;
         debug_assert_eq!(job.marks, 0, "a job without tags has no marks before a rule applies to it");
         job.marks |= marks::RULED;
         if rule.max_age_s.is_some() {

@@ -179,8 +179,8 @@ impl Queue {
     }
 
     /// Whether a ready or delayed job with this key and limit may be reserved now.
-    pub(crate) fn is_slot_free(&self, group: &SlotKey) -> bool {
-        self.is_free(group.line(0))
+    pub(crate) fn is_slot_free(&self, slot_key: &SlotKey) -> bool {
+        self.is_free(slot_key.line(0))
     }
 
     /// Whether a job of this line, ready or delayed, may be reserved now: a slot is free and not offered to others.
@@ -205,7 +205,7 @@ impl Queue {
         was_alone
     }
 
-    /// Whether fewer than `limit` jobs of the key are reserved, offered slots included.
+    /// Whether fewer than `limit` jobs of the key are reserved. A slot that is being offered counts as free.
     fn has_slot(&self, line: KeyLine<'_>) -> bool {
         self.rules.slots.keys.get(line.key).taken() < line.tag.limit
     }
@@ -335,32 +335,32 @@ impl Queue {
     }
 
     /// The most urgent of the parked first jobs with this key and limit, or the next after `after`.
-    pub(crate) fn first_parked(&self, group: &SlotKey, after: Option<ReadyKey>) -> Option<ReadyKey> {
+    pub(crate) fn first_parked(&self, slot_key: &SlotKey, after: Option<ReadyKey>) -> Option<ReadyKey> {
         let slots = &self.rules.slots;
-        let key = slots.keys.get(group.hash);
-        let of_entry = key.first().filter(|&first| self.is_parked_with(first, group.tag()));
+        let key = slots.keys.get(slot_key.hash);
+        let of_entry = key.first().filter(|&first| self.is_parked_with(first, slot_key.tag()));
         let of_entry = of_entry.map(|first| self.ready_key(first)).filter(|&first| Some(first) > after);
         if !key.has_indexed() {
             return of_entry;
         }
-        let mut indexed = ranked_after(&slots.parked, group.line(0).hash(), after);
-        let is_meant = |key: &Ranked| self.concurrency(key.job()) == Some(group.tag());
+        let mut indexed = ranked_after(&slots.parked, slot_key.line(0).hash(), after);
+        let is_meant = |key: &Ranked| self.concurrency(key.job()) == Some(slot_key.tag());
         of_entry.into_iter().chain(indexed.find(is_meant).map(Ranked::ready_key)).min()
     }
 
     /// Brings a parked first job with this key and limit forward, because it may be reserved: it goes to a waiting
     /// client, or into the ready queue or the rotation of its tube.
-    pub(crate) fn bring_forward(&mut self, first: ReadyKey, group: &SlotKey, now: Timestamp) {
+    pub(crate) fn bring_forward(&mut self, first: ReadyKey, slot_key: &SlotKey, now: Timestamp) {
         let tube = self.jobs.expect_mut(first.job()).tube;
         if self.end_overdue_if_awaited(first.job(), tube, now) {
             return;
         }
         let is_awaited = self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some();
         if !is_awaited && self.takes_turns(tube) {
-            self.join_rotation_from_parked(first, group.line(tube));
+            self.join_rotation_from_parked(first, slot_key.line(tube));
             return;
         }
-        self.unpark(first, group.line(tube));
+        self.unpark(first, slot_key.line(tube));
         self.count_unready(tube, first.priority());
         self.enqueue(first.job(), tube, first.priority(), now);
     }

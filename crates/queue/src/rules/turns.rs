@@ -309,7 +309,7 @@ impl Queue {
         debug_assert!(!self.is_linked(key.job()), "a job that was taken out is in no collection");
     }
 
-    /// No job follows at once that would keep the position of its key.
+    /// Forgets the position of the key that has just left, because no other job takes it at once.
     pub(crate) fn forget_position(&mut self, tube: TubeKey) {
         if let Some(ruled) = &mut self.tubes.get_mut(tube).ruled
             && let Some(turns) = &mut ruled.turns

@@ -32,7 +32,7 @@ impl Queue {
         self.check_jobs();
         self.check_clients();
         self.check_many_tubes();
-        self.check_choices();
+        self.check_reserve_settings();
         self.check_flushes();
         self.check_rules();
         self.check_sessions();
@@ -152,11 +152,11 @@ impl Queue {
             if let Some(wait) = client.wait {
                 assert!(wait.until > Timestamp::default());
             }
-            let owner = Timer::Client(index as u32);
+            let timer = Timer::Client(index as u32);
             if is_leaving {
-                assert_eq!(self.deadlines.of(owner), None, "a client that leaves has no deadline");
+                assert_eq!(self.deadlines.of(timer), None, "a client that leaves has no deadline");
             } else {
-                self.check_deadline(owner);
+                self.check_deadline(timer);
             }
         }
         assert_eq!(internal, self.clients.counts.internal, "the internal clients are counted");

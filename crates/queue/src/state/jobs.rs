@@ -325,7 +325,7 @@ impl Jobs {
 
     /// The job with an id that comes from one of the queues, so that the job must exist.
     pub(crate) fn expect_mut(&mut self, id: JobId) -> &mut Job {
-        let address = self.address(id).expect("the queue holds this job");
+        let address = self.address(id).expect("the queue has this job");
         self.last = Some((id, address));
         self.records.get_mut(address)
     }
@@ -359,7 +359,7 @@ impl Jobs {
 
     /// The job with an id that comes from one of the queues, with its history, which is created if it does not exist.
     pub(crate) fn expect_with_history(&mut self, id: JobId) -> (&mut Job, &mut History) {
-        let address = self.address(id).expect("the queue holds this job");
+        let address = self.address(id).expect("the queue has this job");
         self.last = Some((id, address));
         let job = self.records.get_mut(address);
         let history = *job.history.get_or_insert_with(|| self.histories.insert(History::default()));

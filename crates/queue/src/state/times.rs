@@ -45,7 +45,7 @@ pub const TOTAL_BOUNDS: [&str; DOUBLINGS / 2 + 1] = [
 pub type Totals = [u64; TOTAL_BOUNDS.len() + 1];
 
 /// The maximum number of tubes that have a record at a time: 8 MiB.
-pub(crate) const MAX_TUBES: usize = 4096;
+pub(crate) const MAX_TIMED_TUBES: usize = 4096;
 
 /// A window of one kind of duration.
 #[derive(Clone, Debug)]

@@ -119,7 +119,7 @@ pub(super) struct Events {
     pub(super) pauses: u64,
     /// The other counts; its `puts` are those of the tube.
     pub(super) counters: TubeCounters,
-    /// Created when a job is reserved, unless there are [`times::MAX_TUBES`] already.
+    /// Created when a job is reserved, unless there are [`times::MAX_TIMED_TUBES`] already.
     pub(super) times: Option<Box<TubeTimes>>,
     /// Created for the first job with tags that needs it.
     pub(super) tag_state: Option<Box<TubeTagState>>,
@@ -336,7 +336,7 @@ impl Tubes {
     pub(crate) fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut TubeTimes> {
         let events = self.slab[key as usize].events.get_or_insert_default();
         if events.times.is_none() {
-            if self.timed == times::MAX_TUBES {
+            if self.timed == times::MAX_TIMED_TUBES {
                 return None;
             }
             self.timed += 1;
