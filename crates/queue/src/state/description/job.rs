@@ -5,7 +5,7 @@
 
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
-use crate::job::{Counters, JobId, Priority};
+use crate::job::{Counters, JobId, JobState, Priority};
 use crate::seconds::Seconds;
 
 /// The size of all fields except the last.
@@ -21,8 +21,7 @@ pub(super) struct DescribedJob {
     pub ttr: Seconds,
     /// The number of its tube.
     pub tube: u32,
-    /// 0: ready, 1: reserved, 2: buried, 3: delayed.
-    pub state: u8,
+    pub state: JobState,
     /// Since when it is ready, until when it is reserved or delayed, or its number in the order of burial.
     pub number: u64,
     /// Whether it got a more urgent priority while it was reserved.
@@ -51,8 +50,8 @@ impl Described for DescribedJob {
         let mut fixed = [0; FIXED_BYTES];
         let mut rest = &mut fixed[..];
         let mut add = |field: &[u8]| {
-            let (place, behind) = std::mem::take(&mut rest).split_at_mut(field.len());
-            place.copy_from_slice(field);
+            let (bytes, behind) = std::mem::take(&mut rest).split_at_mut(field.len());
+            bytes.copy_from_slice(field);
             rest = behind;
         };
         add(&id.0.to_le_bytes());
@@ -62,7 +61,7 @@ impl Described for DescribedJob {
         add(&ttr.whole().to_le_bytes());
         add(&ttr.thousandths().to_le_bytes());
         add(&tube.to_le_bytes());
-        add(&[*state]);
+        add(&[byte_of(*state)]);
         add(&number.to_le_bytes());
         add(&[u8::from(*is_upgraded)]);
         for count in [reserves, timeouts, releases, buries, kicks] {
@@ -82,7 +81,7 @@ impl Described for DescribedJob {
             delay_s: fixed.value()?,
             ttr: fixed.value()?,
             tube: fixed.value()?,
-            state: fixed.value()?,
+            state: read_state(fixed)?,
             number: fixed.value()?,
             is_upgraded: fixed.value()?,
             counters: Counters {
@@ -96,5 +95,24 @@ impl Described for DescribedJob {
         };
         debug_assert!(fixed.is_at_end());
         Ok(Self { holder: from.value()?, ..job })
+    }
+}
+
+fn byte_of(state: JobState) -> u8 {
+    match state {
+        JobState::Ready => 0,
+        JobState::Reserved => 1,
+        JobState::Buried => 2,
+        JobState::Delayed => 3,
+    }
+}
+
+fn read_state(from: &mut Reader<'_>) -> Result<JobState, Malformed> {
+    match from.value::<u8>()? {
+        0 => Ok(JobState::Ready),
+        1 => Ok(JobState::Reserved),
+        2 => Ok(JobState::Buried),
+        3 => Ok(JobState::Delayed),
+        _ => Err(Malformed("the state of a job")),
     }
 }

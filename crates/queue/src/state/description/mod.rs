@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 use crate::clock::Timestamp;
 use crate::description::{Described, Writer};
-use crate::job::JobId;
+use crate::job::{JobId, JobState};
 use crate::operations::modes::ReserveSettings;
 use crate::rules::gate::Gate;
 use crate::rules::ruled::TubeRuleState;
@@ -181,12 +181,11 @@ impl Queue {
 
     fn describe_job(&self, id: JobId, job: &Job, clients: &[u32], tube: u32, out: &mut Writer<'_>) {
         let History { counters, holder } = self.jobs.history(job);
-        let (state, number) = match job.collection() {
-            Collection::Ready(since) => (0, since),
-            Collection::Reserved(until) => (1, until),
-            Collection::Buried(number) => (2, number),
-            Collection::Delayed(until) => (3, until),
-        };
+        let state = job.collection().state();
+        let (Collection::Ready(number)
+        | Collection::Reserved(number)
+        | Collection::Buried(number)
+        | Collection::Delayed(number)) = job.collection();
         let number = number.into();
         let holder = holder.map(|holder| {
             let key = Reservation::key(Timestamp(number), id);
@@ -203,7 +202,7 @@ impl Queue {
             state,
             number,
             // For a job in another state, the next reservation clears it.
-            is_upgraded: job.has(marks::UPGRADED) && state == 1,
+            is_upgraded: job.has(marks::UPGRADED) && state == JobState::Reserved,
             counters,
             holder,
         };

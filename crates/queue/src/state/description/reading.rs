@@ -258,11 +258,11 @@ impl Queue {
             if let Some((client, _)) = &mut job.holder {
                 *client = *clients.get(*client as usize).ok_or(Malformed("a reserved job has no client"))?;
             }
-            if job.holder.is_some() != (job.state == 1) {
+            if job.holder.is_some() != (job.state == JobState::Reserved) {
                 return Err(Malformed("a reserved job has no client"));
             }
-            if job.state > 3 || job.state == 2 && job.number >= numbers.next_burial {
-                return Err(Malformed("the state of a job"));
+            if job.state == JobState::Buried && job.number >= numbers.next_burial {
+                return Err(Malformed("the burial of a job"));
             }
             self.reserve_put().map_err(|_| Malformed("out of memory for a job"))?;
             let body = Body::copy_of(body).map_err(|_| Malformed("out of memory for a body"))?;
@@ -290,35 +290,35 @@ impl Queue {
             self.jobs.insert(id, job(body));
             self.jobs.set_counters(id, counters);
             self.added_plain(id, tube);
-            self.read_place(described, None, now);
+            self.read_collection(described, None, now);
             return Ok(());
         }
         let set = TagSet::decode_checked(tags).ok_or(Malformed("the tags of a job"))?;
-        let waits_for = set.after.filter(|after| !after.is_free && described.state == 3);
-        let packed = StoredBody::new(body, tags, set.after.is_some() && waits_for.is_none())
+        let waits_for = set.after.filter(|after| !after.is_free && described.state == JobState::Delayed);
+        let stored = StoredBody::new(body, tags, set.after.is_some() && waits_for.is_none())
             .map_err(|_| Malformed("out of memory for a body"))?;
         if let Some(tag) = set.idempotency {
             let name = self.tubes.get(tube).name.clone();
             self.note_duplicate(name.as_str(), tag.key, now);
         }
         let tags = EncodedTags::of(tags, set);
-        self.insert_tagged(id, job(packed.body), counters, packed.separate_tags, tags.set());
-        self.read_place(described, waits_for, now);
+        self.insert_tagged(id, job(stored.body), counters, stored.separate_tags, tags.set());
+        self.read_collection(described, waits_for, now);
         Ok(())
     }
 
     /// Puts a job that is in no collection yet into its collection.
-    fn read_place(&mut self, job: &DescribedJob, waits_for: Option<After<'_>>, now: Timestamp) {
+    fn read_collection(&mut self, job: &DescribedJob, waits_for: Option<After<'_>>, now: Timestamp) {
         let id = job.id;
         match (job.state, job.holder, waits_for) {
-            (1, Some((client, since)), _) => self.read_reservation(job, client, since),
-            (2, ..) => {
+            (JobState::Reserved, Some((client, since)), _) => self.read_reservation(job, client, since),
+            (JobState::Buried, ..) => {
                 self.numbers.next_burial = job.number;
                 self.make_buried(id);
             }
-            (3, _, Some(after)) => self.hold(id, after.group.as_str(), Timestamp(job.number)),
-            (3, ..) => self.delay(id, Timestamp(job.number)),
-            _ => self.enter_ready(id, now),
+            (JobState::Delayed, _, Some(after)) => self.hold(id, after.group.as_str(), Timestamp(job.number)),
+            (JobState::Delayed, ..) => self.delay(id, Timestamp(job.number)),
+            (JobState::Ready | JobState::Reserved, ..) => self.enter_ready(id, now),
         }
     }
 
