@@ -63,6 +63,8 @@
 mod operations;
 mod rules;
 mod state;
+#[cfg(test)]
+mod testing;
 
 pub use self::operations::complete::{CompletedPut, EncodedBody, Planned};
 pub use self::operations::flush::{BeginFlush, FlushScope, FlushStep};

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_id_finds_a_place_beside_the_smallest() {
+    fn the_largest_id_finds_a_slot_beside_the_smallest() {
         let mut map = IdMap::default();
         map.insert(JobId(0), 'a');
         map.insert(JobId(u64::MAX), 'z');

@@ -336,7 +336,8 @@ mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
     use crate::job::{Counting, Priority};
-    use crate::{NewJob, Release, Reserve};
+    use crate::testing::TestJob;
+    use crate::{Release, Reserve};
 
     /// A queue whose jobs are changed at random.
     struct Busy {
@@ -370,10 +371,9 @@ mod tests {
         }
 
         fn put(&mut self, client: ClientId, id: JobId) {
-            let (priority, delay_s) = (Priority(self.random(3) as u32), self.random(3) as u32);
-            let new =
-                NewJob { id, priority, delay_s: delay_s.into(), ttr_s: (1 + self.random(3) as u32).into() };
-            self.queue.put(client, new, Body::copy_of(b"x").unwrap(), self.now);
+            let (priority, delay_s) = (self.random(3) as u32, self.random(3) as u32);
+            let job = TestJob { priority, delay_s, ttr_s: 1 + self.random(3) as u32, ..TestJob::default() };
+            job.put_as(id, &mut self.queue, client, self.now);
         }
 
         fn change(&mut self) {

@@ -291,11 +291,11 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Body, JobId, Priority};
+    use crate::Reserve;
+    use crate::job::JobId;
     use crate::operations::waiting::WORK_PER_DELIVERY;
-    use crate::{NewJob, Reserve};
+    use crate::testing::{NOW, TestJob};
 
-    const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
     const TUBES: u64 = 20_000;
 
     #[test]
@@ -311,15 +311,9 @@ mod tests {
         for round in 0..1_000u64 {
             assert_eq!(queue.reserve(worker, Some(0.into()), NOW), Reserve::TimedOut);
             queue.use_tube(producer, &format!("t{}", round * 17 % TUBES));
-            let new = NewJob {
-                id: queue.allocate_id(),
-                priority: Priority(0),
-                delay_s: 0.into(),
-                ttr_s: 10.into(),
-            };
-            queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
-            assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
-            assert!(queue.delete(worker, new.id, NOW).is_some());
+            let id = TestJob::default().put(&mut queue, producer, NOW);
+            assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(id));
+            assert!(queue.delete(worker, id, NOW).is_some());
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Waiting);
             assert!(queue.stop_waiting(worker));
         }
@@ -345,13 +339,7 @@ mod tests {
         queue.use_tube(producer, "t7");
         let start = queue.work();
         for &worker in &workers {
-            let new = NewJob {
-                id: queue.allocate_id(),
-                priority: Priority(0),
-                delay_s: 0.into(),
-                ttr_s: 10.into(),
-            };
-            queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
+            TestJob::default().put(&mut queue, producer, NOW);
             assert_eq!(
                 queue.poll_delivery().unwrap().client,
                 worker,
@@ -370,13 +358,8 @@ mod tests {
         for tube in 0..TUBES {
             queue.watch(worker, &format!("t{tube}"));
             queue.use_tube(producer, &format!("t{tube}"));
-            let new = NewJob {
-                id: queue.allocate_id(),
-                priority: Priority((TUBES - tube) as u32),
-                delay_s: 0.into(),
-                ttr_s: 10.into(),
-            };
-            queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
+            let priority = (TUBES - tube) as u32;
+            TestJob { priority, ..TestJob::default() }.put(&mut queue, producer, NOW);
         }
         let mut calls = 0;
         let found = loop {

@@ -6,8 +6,9 @@ use std::collections::BinaryHeap;
 use beanstalkd_types::random::Generator;
 
 use crate::clock::{NS_PER_MS, NS_PER_S, Timestamp};
-use crate::job::{Body, JobId, Priority};
-use crate::{ClientId, NewJob, Queue, Reserve, ReserveMode};
+use crate::job::JobId;
+use crate::testing::TestJob;
+use crate::{ClientId, Queue, Reserve, ReserveMode};
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 /// A queue with tubes that never run out of jobs, and one client that puts them.
@@ -26,10 +27,8 @@ impl Supply {
 
     fn put(&mut self, tube: usize, priority: u32, now: Timestamp) -> JobId {
         self.queue.use_tube(self.producer, &format!("t{tube}"));
-        let id = self.queue.allocate_id();
-        let new = NewJob { id, priority: Priority(priority), delay_s: 0.into(), ttr_s: 1000.into() };
-        self.queue.put(self.producer, new, Body::copy_of(b"x").expect("there is memory"), now);
-        id
+        let job = TestJob { priority, ttr_s: 1000, ..TestJob::default() };
+        job.put(&mut self.queue, self.producer, now)
     }
 
     /// A client that watches these tubes, and only these, in this mode.

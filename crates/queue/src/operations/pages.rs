@@ -224,11 +224,9 @@ mod tests {
     use beanstalkd_types::random::Generator;
 
     use super::*;
-    use crate::clock::NS_PER_S;
-    use crate::job::Body;
-    use crate::{ClientId, NewJob, Reserve};
+    use crate::testing::{NOW, TestJob};
+    use crate::{ClientId, Reserve};
 
-    const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
     const STATES: [JobState; 4] = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
 
     struct Busy {
@@ -254,17 +252,12 @@ mod tests {
             let now = NOW + self.random(5);
             match self.random(6) {
                 0 | 1 => {
-                    let id = self.queue.allocate_id();
-                    let (priority, delay_s) = (Priority(self.random(3) as u32), self.random(3) as u32 * 50);
-                    let new = NewJob {
-                        id,
-                        priority,
-                        delay_s: delay_s.into(),
-                        ttr_s: (100 + self.random(9) as u32).into(),
-                    };
+                    let (priority, delay_s) = (self.random(3) as u32, self.random(3) as u32 * 50);
+                    let ttr_s = 100 + self.random(9) as u32;
                     let tube = if self.random(4) == 0 { "other" } else { "t" };
                     self.queue.use_tube(client, tube);
-                    self.queue.put(client, new, Body::copy_of(b"x").unwrap(), now);
+                    let job = TestJob { priority, delay_s, ttr_s, ..TestJob::default() };
+                    job.put(&mut self.queue, client, now);
                     None
                 }
                 2 | 3 if self.queue.is_unreserved(id) => {
@@ -345,14 +338,8 @@ mod tests {
         let mut queue = Queue::default();
         let (producer, worker) = (queue.connect(), queue.connect());
         for _ in 0..20_000 {
-            let new = NewJob {
-                id: queue.allocate_id(),
-                priority: Priority(0),
-                delay_s: 0.into(),
-                ttr_s: 100.into(),
-            };
-            queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
-            assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
+            let id = TestJob::default().put(&mut queue, producer, NOW);
+            assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(id));
         }
         let tube = queue.tube_name("default").unwrap().clone();
         let mut after = None;

@@ -395,10 +395,8 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
-    use crate::job::{Body, Priority};
-    use crate::{NewJob, Reserve, Slices, WaitOutcome};
-
-    const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+    use crate::testing::{NOW, TestJob};
+    use crate::{Reserve, Slices, WaitOutcome};
 
     fn key(name: &str) -> SessionKey {
         SessionKey { identity: "".into(), name: name.into() }
@@ -409,10 +407,7 @@ mod tests {
     }
 
     fn put(queue: &mut Queue, client: ClientId, ttr_s: u32) -> JobId {
-        let new =
-            NewJob { id: queue.allocate_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: ttr_s.into() };
-        queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
-        new.id
+        TestJob { ttr_s, ..TestJob::default() }.put(queue, client, NOW)
     }
 
     /// A worker with a session and this many reservations, each for ten minutes.

@@ -81,9 +81,8 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NewJob;
     use crate::clock::NS_PER_S;
-    use crate::job::{Body, Priority};
+    use crate::testing::TestJob;
 
     #[test]
     fn all_are_touched_in_slices_whatever_their_times_to_run() {
@@ -93,15 +92,9 @@ mod tests {
         let start = Timestamp(1_700_000_000 * NS_PER_S);
         for number in 0..JOBS {
             let ttr_s = 1 + (number * 7919 % 300) as u32;
-            let new = NewJob {
-                id: queue.allocate_id(),
-                priority: Priority(0),
-                delay_s: 0.into(),
-                ttr_s: ttr_s.into(),
-            };
-            queue.put(worker, new, Body::copy_of(b"x").unwrap(), start);
+            let id = TestJob { ttr_s, ..TestJob::default() }.put(&mut queue, worker, start);
             let holder = if number % 5 == 0 { other } else { worker };
-            assert!(queue.reserve_job(holder, new.id, start));
+            assert!(queue.reserve_job(holder, id, start));
         }
         let (at, mut after, mut calls) = (start + NS_PER_S / 2, None, 0);
         loop {

@@ -265,7 +265,8 @@ mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
     use crate::job::{Body, Counting, Priority};
-    use crate::{ClientId, NewJob, Release, Released, Reserve, TubeRule};
+    use crate::testing::TestJob;
+    use crate::{ClientId, Release, Released, Reserve, TubeRule};
 
     const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
@@ -273,19 +274,8 @@ mod tests {
         TubeRule { max_age_s: Some(10), dead_tube: dead_tube.map(Into::into), ..TubeRule::new(pattern) }
     }
 
-    /// Puts rules in force, including all slices of the reload.
-    fn set_rules(queue: &mut Queue, rules: Vec<TubeRule>, now: Timestamp) {
-        queue.set_tube_rules(rules, now);
-        while queue.next_deadline() == Some(Timestamp::default()) {
-            queue.advance(now);
-        }
-    }
-
     fn put(queue: &mut Queue, client: ClientId, delay_s: u32, now: Timestamp) -> JobId {
-        let id = queue.allocate_id();
-        let new = NewJob { id, priority: Priority(0), delay_s: delay_s.into(), ttr_s: 100.into() };
-        queue.put(client, new, Body::copy_of(b"x").unwrap(), now);
-        id
+        TestJob { delay_s, ..TestJob::default() }.put(queue, client, now)
     }
 
     fn release(queue: &mut Queue, client: ClientId, id: JobId, now: Timestamp) -> Released {
@@ -296,7 +286,7 @@ mod tests {
     #[test]
     fn a_job_ends_to_the_nanosecond_in_every_state_but_reserved() {
         let mut queue = Queue::default();
-        set_rules(&mut queue, vec![aging("*", None)], START);
+        queue.apply_rules(vec![aging("*", None)], START);
         let client = queue.connect();
         let [ready, delayed, buried, reserved] =
             [0, 600, 0, 0].map(|delay_s| put(&mut queue, client, delay_s, START));
@@ -318,7 +308,7 @@ mod tests {
     fn a_waiting_client_does_not_get_a_job_that_is_too_old_when_it_is_given_back() {
         for by_release in [true, false] {
             let mut queue = Queue::default();
-            set_rules(&mut queue, vec![aging("default", Some("dead"))], START);
+            queue.apply_rules(vec![aging("default", Some("dead"))], START);
             let [holder, other] = [(); 2].map(|()| queue.connect());
             let id = put(&mut queue, holder, 0, START);
             assert!(queue.reserve_job(holder, id, START));
@@ -338,7 +328,7 @@ mod tests {
     #[test]
     fn a_tube_goes_with_its_last_job_if_that_is_too_old_when_its_client_leaves() {
         let mut queue = Queue::default();
-        set_rules(&mut queue, vec![aging("*", None)], START);
+        queue.apply_rules(vec![aging("*", None)], START);
         let [producer, holder] = [(); 2].map(|()| queue.connect());
         queue.use_tube(producer, "work");
         let ids = [(); 2].map(|()| put(&mut queue, producer, 0, START));
@@ -355,7 +345,7 @@ mod tests {
     fn nothing_is_lost_or_tried_again_and_again_if_the_dead_tube_is_full() {
         let mut queue = Queue::default();
         let full = TubeRule { max_jobs: Some(1), ..TubeRule::new("dead") };
-        set_rules(&mut queue, vec![aging("default", Some("dead")), full.clone()], START);
+        queue.apply_rules(vec![aging("default", Some("dead")), full.clone()], START);
         let client = queue.connect();
         let ids = [(); 3].map(|()| put(&mut queue, client, 0, START));
         let end = START + 10 * NS_PER_S;
@@ -381,7 +371,7 @@ mod tests {
     fn a_client_that_leaves_with_a_job_of_a_full_dead_tube_makes_no_room_there() {
         let mut queue = Queue::default();
         let full = TubeRule { max_jobs: Some(1), ..TubeRule::new("dead") };
-        set_rules(&mut queue, vec![aging("default", Some("dead")), full], START);
+        queue.apply_rules(vec![aging("default", Some("dead")), full], START);
         let client = queue.connect();
         let old = put(&mut queue, client, 0, START);
         queue.use_tube(client, "dead");
@@ -398,7 +388,7 @@ mod tests {
     #[test]
     fn a_move_begins_the_age_again_and_the_tag_says_so_to_a_restart() {
         let mut queue = Queue::default();
-        set_rules(&mut queue, vec![aging("a", None)], START);
+        queue.apply_rules(vec![aging("a", None)], START);
         let client = queue.connect();
         let id = put(&mut queue, client, 0, START);
         let moved_at = START + 100 * NS_PER_S + 1;
@@ -411,7 +401,7 @@ mod tests {
         let mut room = Vec::new();
         let tags = queue.tags_for_log(id, &mut room).to_vec();
         let mut restarted = Queue::default();
-        set_rules(&mut restarted, vec![aging("a", None)], end);
+        restarted.apply_rules(vec![aging("a", None)], end);
         restarted.restore(&record, "a", Body::copy_of(b"x").unwrap(), &tags, end.minus_ns(1)).unwrap();
         assert_eq!(restarted.next_deadline(), Some(end));
         // In a tube without the rule, nothing of it is left.
@@ -424,12 +414,12 @@ mod tests {
     fn no_age_is_too_large_and_a_reload_changes_it_without_a_walk_through_the_jobs() {
         let mut queue = Queue::default();
         let rule = |max_age_s| TubeRule { max_age_s, ..TubeRule::new("*") };
-        set_rules(&mut queue, vec![rule(Some(u32::MAX))], START);
+        queue.apply_rules(vec![rule(Some(u32::MAX))], START);
         let client = queue.connect();
         put(&mut queue, client, 0, START);
         assert_eq!(queue.next_deadline(), Some(START.plus_seconds(u32::MAX)));
         for max_age_s in [Some(1), None, Some(7)] {
-            set_rules(&mut queue, vec![rule(max_age_s)], START);
+            queue.apply_rules(vec![rule(max_age_s)], START);
             queue.check_invariants();
             let due = queue.deadline_of(Timer::Tube(crate::state::tubes::DEFAULT));
             assert_eq!(due, max_age_s.map(|seconds| START.plus_seconds(seconds)));

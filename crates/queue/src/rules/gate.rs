@@ -332,9 +332,10 @@ mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
     use crate::description::{Reader, Writer};
-    use crate::job::{Body, JobId, Priority};
+    use crate::job::JobId;
     use crate::seconds::Seconds;
-    use crate::{ClientId, Delivery, NewJob, Reserve, WaitOutcome};
+    use crate::testing::TestJob;
+    use crate::{ClientId, Delivery, Reserve, WaitOutcome};
 
     const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
@@ -347,18 +348,12 @@ mod tests {
     fn ruled(tokens: u32, period_s: u64, burst: u32) -> Queue {
         let mut queue = Queue::default();
         let rate = Rate { tokens, period_ns: period_s * NS_PER_S, burst };
-        queue.set_tube_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], START);
-        while queue.next_deadline() == Some(Timestamp::default()) {
-            queue.advance(START);
-        }
+        queue.apply_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], START);
         queue
     }
 
     fn put(queue: &mut Queue, client: ClientId, now: Timestamp) -> JobId {
-        let id = queue.allocate_id();
-        let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000_000.into() };
-        queue.put(client, new, Body::copy_of(b"x").unwrap(), now);
-        id
+        TestJob { ttr_s: 1_000_000, ..TestJob::default() }.put(queue, client, now)
     }
 
     /// The reservations of a client that always waits, during a minute: their instants, and how often the loop wakes
@@ -490,10 +485,7 @@ mod tests {
         assert_eq!(queue.reserve(client, None, START), Reserve::Job(jobs[0]));
         assert_eq!(queue.reserve(client, None, START), Reserve::Waiting);
         let rate = Rate { tokens: 1, period_ns: NS_PER_S, burst: 1 };
-        queue.set_tube_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], START);
-        while queue.next_deadline() == Some(Timestamp::default()) {
-            queue.advance(START);
-        }
+        queue.apply_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], START);
         assert_eq!(queue.next_deadline(), Some(START + NS_PER_S));
         queue.advance(START + NS_PER_S);
         assert_eq!(

@@ -88,9 +88,10 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
-    use crate::job::{Body, Priority};
-    use crate::tags::{After, Concurrency, EncodedTags, TagSet};
-    use crate::{ClientId, NewJob, Reserve, ReserveMode, TubeRule, WaitOutcome};
+    use crate::job::Priority;
+    use crate::tags::{After, TagSet};
+    use crate::testing::{TestJob, con};
+    use crate::{ClientId, Reserve, ReserveMode, TubeRule, WaitOutcome};
 
     const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
     const END: Timestamp = Timestamp(START.0 + 10 * NS_PER_S);
@@ -128,10 +129,7 @@ mod tests {
                 ..TubeRule::new("work")
             };
             let max_jobs = (by == By::AgeWithFullDeadTube).then_some(1);
-            queue.set_tube_rules(vec![rule, TubeRule { max_jobs, ..TubeRule::new("dead") }], START);
-            while queue.next_deadline() == Some(Timestamp::default()) {
-                queue.advance(START);
-            }
+            queue.apply_rules(vec![rule, TubeRule { max_jobs, ..TubeRule::new("dead") }], START);
             let (producer, worker) = (queue.connect(), queue.connect());
             queue.use_tube(producer, "work");
             queue.watch(worker, "work");
@@ -139,23 +137,10 @@ mod tests {
         }
 
         fn put(&mut self, priority: u32, delay_s: u32, tags: TagSet<'_>, now: Timestamp) -> JobId {
-            let new = NewJob {
-                id: self.queue.allocate_id(),
-                priority: Priority(priority),
-                delay_s: delay_s.into(),
-                ttr_s: 100.into(),
-            };
             let expires_after_s = (self.by == By::Tag).then(|| 10.into());
-            let (mut bytes, tags) = (Vec::new(), TagSet { expires_after_s, ..tags });
-            let body = Body::copy_of(b"x").unwrap();
-            tags.encode(&mut bytes).unwrap();
-            if tags.is_empty() {
-                self.queue.put(self.producer, new, body, now);
-            } else {
-                let tags = EncodedTags::of(&bytes, tags);
-                self.queue.put_tagged(self.producer, new, body, &tags, now).unwrap();
-            }
-            new.id
+            let tags = TagSet { expires_after_s, ..tags };
+            let job = TestJob { priority, delay_s, tags, ..TestJob::default() };
+            job.put(&mut self.queue, self.producer, now)
         }
 
         /// Puts jobs that are ready, and handles a share of those whose time is over.
@@ -249,17 +234,13 @@ mod tests {
     fn a_slot_or_a_group_that_becomes_free_delivers_no_expired_job() {
         for by in [By::Tag, By::Age, By::AgeWithDeadTube] {
             let mut crowd = Crowd::new(by);
-            let con = TagSet {
-                concurrency: Some(Concurrency { key: "k".into(), limit: 1 }),
-                group: Some("g".into()),
-                ..TagSet::default()
-            };
-            let first = crowd.put(0, 0, con, START);
+            let tags = TagSet { group: Some("g".into()), ..con("k", 1) };
+            let first = crowd.put(0, 0, tags, START);
             assert!(crowd.queue.reserve_job(crowd.worker, first, START));
             let waiting = crowd.queue.connect();
             crowd.queue.watch(waiting, "work");
             assert_eq!(crowd.queue.reserve(waiting, None, START), Reserve::Waiting);
-            (0..50).for_each(|_| _ = crowd.put(0, 0, con, START));
+            (0..50).for_each(|_| _ = crowd.put(0, 0, tags, START));
             let after = Some(After { group: "h".into(), is_free: false });
             let member = crowd.put(0, 1000, TagSet { group: Some("h".into()), ..TagSet::default() }, END);
             (0..50).for_each(|_| _ = crowd.put(0, 0, TagSet { after, ..TagSet::default() }, START));

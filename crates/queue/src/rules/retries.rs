@@ -252,8 +252,9 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Body, Counting, JobState, Priority};
-    use crate::{NewJob, Queue, Release, Reserve, TubeRule};
+    use crate::job::{Counting, JobState, Priority};
+    use crate::testing::TestJob;
+    use crate::{Queue, Release, Reserve, TubeRule};
 
     const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
@@ -263,22 +264,20 @@ mod tests {
         let rule = TubeRule { backoff_s: Some(10), max_backoff_s: Some(60), ..TubeRule::new("*") };
         queue.set_tube_rules(vec![rule], START);
         let client = queue.connect();
-        let new =
-            NewJob { id: queue.allocate_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 5.into() };
-        queue.put(client, new, Body::copy_of(b"x").unwrap(), START);
+        let id = TestJob { ttr_s: 5, ..TestJob::default() }.put(&mut queue, client, START);
         let mut now = START + 7;
         let mut waited = Vec::new();
         for attempt in 0..6 {
-            assert_eq!(queue.reserve(client, Some(0.into()), now), Reserve::Job(new.id));
+            assert_eq!(queue.reserve(client, Some(0.into()), now), Reserve::Job(id));
             if attempt % 2 == 0 {
                 let release =
                     Release { priority: Priority(0), delay_s: 0.into(), counting: Counting::Counted };
-                queue.release(client, new.id, release, now);
+                queue.release(client, id, release, now);
             } else {
                 now = now.plus_seconds(5);
                 queue.advance(now);
             }
-            let record = queue.job(new.id).unwrap().record;
+            let record = queue.job(id).unwrap().record;
             assert_eq!(record.state, JobState::Delayed);
             waited.push(record.deadline_at.since_ns(now));
             queue.advance(record.deadline_at.minus_ns(1));

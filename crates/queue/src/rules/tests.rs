@@ -1,15 +1,9 @@
 use super::*;
-use crate::clock::NS_PER_S;
 use crate::job::{JobRecord, Priority, SHARED_FROM_BYTES};
 use crate::seconds::Seconds;
-use crate::tags::{After, Concurrency, EncodedTags, Idempotency};
-use crate::{Delivery, Duplicate, GroupView, NewJob, Reserve, WaitOutcome};
-
-const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
-
-fn con(key: &str, limit: u32) -> TagSet<'_> {
-    TagSet { concurrency: Some(Concurrency { key: key.into(), limit }), ..TagSet::default() }
-}
+use crate::tags::{After, Idempotency};
+use crate::testing::{NOW, TestJob, con};
+use crate::{Delivery, Duplicate, GroupView, Reserve, WaitOutcome};
 
 fn grp(name: &str) -> TagSet<'_> {
     TagSet { group: Some(name.into()), ..TagSet::default() }
@@ -19,22 +13,8 @@ fn aft(name: &str) -> TagSet<'_> {
     TagSet { after: Some(After { group: name.into(), is_free: false }), ..TagSet::default() }
 }
 
-fn put_body(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>, body: &[u8]) -> JobId {
-    let new =
-        NewJob { id: queue.allocate_id(), priority: Priority(priority), delay_s: 0.into(), ttr_s: 10.into() };
-    let body = Body::copy_of(body).unwrap();
-    if tags.is_empty() {
-        queue.put(client, new, body, NOW);
-    } else {
-        let mut bytes = Vec::new();
-        tags.encode(&mut bytes).unwrap();
-        queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
-    }
-    new.id
-}
-
 fn put(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>) -> JobId {
-    put_body(queue, client, priority, tags, b"x")
+    TestJob { priority, ttr_s: 10, tags, ..TestJob::default() }.put(queue, client, NOW)
 }
 
 /// The numbers of tubes are assigned one after another, so a client can choose two tubes for which any fixed hash has
@@ -220,7 +200,7 @@ fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
 }
 
 #[test]
-fn a_place_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered() {
+fn a_slot_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered() {
     let mut many = ManyTubes::new();
     let all = many.client(0..ManyTubes::TUBES);
     assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::TimedOut);
@@ -257,7 +237,7 @@ fn a_place_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered
 }
 
 #[test]
-fn whoever_leaves_or_changes_jobs_while_a_place_is_offered_loses_none() {
+fn no_slot_is_lost_if_clients_leave_or_jobs_change_while_it_is_offered() {
     let mut many = ManyTubes::new();
     let all = many.client(0..ManyTubes::TUBES);
     assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::TimedOut);
@@ -343,7 +323,7 @@ fn the_jobs_of_a_group_are_freed_in_slices_and_a_new_member_does_not_hold_them()
 }
 
 #[test]
-fn a_held_job_is_deleted_moved_and_flushed_while_others_of_its_group_are_let_go() {
+fn a_held_job_is_deleted_moved_and_flushed_while_others_of_its_group_are_freed() {
     let slices = crate::Slices { given_back: 1, ..crate::Slices::default() };
     let mut queue = Queue::new(crate::PoisonLimits::default(), slices);
     let client = queue.connect();
@@ -376,7 +356,7 @@ fn tags_of_large_bodies_are_kept_beside_them_and_do_the_same() {
     for len in [0, SHARED_FROM_BYTES - 1, SHARED_FROM_BYTES, 100_000] {
         let (body, member) =
             (vec![b'b'; len], if len == 0 { member } else { put(&mut queue, client, 9, grp("g")) });
-        let id = put_body(&mut queue, client, 0, tags, &body);
+        let id = TestJob { body: &body, tags, ..TestJob::default() }.put(&mut queue, client, NOW);
         assert!(queue.is_held(id));
         assert_eq!(queue.duplicate(client, &tags, NOW), Some(Duplicate::Of(id, JobState::Delayed)));
         assert!(queue.delete(client, member, NOW).is_some());

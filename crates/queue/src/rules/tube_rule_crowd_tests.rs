@@ -2,11 +2,8 @@
 
 use super::*;
 use crate::clock::NS_PER_S;
-use crate::job::Priority;
-use crate::tags::{Concurrency, EncodedTags};
-use crate::{NewJob, Rate, Reserve, TubeRule};
-
-const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+use crate::testing::{NOW, TestJob, con};
+use crate::{Rate, Reserve, TubeRule};
 
 /// A fair tube that also has a rate, and several jobs for each of many keys; one job of each key may be reserved.
 struct Crowd {
@@ -18,10 +15,7 @@ impl Crowd {
     fn new(keys: u32, jobs_of_each: u32, limit: u32) -> Self {
         let rate = Some(Rate { tokens: u32::MAX, period_ns: NS_PER_S, burst: u32::MAX });
         let mut queue = Queue::default();
-        queue.set_tube_rules(vec![TubeRule { is_fair: true, rate, ..TubeRule::new("*") }], NOW);
-        while queue.next_deadline() == Some(Timestamp::default()) {
-            queue.advance(NOW);
-        }
+        queue.apply_rules(vec![TubeRule { is_fair: true, rate, ..TubeRule::new("*") }], NOW);
         let client = queue.connect();
         let mut crowd = Self { queue, client };
         for _ in 0..jobs_of_each {
@@ -31,14 +25,8 @@ impl Crowd {
     }
 
     fn put(&mut self, key: &str, limit: u32) -> JobId {
-        let id = self.queue.allocate_id();
-        let new = NewJob { id, priority: Priority(5), delay_s: 0.into(), ttr_s: 100.into() };
-        let concurrency = Some(Concurrency { key: key.into(), limit });
-        let (mut bytes, tags) = (Vec::new(), TagSet { concurrency, ..TagSet::default() });
-        tags.encode(&mut bytes).unwrap();
-        let body = Body::copy_of(b"x").unwrap();
-        self.queue.put_tagged(self.client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
-        id
+        let job = TestJob { priority: 5, tags: con(key, limit), ..TestJob::default() };
+        job.put(&mut self.queue, self.client, NOW)
     }
 
     /// Reserves a job, and deletes it if `deletes`; returns it, and how many steps that took.
@@ -49,9 +37,7 @@ impl Crowd {
         };
         if deletes {
             self.queue.delete(self.client, id, NOW).expect("it is there");
-            while self.queue.next_deadline() == Some(Timestamp::default()) {
-                self.queue.advance(NOW);
-            }
+            self.queue.finish_slices(NOW);
         }
         (id, steps::all() + self.queue.work() - before)
     }
@@ -111,9 +97,7 @@ fn a_reload_with_200_000_tubes_and_many_entries_goes_on_in_steps_of_the_same_siz
     let producer = queue.connect();
     for tube in 0..TUBES {
         queue.use_tube(producer, &format!("tube-{tube}"));
-        let new =
-            NewJob { id: queue.allocate_id(), priority: Priority(5), delay_s: 0.into(), ttr_s: 9.into() };
-        queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
+        TestJob::default().put(&mut queue, producer, NOW);
     }
     let entry =
         |number: u32| TubeRule { max_reserved: Some(1), ..TubeRule::new(&format!("*-{number}-none")) };

@@ -5,10 +5,8 @@ use super::*;
 use crate::clock::NS_PER_S;
 use crate::description::{Reader, Writer};
 use crate::job::{Counting, Priority};
-use crate::tags::{Concurrency, EncodedTags};
-use crate::{
-    CompletedPut, Delivery, NewJob, Planned, Rate, Release, Released, Reserve, TubeRule, WaitOutcome,
-};
+use crate::testing::{TestJob, con};
+use crate::{CompletedPut, Delivery, Planned, Rate, Release, Released, Reserve, TubeRule, WaitOutcome};
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
@@ -61,19 +59,8 @@ impl Rig {
     }
 
     fn put(&mut self, client: ClientId, key: Option<(&str, u32)>) -> JobId {
-        let id = self.queue.allocate_id();
-        let new = NewJob { id, priority: Priority(5), delay_s: 0.into(), ttr_s: 100.into() };
-        let body = Body::copy_of(b"x").unwrap();
-        match key {
-            None => self.queue.put(client, new, body, self.now),
-            Some((key, limit)) => {
-                let concurrency = Some(Concurrency { key: key.into(), limit });
-                let (mut bytes, tags) = (Vec::new(), TagSet { concurrency, ..TagSet::default() });
-                tags.encode(&mut bytes).unwrap();
-                self.queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), self.now).unwrap();
-            }
-        }
-        id
+        let tags = key.map_or_else(TagSet::default, |(key, limit)| con(key, limit));
+        TestJob { priority: 5, tags, ..TestJob::default() }.put(&mut self.queue, client, self.now)
     }
 
     fn reserve(&mut self, client: ClientId) -> Option<JobId> {
@@ -137,7 +124,7 @@ fn a_client_that_leaves_with_all_that_a_tube_may_have_reserved_wakes_as_many_oth
 }
 
 #[test]
-fn a_pause_and_a_token_that_end_together_or_one_after_the_other_wake_who_waits() {
+fn a_pause_and_a_token_that_end_together_or_in_turn_wake_the_client_that_waits() {
     for (pause_ms, by_command) in [(999, false), (1_000, false), (1_001, false), (9_000, true)] {
         for watched in [1, 40] {
             let mut rig = Rig::new(vec![TubeRule { rate: rate(1, 1, 1), ..TubeRule::new("t") }]);
@@ -233,7 +220,7 @@ fn backoffs_at_the_bounds_of_32_bits_neither_overflow_nor_end_at_once() {
 }
 
 #[test]
-fn a_dead_job_waits_behind_the_rules_of_its_dead_tube_and_wakes_who_waits_there() {
+fn a_dead_job_waits_behind_the_rules_of_its_dead_tube_and_wakes_clients_there() {
     let dying = TubeRule { max_attempts: Some(1), dead_tube: Some("dead".into()), ..TubeRule::new("t") };
     for rule in [
         TubeRule { rate: rate(1, 1, 1), ..TubeRule::new("dead") },
@@ -487,8 +474,7 @@ fn a_complete_in_the_middle_of_a_reload_counts_its_job_as_the_rule_does() {
     let id = rig.put(client, None);
     assert_eq!(rig.reserve(client), Some(id));
     rig.queue.set_tube_rules(vec![TubeRule { max_bytes: Some(1), ..TubeRule::new("t") }], rig.now);
-    let new =
-        NewJob { id: rig.queue.allocate_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 1.into() };
+    let new = TestJob::default().with_id(rig.queue.allocate_id());
     let put = CompletedPut { new, tags: &[], tube: None, body_bytes: 1 };
     let mut steps = 0;
     while rig.queue.rules.tubes.is_reloading() {

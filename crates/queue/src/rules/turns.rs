@@ -393,38 +393,19 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{NS_PER_S, Timestamp};
-    use crate::job::Body;
-    use crate::tags::{Concurrency, EncodedTags, TagSet};
-    use crate::{ClientId, NewJob, Reserve, ReserveMode, TubeRule};
-
-    const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+    use crate::clock::Timestamp;
+    use crate::tags::TagSet;
+    use crate::testing::{NOW, TestJob, con};
+    use crate::{ClientId, Reserve, ReserveMode, TubeRule};
 
     fn fair(is_fair: bool) -> Vec<TubeRule> {
         vec![TubeRule { is_fair, ..TubeRule::new("*") }]
     }
 
-    fn set_rules(queue: &mut Queue, rules: Vec<TubeRule>) {
-        queue.set_tube_rules(rules, NOW);
-        while queue.next_deadline() == Some(Timestamp::default()) {
-            queue.advance(NOW);
-        }
-    }
-
     fn put(queue: &mut Queue, client: ClientId, key: &str, priority: u32) -> JobId {
-        let id = queue.allocate_id();
-        let new = NewJob { id, priority: Priority(priority), delay_s: 0.into(), ttr_s: 100.into() };
-        let body = Body::copy_of(b"x").unwrap();
         let (name, limit) = key.split_once(':').unwrap_or((key, "1"));
-        if name.is_empty() {
-            queue.put(client, new, body, NOW);
-            return id;
-        }
-        let concurrency = Some(Concurrency { key: name.into(), limit: limit.parse().unwrap() });
-        let (mut bytes, tags) = (Vec::new(), TagSet { concurrency, ..TagSet::default() });
-        tags.encode(&mut bytes).unwrap();
-        queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
-        id
+        let tags = if name.is_empty() { TagSet::default() } else { con(name, limit.parse().unwrap()) };
+        TestJob { priority, tags, ..TestJob::default() }.put(queue, client, NOW)
     }
 
     /// The keys of the jobs in the order in which they are reserved; each is deleted before the next if `deletes`.
@@ -446,7 +427,7 @@ mod tests {
     #[test]
     fn keys_take_turns_and_jobs_without_a_key_are_one() {
         let mut queue = Queue::default();
-        set_rules(&mut queue, fair(true));
+        queue.apply_rules(fair(true), NOW);
         let client = queue.connect();
         for key in ["a:9", "a:9", "a:9", "", "", "b", "a:8", "", "c", "b"] {
             put(&mut queue, client, key, 5);
@@ -458,7 +439,7 @@ mod tests {
     #[test]
     fn priorities_go_before_turns_and_a_used_up_key_loses_none_for_others() {
         let mut queue = Queue::default();
-        set_rules(&mut queue, fair(true));
+        queue.apply_rules(fair(true), NOW);
         let client = queue.connect();
         for (key, priority) in [("a", 5), ("a", 5), ("b:9", 5), ("b:9", 5), ("", 5), ("b:9", 1)] {
             put(&mut queue, client, key, priority);
@@ -469,7 +450,7 @@ mod tests {
     #[test]
     fn a_quiet_key_waits_for_one_round_beside_a_flood() {
         let mut queue = Queue::default();
-        set_rules(&mut queue, fair(true));
+        queue.apply_rules(fair(true), NOW);
         let client = queue.connect();
         for flooded in ["flood:1000000", ""] {
             for _ in 0..3_000 {
@@ -488,7 +469,7 @@ mod tests {
     fn a_key_loses_its_position_without_jobs_and_keeps_it_at_a_change_of_priority() {
         for is_deleted in [true, false] {
             let mut queue = Queue::default();
-            set_rules(&mut queue, fair(true));
+            queue.apply_rules(fair(true), NOW);
             let client = queue.connect();
             let first = put(&mut queue, client, "a:9", 5);
             put(&mut queue, client, "b:9", 5);
@@ -507,7 +488,7 @@ mod tests {
     #[test]
     fn new_keys_do_not_overtake_and_a_key_with_many_limits_has_one_turn() {
         let mut queue = Queue::default();
-        set_rules(&mut queue, fair(true));
+        queue.apply_rules(fair(true), NOW);
         let client = queue.connect();
         let limits: Vec<_> = (1..50).map(|limit| format!("greedy:{limit}")).collect();
         for key in &limits {
@@ -527,7 +508,7 @@ mod tests {
         let modes = [ReserveMode::Fifo, ReserveMode::Weighted, ReserveMode::WeightedFair];
         for (mode, watched) in modes.into_iter().flat_map(|mode| [(mode, 2), (mode, 60)]) {
             let mut queue = Queue::default();
-            set_rules(&mut queue, fair(true));
+            queue.apply_rules(fair(true), NOW);
             let client = queue.connect();
             (0..watched).for_each(|tube| _ = queue.watch_with_weight(client, &format!("t{tube}"), 7));
             queue.set_reserve_mode(client, mode);

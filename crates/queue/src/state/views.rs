@@ -373,13 +373,12 @@ mod tests {
     use std::ops::RangeInclusive;
 
     use super::*;
-    use crate::job::{Body, Priority};
+    use crate::Reserve;
     use crate::state::times::TubeTimes;
-    use crate::tags::{Concurrency, EncodedTags, Idempotency, Name};
-    use crate::{NewJob, Reserve};
+    use crate::tags::{Idempotency, Name};
+    use crate::testing::{NOW, TestJob, con};
 
     const COUNT: usize = 2048;
-    const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
     /// The memory of each of many things, in bytes.
     fn each_takes(queue: &mut Queue, mut make: impl FnMut(&mut Queue, usize)) -> usize {
@@ -393,17 +392,7 @@ mod tests {
     }
 
     fn put(queue: &mut Queue, client: ClientId, tags: TagSet<'_>) -> JobId {
-        let new =
-            NewJob { id: queue.allocate_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 10.into() };
-        let body = Body::copy_of(&[b'x'; 100]).unwrap();
-        if tags.is_empty() {
-            queue.put(client, new, body, NOW);
-        } else {
-            let mut bytes = Vec::new();
-            tags.encode(&mut bytes).unwrap();
-            queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
-        }
-        new.id
+        TestJob { body: &[b'x'; 100], tags, ..TestJob::default() }.put(queue, client, NOW)
     }
 
     fn reserve(queue: &mut Queue, worker: ClientId) {
@@ -456,8 +445,7 @@ mod tests {
         });
         let keyed = each_takes(queue, |queue, number| {
             let name = name(number);
-            let tag = Concurrency { key: Name::from(name.as_str()), limit: 1 };
-            put(queue, client, TagSet { concurrency: Some(tag), ..TagSet::default() });
+            put(queue, client, con(&name, 1));
         });
         assert_in(60..=300, keyed - plain, "the tag of a job");
         let grouped = each_takes(queue, |queue, number| {
