@@ -331,7 +331,16 @@ impl Owner {
                 self.end(OwnershipEnd::TakenOver);
             }
             (_, StepAnswer::Refused) => self.end(OwnershipEnd::Refused),
-            (_, answer) => {
+            // The connection is lost, the database is busy, or the step has no such answer.
+            (
+                _,
+                answer @ (StepAnswer::Done
+                | StepAnswer::Raised(_)
+                | StepAnswer::Absent
+                | StepAnswer::NotProven
+                | StepAnswer::Busy
+                | StepAnswer::Lost),
+            ) => {
                 if matches!((step, answer), (OwnerStep::Commit { .. }, StepAnswer::Lost)) {
                     self.pending = PendingTransaction::Unknown;
                 }
