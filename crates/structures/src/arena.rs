@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 /// Records in a chunk. The store grows by a chunk and frees a chunk when all of its records are gone. With this
 /// number, the 56 bytes of a job fill 8 KiB and the 28 bytes of a history half of that, because allocators
 /// round blocks of this size up to about the next power of two.
-const CHUNK: usize = 146;
+const CHUNK_RECORDS: usize = 146;
 
 /// The address of a record. An `Option<Address>` is as small as an `Address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,15 +17,15 @@ pub struct Address(NonZeroU32);
 
 impl Address {
     fn new(chunk: u32, entry: u32) -> Self {
-        Self(NonZeroU32::MIN.saturating_add(chunk * CHUNK as u32 + entry))
+        Self(NonZeroU32::MIN.saturating_add(chunk * CHUNK_RECORDS as u32 + entry))
     }
 
     fn chunk(self) -> usize {
-        (self.0.get() - 1) as usize / CHUNK
+        (self.0.get() - 1) as usize / CHUNK_RECORDS
     }
 
     fn entry(self) -> usize {
-        (self.0.get() - 1) as usize % CHUNK
+        (self.0.get() - 1) as usize % CHUNK_RECORDS
     }
 }
 
@@ -66,7 +66,7 @@ impl<T> Default for Arena<T> {
 impl<T> Arena<T> {
     /// Memory of the chunks and of the lists of chunks, in bytes.
     pub fn bytes(&self) -> usize {
-        self.in_use * CHUNK * size_of::<Entry<T>>()
+        self.in_use * CHUNK_RECORDS * size_of::<Entry<T>>()
             + self.chunks.capacity() * size_of::<Chunk<T>>()
             + self.open.capacity() * size_of::<u32>()
     }
@@ -100,7 +100,7 @@ impl<T> Arena<T> {
         let chunk = &mut self.chunks[self.open[self.open.len() - 1] as usize];
         if chunk.entries.capacity() == 0 {
             chunk.entries = std::mem::take(&mut self.spare);
-            chunk.entries.try_reserve_exact(CHUNK)?;
+            chunk.entries.try_reserve_exact(CHUNK_RECORDS)?;
             self.in_use += 1;
         }
         Ok(())
@@ -129,7 +129,7 @@ impl<T> Arena<T> {
             }
         };
         chunk.used += 1;
-        if chunk.used == CHUNK {
+        if chunk.used == CHUNK_RECORDS {
             self.open.pop();
         }
         Address::new(index, entry)
@@ -147,7 +147,7 @@ impl<T> Arena<T> {
             panic!("an address is held only as long as its record");
         };
         chunk.free = u8::try_from(address.entry()).ok();
-        if chunk.used == CHUNK {
+        if chunk.used == CHUNK_RECORDS {
             self.open.push(address.chunk() as u32);
         }
         chunk.used -= 1;

@@ -12,11 +12,11 @@ const MAX_MEAN_ENTRIES: usize = 12;
 /// entries that come and go split and join nothing.
 const MIN_MEAN_ENTRIES: usize = 4;
 /// The number of buckets in a segment, of which only the last grows.
-const SEGMENT: usize = 256;
+const SEGMENT_BUCKETS: usize = 256;
 /// How many entries a full bucket grows by: few, because there are many such buckets.
-const STEP: usize = 4;
+const GROWTH_ENTRIES: usize = 4;
 /// A bucket keeps room for this many entries even if it has fewer.
-const MIN_ROOM: usize = 4;
+const MIN_ROOM_ENTRIES: usize = 4;
 
 /// Entries by their hashes. An unused index allocates nothing.
 #[derive(Debug)]
@@ -134,12 +134,12 @@ impl<V: Copy> HashIndex<V> {
 
     #[inline]
     fn bucket(&self, number: usize) -> &Bucket<V> {
-        &self.segments[number / SEGMENT][number % SEGMENT]
+        &self.segments[number / SEGMENT_BUCKETS][number % SEGMENT_BUCKETS]
     }
 
     #[inline]
     fn bucket_mut(&mut self, number: usize) -> &mut Bucket<V> {
-        &mut self.segments[number / SEGMENT][number % SEGMENT]
+        &mut self.segments[number / SEGMENT_BUCKETS][number % SEGMENT_BUCKETS]
     }
 
     /// Adds a bucket, and moves the entries into it that belong there.
@@ -158,11 +158,11 @@ impl<V: Copy> HashIndex<V> {
             bucket.retain(|entry| !belongs(entry));
             bucket.shrink_to_fit();
         }
-        if number.is_multiple_of(SEGMENT) {
+        if number.is_multiple_of(SEGMENT_BUCKETS) {
             // Only the first segment is often small.
-            self.segments.push(Vec::with_capacity(if number == 0 { 1 } else { SEGMENT }));
+            self.segments.push(Vec::with_capacity(if number == 0 { 1 } else { SEGMENT_BUCKETS }));
         }
-        self.segments[number / SEGMENT].push(moved);
+        self.segments[number / SEGMENT_BUCKETS].push(moved);
     }
 
     /// Removes the last bucket, and moves its entries into the bucket from which it was split.
@@ -171,14 +171,14 @@ impl<V: Copy> HashIndex<V> {
         self.buckets -= 1;
         self.mask = self.buckets.next_power_of_two() - 1;
         let number = self.buckets;
-        let segment = &mut self.segments[number / SEGMENT];
+        let segment = &mut self.segments[number / SEGMENT_BUCKETS];
         let entries = segment.pop().unwrap_or_default();
         if segment.is_empty() {
             self.segments.pop();
             if self.segments.capacity() >= 4 * self.segments.len() {
                 self.segments.shrink_to(2 * self.segments.len());
             }
-        } else if number < SEGMENT && segment.capacity() >= 4 * number.max(MIN_ROOM) {
+        } else if number < SEGMENT_BUCKETS && segment.capacity() >= 4 * number.max(MIN_ROOM_ENTRIES) {
             segment.shrink_to(2 * number);
         }
         for entry in entries {
@@ -192,13 +192,13 @@ impl<V: Copy> HashIndex<V> {
     fn check(&self) {
         let counts: Vec<usize> = self.segments.iter().map(Vec::len).collect();
         assert_eq!(counts.iter().sum::<usize>(), self.buckets);
-        assert!(counts.iter().rev().skip(1).all(|&count| count == SEGMENT));
+        assert!(counts.iter().rev().skip(1).all(|&count| count == SEGMENT_BUCKETS));
         assert!(counts.iter().all(|&count| count > 0));
         assert_eq!(self.iter().count(), self.len);
         assert!(self.len <= self.buckets * MAX_MEAN_ENTRIES);
         for (number, bucket) in self.segments.iter().flatten().enumerate() {
             assert!(bucket.iter().all(|entry| self.number_of(entry.hash()) == number));
-            assert!(bucket.capacity() < 4 * bucket.len().max(MIN_ROOM));
+            assert!(bucket.capacity() < 4 * bucket.len().max(MIN_ROOM_ENTRIES));
         }
     }
 }
@@ -206,7 +206,7 @@ impl<V: Copy> HashIndex<V> {
 #[inline]
 fn push<T>(bucket: &mut Vec<T>, entry: T) {
     if bucket.len() == bucket.capacity() {
-        bucket.reserve_exact(STEP);
+        bucket.reserve_exact(GROWTH_ENTRIES);
     }
     bucket.push(entry);
 }
@@ -214,7 +214,7 @@ fn push<T>(bucket: &mut Vec<T>, entry: T) {
 /// Frees half of the capacity if less than a quarter of it is in use, but keeps room for a few entries.
 #[inline]
 fn give_back<T>(bucket: &mut Vec<T>) {
-    if bucket.capacity() >= 4 * bucket.len().max(MIN_ROOM) {
+    if bucket.capacity() >= 4 * bucket.len().max(MIN_ROOM_ENTRIES) {
         bucket.shrink_to(2 * bucket.len());
     }
 }

@@ -14,11 +14,11 @@ use crate::job::JobId;
 
 /// Keys in a full block: large enough that the list of blocks stays short, small enough that
 /// shifting half a block costs less than finding it.
-const BLOCK: usize = 256;
+const BLOCK_KEYS: usize = 256;
 /// How many keys a block grows by after a split: such blocks are neither full nor empty, and there are many of them.
-const STEP: usize = 32;
+const GROWTH_KEYS: usize = 32;
 /// A block with at most this many keys is joined to its neighbour and frees half of its capacity.
-const MAX_SPARSE_KEYS: usize = BLOCK / 4;
+const MAX_SPARSE_KEYS: usize = BLOCK_KEYS / 4;
 
 /// In how many blocks one search for the oldest key probes every key. The smallest ids of the other blocks are known.
 const MAX_PROBED_BLOCKS: usize = 512;
@@ -201,7 +201,7 @@ impl<K: Key> OrderedQueue<K> {
         let index = blocks.block_of(key);
         let block = blocks.block_mut(index);
         if block.back().is_none_or(|&last| last < key) {
-            if block.len() < BLOCK {
+            if block.len() < BLOCK_KEYS {
                 block.push_back(key);
                 blocks.note_id(index, key.id());
             } else {
@@ -210,9 +210,9 @@ impl<K: Key> OrderedQueue<K> {
             }
             return;
         }
-        if block.len() == BLOCK {
-            let keys = block.split_off(BLOCK / 2);
-            block.shrink_to(BLOCK / 2 + STEP);
+        if block.len() == BLOCK_KEYS {
+            let keys = block.split_off(BLOCK_KEYS / 2);
+            block.shrink_to(BLOCK_KEYS / 2 + GROWTH_KEYS);
             let from = keys[0];
             blocks.insert_block(index, Block { from, keys, oldest: Cell::new(0) });
             blocks.forget_oldest(index);
@@ -275,8 +275,8 @@ impl<K: Key> OrderedQueue<K> {
 
 /// Inserts `key` at its position in `block`, which is not full.
 fn insert_sorted<K: Key>(block: &mut VecDeque<K>, key: K) {
-    if block.len() == block.capacity() && block.len() >= BLOCK / 2 {
-        block.reserve_exact(STEP);
+    if block.len() == block.capacity() && block.len() >= BLOCK_KEYS / 2 {
+        block.reserve_exact(GROWTH_KEYS);
     }
     let position = block.partition_point(|&other| other < key);
     debug_assert!(block.get(position) != Some(&key), "a key is added once");
@@ -372,7 +372,7 @@ impl<K: Key> Blocks<K> {
         let behind = self.later.as_ref().and_then(|later| later.get(number)).map(|block| block.keys.len());
         if len == 0 && number > 0 {
             self.take_block_behind(number - 1);
-        } else if behind.is_some_and(|behind| len == 0 || len + behind <= BLOCK / 2) {
+        } else if behind.is_some_and(|behind| len == 0 || len + behind <= BLOCK_KEYS / 2) {
             let keys = self.take_block_behind(number).unwrap_or_default();
             let block = self.block_mut(number);
             if len == 0 {
@@ -394,7 +394,7 @@ impl<K: Key> Blocks<K> {
         assert_eq!(self.len, self.front.len() + later_len);
         assert_eq!(self.later.is_some(), !later.is_empty());
         assert!(!self.front.is_empty() || later.is_empty());
-        assert!(later.iter().all(|block| block.keys.len() <= BLOCK && block.keys[0] >= block.from));
+        assert!(later.iter().all(|block| block.keys.len() <= BLOCK_KEYS && block.keys[0] >= block.from));
         assert!(later.iter().is_sorted_by_key(|block| block.from));
         for block in later {
             let least = block.keys.iter().map(|key| key.id()).min();
@@ -514,11 +514,12 @@ mod tests {
 
     #[test]
     fn a_key_is_replaced_by_one_beside_it_or_far_away_at_each_edge_of_a_block() {
-        const KEYS: u64 = 5 * BLOCK as u64;
+        const KEYS: u64 = 5 * BLOCK_KEYS as u64;
         let keys = || (1..=KEYS).map(|key| key * 10);
         let all: Vec<u64> = keys().collect();
-        let oldest: Vec<_> = all.chunks(BLOCK).map(|block| block.iter().min_by_key(|key| key.id())).collect();
-        let is_edge = |key: u64| (key / 10 + 2) % BLOCK as u64 <= 4 || oldest.contains(&Some(&key));
+        let oldest: Vec<_> =
+            all.chunks(BLOCK_KEYS).map(|block| block.iter().min_by_key(|key| key.id())).collect();
+        let is_edge = |key: u64| (key / 10 + 2) % BLOCK_KEYS as u64 <= 4 || oldest.contains(&Some(&key));
         for old in keys().filter(|&key| is_edge(key)) {
             for new in [old - 5, old + 5, old - 1, 1, KEYS * 20] {
                 let mut queue = OrderedQueue::default();

@@ -73,7 +73,7 @@ impl Rule for Slots {
 
     /// A slot that is being offered counts as free.
     fn may_be_reserved(queue: &Queue, job: &TaggedJob<'_>) -> bool {
-        job.tags.concurrency.is_none_or(|tag| queue.has_slot(queue.line(job.tube, tag)))
+        job.tags.concurrency.is_none_or(|tag| queue.is_line_below_limit(queue.line(job.tube, tag)))
     }
 
     /// A job in the ready queue was the first of its line.
@@ -175,22 +175,22 @@ impl Queue {
 
     /// Whether a ready or delayed job with this tag may be reserved now.
     pub(crate) fn has_free_slot(&self, tag: Concurrency<'_>) -> bool {
-        self.is_free(self.line(0, tag))
+        self.is_line_free(self.line(0, tag))
     }
 
     /// Whether a ready or delayed job with this key and limit may be reserved now.
     pub(crate) fn is_slot_free(&self, slot_key: &SlotKey) -> bool {
-        self.is_free(slot_key.line(0))
+        self.is_line_free(slot_key.line(0))
     }
 
     /// Whether a job of this line, ready or delayed, may be reserved now: a slot is free and not offered to others.
-    fn is_free(&self, line: KeyLine<'_>) -> bool {
-        self.has_slot(line) && !self.rules.offered.searches(line.tag)
+    fn is_line_free(&self, line: KeyLine<'_>) -> bool {
+        self.is_line_below_limit(line) && !self.rules.offered.searches(line.tag)
     }
 
     /// Whether the number of reserved jobs with this key is below the limit of this tag.
-    pub(crate) fn has_slot_for(&self, tag: Concurrency<'_>) -> bool {
-        self.has_slot(self.line(0, tag))
+    pub(crate) fn is_below_limit(&self, tag: Concurrency<'_>) -> bool {
+        self.is_line_below_limit(self.line(0, tag))
     }
 
     /// Called when a job with a key, which neither expires nor ages, was reserved: if it was the only ready one of the
@@ -206,7 +206,7 @@ impl Queue {
     }
 
     /// Whether fewer than `limit` jobs of the key are reserved. A slot that is being offered counts as free.
-    fn has_slot(&self, line: KeyLine<'_>) -> bool {
+    fn is_line_below_limit(&self, line: KeyLine<'_>) -> bool {
         self.rules.slots.keys.get(line.key).taken() < line.tag.limit
     }
 
@@ -243,13 +243,13 @@ impl Queue {
             if !self.jobs.expect_mut(id).lacks_slot() {
                 self.take_out_of_ready(id, line.tube);
                 self.park(id, line.tube);
-                if !self.is_free(line) {
+                if !self.is_line_free(line) {
                     self.forget_position(line.tube);
                 }
             }
         }
         self.replace_first(first.map(ReadyKey::job), Some(key), line);
-        if self.is_free(line) { Admission::Open } else { Admission::Parked }
+        if self.is_line_free(line) { Admission::Open } else { Admission::Parked }
     }
 
     fn is_of_line(&self, id: JobId, line: KeyLine<'_>) -> bool {
@@ -283,7 +283,7 @@ impl Queue {
         self.unmark_first(first, line);
         let next = self.take_second(line);
         self.replace_first(Some(first.job()), next, line);
-        let Some(next) = next.filter(|_| !was_parked && self.is_free(line)) else { return };
+        let Some(next) = next.filter(|_| !was_parked && self.is_line_free(line)) else { return };
         let tube = self.tubes.get(line.tube);
         if tube.is_open() && self.first_waiting(line.tube).is_some() {
             self.rules.slots.freed.push(SlotKey::of(line));

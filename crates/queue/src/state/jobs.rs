@@ -232,7 +232,7 @@ pub(crate) struct History {
 }
 
 /// The memory of a job in the queues, in bytes, in the usual case.
-const KEYS_PER_JOB: usize = 20;
+const KEY_BYTES_PER_JOB: usize = 20;
 
 /// All jobs.
 #[derive(Debug, Default)]
@@ -252,14 +252,14 @@ impl Jobs {
 
     /// The memory of the jobs, in bytes: bodies and records, with the queues' keys and the index in the usual case.
     pub(crate) fn job_bytes(&self) -> usize {
-        const INDEX_PER_JOB: usize = 4;
-        self.body_bytes + self.len() * (size_of::<Job>() + KEYS_PER_JOB + INDEX_PER_JOB)
+        const INDEX_BYTES_PER_JOB: usize = 4;
+        self.body_bytes + self.len() * (size_of::<Job>() + KEY_BYTES_PER_JOB + INDEX_BYTES_PER_JOB)
     }
 
     /// The memory of all this, in bytes, including what deleted jobs have left in the store and in the index.
     pub(crate) fn bytes(&self) -> usize {
         self.body_bytes
-            + self.len() * KEYS_PER_JOB
+            + self.len() * KEY_BYTES_PER_JOB
             + self.records.bytes()
             + self.histories.bytes()
             + self.index.bytes()

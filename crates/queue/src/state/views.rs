@@ -310,18 +310,18 @@ impl Queue {
     /// entries of a wait.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        const PER_CLIENT: usize = 512;
-        const PER_WATCHED_TUBE: usize = 128;
-        const PER_WEIGHED_TUBE: usize = 24;
-        const PER_RESERVATION: usize = 36;
+        const BYTES_PER_CLIENT: usize = 512;
+        const BYTES_PER_WATCHED_TUBE: usize = 128;
+        const BYTES_PER_WEIGHED_TUBE: usize = 24;
+        const BYTES_PER_RESERVATION: usize = 36;
         self.jobs.bytes()
             + self.rules.bytes()
-            + self.sums.jobs.reserved as usize * PER_RESERVATION
+            + self.sums.jobs.reserved as usize * BYTES_PER_RESERVATION
             + self.tubes.bytes()
-            + (self.clients.records.len() - self.clients.counts.internal) * PER_CLIENT
+            + (self.clients.records.len() - self.clients.counts.internal) * BYTES_PER_CLIENT
             + self.sessions.bytes()
-            + self.clients.counts.watched * PER_WATCHED_TUBE
-            + self.clients.counts.weighed * PER_WEIGHED_TUBE
+            + self.clients.counts.watched * BYTES_PER_WATCHED_TUBE
+            + self.clients.counts.weighed * BYTES_PER_WEIGHED_TUBE
     }
 
     /// The number of jobs that the client has reserved.

@@ -27,7 +27,7 @@ impl Queue {
             Collection::Ready(_) => {
                 let tube = self.tubes.get(job.tube);
                 let key = if job.has(marks::KEYED) { self.expect_tags(id).concurrency } else { None };
-                let is_used_up = key.is_some_and(|key| !self.has_slot_for(key));
+                let is_used_up = key.is_some_and(|key| !self.is_below_limit(key));
                 let [is_full, has_no_token] = tube.throttled_by(now);
                 [
                     tube.pause.is_some().then_some("pause"),
