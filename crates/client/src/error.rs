@@ -149,7 +149,9 @@ impl Error {
         match self {
             Self::Connect { source, .. } => source.kind() != io::ErrorKind::InvalidData && !is_of_tls(source),
             Self::Io(_) | Self::Closed | Self::TimedOut => true,
-            _ => false,
+            Self::SpeaksTls | Self::SpeaksNoTls { .. } | Self::Malformed(_) | Self::MalformedData(_) => false,
+            Self::Unexpected { .. } | Self::Unasked { .. } | Self::Refused(_) => false,
+            Self::Unconfirmed { .. } | Self::Unsupported { .. } | Self::PoolExhausted => false,
         }
     }
 

@@ -104,7 +104,7 @@ fn filter_bodies(
     });
     let fits = |found: &FoundJob| match (&filter.body, &found.body) {
         (Some(pattern), Some(body)) => pattern.is_match(body),
-        _ => true,
+        (None, _) | (_, None) => true,
     };
     Ok(with_body.filter(fits).collect())
 }

@@ -152,7 +152,7 @@ impl ConnectionState {
     /// Passes the commands that restore the state on a new connection to `each`. The log-in is the first, then the
     /// session, so that no other connection gets the jobs in the meantime. A new connection uses and watches `default`;
     /// it does not ask for it, because access rules may forbid that.
-    pub(crate) fn say(&self, mut each: impl FnMut(Command<'_>)) {
+    pub(crate) fn for_each_command(&self, mut each: impl FnMut(Command<'_>)) {
         if let Some(token) = &self.token {
             each(Command::Auth(token.as_bytes()));
         }
@@ -191,7 +191,7 @@ mod tests {
             state.apply(StateChange::of(&command).unwrap());
         }
         let mut lines = Vec::new();
-        state.say(|command| {
+        state.for_each_command(|command| {
             let mut line = Vec::new();
             command.write(&mut line);
             lines.push(String::from_utf8(line).unwrap());

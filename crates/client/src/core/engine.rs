@@ -123,6 +123,7 @@ impl Engine {
             return Ok(EngineStep::Done);
         }
         let missing = self.exchange.missing()?;
+        // On the way, `missing` may have handled the last reply of the greeting.
         if goal == Goal::Greeting && self.exchange.is_greeted() || goal == Goal::Reply && missing == 0 {
             return Ok(EngineStep::Done);
         }

@@ -226,7 +226,9 @@ impl Outcome {
             Self::DoneAndPut(puts) => {
                 puts.iter().map(|(options, body)| (options.clone(), &body[..])).collect()
             }
-            _ => Vec::new(),
+            Self::Done | Self::Failed(_) | Self::RetryAfter(..) | Self::Postpone(_) | Self::Bury(_) => {
+                Vec::new()
+            }
         }
     }
 }

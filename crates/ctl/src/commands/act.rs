@@ -80,7 +80,11 @@ impl JobChange {
         match self {
             Self::Kick => matches!(state, JobState::Delayed | JobState::Buried),
             Self::Bury => matches!(state, JobState::Ready | JobState::Delayed),
-            _ => state != JobState::Reserved,
+            Self::Delete
+            | Self::Release { .. }
+            | Self::Move(_)
+            | Self::Redrive(_)
+            | Self::Reprioritize(_) => state != JobState::Reserved,
         }
     }
 }

@@ -94,9 +94,13 @@ fn flush(
         flush_ready(client, &tube.name, tube.count(JobState::Ready), &progress, done)?;
     }
     client.use_tube(&tube.name)?;
-    for state in [JobState::Ready, JobState::Delayed, JobState::Buried] {
+    for (state, peek) in [
+        (JobState::Ready, Command::PeekReady),
+        (JobState::Delayed, Command::PeekDelayed),
+        (JobState::Buried, Command::PeekBuried),
+    ] {
         if states.contains(&state) {
-            flush_by_peeking(client, state, tube.count(state), &progress, done)?;
+            flush_by_peeking(client, peek, tube.count(state), &progress, done)?;
         }
     }
     Ok(())
@@ -138,19 +142,14 @@ fn flush_ready(
     Ok(())
 }
 
-/// Peeks at the next job of a state, then sends its delete together with the next peek: one round trip for each job.
+/// Peeks at the next job with `peek`, then sends its delete together with the next peek: one round trip for each job.
 fn flush_by_peeking(
     client: &mut Client,
-    state: JobState,
+    peek: Command<'static>,
     count: u64,
     progress: &ShownProgress,
     done: &mut u64,
 ) -> Result<(), Failure> {
-    let peek = match state {
-        JobState::Ready => Command::PeekReady,
-        JobState::Delayed => Command::PeekDelayed,
-        _ => Command::PeekBuried,
-    };
     let found = |reply: &Reply<'_>| match reply {
         Reply::Found(id, _) => Ok(Some(*id)),
         Reply::NotFound => Ok(None),

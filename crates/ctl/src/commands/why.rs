@@ -75,8 +75,12 @@ fn word_of_c(state: &str, tube: Option<&Tube>) -> &'static str {
         Ok(JobState::Reserved) => "client",
         Ok(JobState::Buried) => "kick",
         Ok(JobState::Delayed) => "delay",
-        _ if tube.is_some_and(|tube| tube.stats.number_or_zero("pause-time-left") > 0) => "pause",
-        _ => "worker",
+        Ok(JobState::Ready) | Err(_)
+            if tube.is_some_and(|tube| tube.stats.number_or_zero("pause-time-left") > 0) =>
+        {
+            "pause"
+        }
+        Ok(JobState::Ready) | Err(_) => "worker",
     }
 }
 

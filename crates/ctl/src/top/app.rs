@@ -135,7 +135,7 @@ impl App {
         self.servers[server].is_refreshing = true;
         let jobs = match &self.view {
             View::Jobs(of) | View::Body(of, _) if of.server == server => Some(of.clone()),
-            _ => None,
+            View::Tubes | View::Jobs(_) | View::Body(..) => None,
         };
         let needs_jobs = jobs.is_some() && std::mem::take(&mut self.needs_jobs);
         BackendRequest::Refresh { server, jobs, needs_jobs }

@@ -131,7 +131,7 @@ impl PolledServer {
         let tubes = self.session().and_then(|session| session.tubes(&[]));
         let session = match (&tubes, &mut self.session) {
             (Ok(_), Some(session)) => session,
-            _ => {
+            (Err(_), _) | (_, None) => {
                 // The next refresh connects again.
                 self.session = None;
                 return vec![Update::Tubes(number, tubes.map_err(|failure| failure.to_string()))];

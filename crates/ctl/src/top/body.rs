@@ -47,10 +47,10 @@ fn wrapped(line: &str, width: usize) -> Vec<String> {
 fn hex(bytes: &[u8]) -> Vec<String> {
     let line = |(position, part): (usize, &[u8])| {
         let mut digits = String::new();
-        for place in 0..16 {
-            let space = if place == 8 { "  " } else { " " };
+        for column in 0..16 {
+            let space = if column == 8 { "  " } else { " " };
             digits.push_str(space);
-            match part.get(place) {
+            match part.get(column) {
                 Some(byte) => digits.push_str(&format!("{byte:02x}")),
                 None => digits.push_str("  "),
             }

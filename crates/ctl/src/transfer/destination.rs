@@ -45,24 +45,24 @@ impl Destination {
                 let is_own = fs::canonicalize("/proc/self/fd").is_ok_and(|own| own == directory);
                 return Ok(if is_own && name == "1" { Self::Stdout } else { Self::Stream(real) });
             }
-            let place = directory.join(name);
-            let kind = match fs::symlink_metadata(&place) {
+            let entry = directory.join(name);
+            let kind = match fs::symlink_metadata(&entry) {
                 Ok(metadata) => metadata.file_type(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && links == 0 => {
-                    return Ok(Self::File(place));
+                    return Ok(Self::File(entry));
                 }
-                Err(error) => return Err(Failure::file(path, &format!("{}: {error}", place.display()))),
+                Err(error) => return Err(Failure::file(path, &format!("{}: {error}", entry.display()))),
             };
             match () {
                 () if kind.is_symlink() => {
                     real =
-                        directory.join(fs::read_link(&place).map_err(|error| Failure::file(path, &error))?);
+                        directory.join(fs::read_link(&entry).map_err(|error| Failure::file(path, &error))?);
                 }
-                () if kind.is_file() => return Ok(Self::File(place)),
+                () if kind.is_file() => return Ok(Self::File(entry)),
                 () if kind.is_dir() || kind.is_socket() => {
                     return Err(Failure::file(path, &"this is neither a file nor a device nor a FIFO"));
                 }
-                () => return Ok(Self::Stream(place)),
+                () => return Ok(Self::Stream(entry)),
             }
         }
         Err(Failure::file(path, &"too many links"))

@@ -180,7 +180,7 @@ pub fn remove_delays(
             JobState::Delayed if delay > 0 => {
                 vec![Command::ReserveJob(JobId(id)), release(id, pri, delay, Counting::Counted)]
             }
-            _ => vec![Command::KickJob(JobId(id))],
+            JobState::Ready | JobState::Reserved | JobState::Delayed => vec![Command::KickJob(JobId(id))],
         }
     });
     session.client.pipeline(commands, |_, _| {})?;

@@ -146,7 +146,7 @@ impl JobCommands {
             Outcome::Failed(why) | Outcome::RetryAfter(_, why) | Outcome::Bury(why) => why.clone(),
             // The failure of the program names the job.
             Outcome::Postpone(_) => return,
-            _ => format!("done in {:.1}s", took.as_secs_f32()),
+            Outcome::Done | Outcome::DoneAndPut(_) => format!("done in {:.1}s", took.as_secs_f32()),
         };
         let end = match settled {
             Settled::Released(delay) => format!("; again in {}s", delay.as_secs()),

@@ -100,7 +100,7 @@ impl Exchange {
     fn greet(&mut self) {
         let mut state = mem::take(&mut self.state);
         state.begin_again();
-        state.say(|command| self.push_as(&Request::Line(command), ReplyUse::Greeting));
+        state.for_each_command(|command| self.push_as(&Request::Line(command), ReplyUse::Greeting));
         self.state = state;
     }
 
@@ -140,7 +140,7 @@ impl Exchange {
             Request::Line(command) if reply_use == ReplyUse::Awaited => {
                 StateChange::of(command).map(Box::new)
             }
-            _ => None,
+            Request::Line(_) | Request::Put(..) | Request::Complete(..) | Request::PageAfter(..) => None,
         };
         self.outstanding.push_back(Sent {
             verb: request.verb(),
