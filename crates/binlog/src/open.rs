@@ -305,3 +305,126 @@ fn hand_over(
     buried.into_iter().for_each(|(_, id, job)| give(id, job));
     Ok(earlier)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::Path;
+
+    use super::*;
+    use crate::job::{Counters, Priority};
+    use crate::{Completion, DirectoryStorage, Listing};
+
+    const NOW: Timestamp = Timestamp(1_000_000_000);
+
+    /// A store that takes no more jobs, as a full database; its files are in a directory.
+    struct FullDatabase(DirectoryStorage);
+
+    impl Storage for FullDatabase {
+        fn list(&mut self) -> io::Result<Listing> {
+            self.0.list()
+        }
+
+        fn size(&mut self, file: u32) -> io::Result<u64> {
+            self.0.size(file)
+        }
+
+        fn read(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+            self.0.read(file, offset, bytes)
+        }
+
+        fn prepare(&mut self, file: u32) -> io::Result<()> {
+            self.0.prepare(file)
+        }
+
+        fn append(&mut self, at: LogPosition, bytes: &[u8]) -> io::Result<()> {
+            self.0.append(at, bytes)
+        }
+
+        fn release(&mut self, file: u32) {
+            self.0.release(file);
+        }
+
+        fn submit(&mut self, task: StoreTask) {
+            self.0.submit(task);
+        }
+
+        fn poll(&mut self) -> Option<Completion> {
+            self.0.poll()
+        }
+
+        fn wait(&mut self) -> Option<Completion> {
+            self.0.wait()
+        }
+
+        fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
+            self.0.start(wake)
+        }
+
+        fn clock_ns(&self) -> Option<u64> {
+            Some(NOW.0)
+        }
+
+        fn is_full(&self) -> bool {
+            true
+        }
+
+        fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64> {
+            self.0.keep_tail(file, offset)
+        }
+
+        fn set_aside(&mut self, file: u32) -> io::Result<()> {
+            self.0.set_aside(file)
+        }
+    }
+
+    fn open(storage: Box<dyn Storage>, recover: bool) -> Result<(Binlog, Vec<JobId>), OpenError> {
+        let config = Config { file_bytes: 4096, sync: SyncPolicy::EachCommit, recover, nonce_seed: 1 };
+        let mut ids = Vec::new();
+        let mut restore = |job: JobRecord, _: &_, _, _: &_| ids.push(job.id);
+        let (log, _) = Binlog::open(storage, config, NOW, 0, &mut restore)?;
+        Ok((log, ids))
+    }
+
+    /// Writes a log with three jobs, and damages the body of the second.
+    fn write_damaged_log(directory: &Path) {
+        let (mut log, _) = open(Box::new(DirectoryStorage::new(directory, None)), false).unwrap();
+        let tube = TubeName::default_tube();
+        for (id, body) in (1..).zip([b"first!", b"second", b"third!"]) {
+            let record = JobRecord {
+                id: JobId(id),
+                priority: Priority(0),
+                delay_s: 0.into(),
+                ttr_s: 1.into(),
+                created_at: NOW,
+                state: JobState::Ready,
+                deadline_at: NOW,
+                counters: Counters::default(),
+            };
+            log.reserve_put(tube.as_bytes().len(), body.len(), &EncodedTags::NONE).unwrap();
+            log.append_put(&WholeJob::plain(&record, &tube, &Body::copy_of(body).unwrap()), NOW);
+        }
+        log.commit(NOW).unwrap();
+        drop(log);
+        let (mut storage, mut bytes) = (DirectoryStorage::new(directory, None), [0; 4096]);
+        let read = storage.read(1, 0, &mut bytes).unwrap();
+        let offset = bytes[..read].windows(6).position(|part| part == b"second").unwrap() as u64;
+        storage.append(LogPosition { file: 1, offset }, b"damage").unwrap();
+    }
+
+    #[test]
+    fn a_repair_without_room_is_reported_as_such_and_succeeds_once_there_is_room() {
+        let directory = tempfile::tempdir().unwrap();
+        write_damaged_log(directory.path());
+        let storage = || DirectoryStorage::new(directory.path(), None);
+        for _ in 0..2 {
+            assert!(matches!(open(Box::new(FullDatabase(storage())), true), Err(OpenError::NoRoom)));
+        }
+        let (_, ids) = open(Box::new(storage()), true).unwrap();
+        assert_eq!(
+            ids,
+            [JobId(1), JobId(3)],
+            "nothing was cut before there was room for what follows the cut"
+        );
+    }
+}
