@@ -29,8 +29,8 @@ pub(super) fn spread(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A hash of a seeded hash and a number. Whoever does not know the seed cannot choose numbers with which any part of
-/// the result collides: the steps are those by which `MurmurHash3` ends.
+/// A hash of a seeded hash and a number. A client, which does not know the seed, cannot choose numbers with which any
+/// part of the result collides: the steps are those by which `MurmurHash3` ends.
 pub(super) fn mixed(hash: u64, number: u64) -> u64 {
     let mut bits = hash ^ number;
     for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {

@@ -107,7 +107,7 @@ pub(crate) struct SharedRuleState {
     pub(crate) kept: BTreeMap<*const TubeRule, VecDeque<TubeKey>>,
     /// The memory of the orders of jobs that rules need, in bytes.
     pub(crate) index_bytes: usize,
-    /// The jobs that could not go to a full dead tube, since somebody asked.
+    /// The jobs that could not go to a full dead tube, since the caller last took them.
     pub(crate) kept_from_dead_tube: Option<Box<KeptFromDeadTube>>,
 }
 
