@@ -1,8 +1,8 @@
 //! The gate for replies. If the log is in a database, another server can take over the queue.
 //!
-//! Owns: the behaviour of a turn without a lease. The rule is [`Lease::holds`](crate::binlog::Lease::holds); the store
-//! knows the lease and reads the clock. Driven by [`Server::turn`], after its last command and before the first byte of
-//! a reply.
+//! Owns: the behaviour of a turn without a lease. The rule is
+//! [`Lease::is_valid_at`](crate::binlog::Lease::is_valid_at); the store knows the lease and reads the clock. Driven by
+//! [`Server::turn`], after its last command and before the first byte of a reply.
 
 use super::connection::Connection;
 use super::{Server, each, find};

@@ -307,7 +307,7 @@ mod tests {
             assert_eq!(all.len() as u64, parts(len));
             for (at, part) in all.iter().enumerate() {
                 let encoded = part.encode(seal, 84);
-                assert!(seal.holds(&encoded, FIXED_AT, 84));
+                assert!(seal.matches(&encoded, FIXED_AT, 84));
                 let read = Part::decode(&take(&encoded, FIXED_AT)).unwrap();
                 assert_eq!(
                     (read.kind, read.job, usize::from(read.number)),

@@ -328,7 +328,7 @@ impl Seal {
         let high = take::<3>(&fixed, TAG_HIGH);
         let tag = tag | u64::from(u32::from_le_bytes([high[0], high[1], high[2], 0])) << 32;
         let seals = (0..=0xFF).map(|low| Self { nonce: unmix(tag << 8 | low) ^ spread(offset) });
-        { seals }.find(|seal| seal.holds(record, fixed_at, offset))
+        { seals }.find(|seal| seal.matches(record, fixed_at, offset))
     }
 
     /// Seals a whole record, from the name's length to the end of the body: fills the padding, which is zero, of the
@@ -351,7 +351,7 @@ impl Seal {
     /// Whether a whole record, from the name's length to the end of the body, is exactly the one that was written at
     /// `offset` of this file.
     #[must_use]
-    pub(crate) fn holds(self, record: &[u8], fixed_at: usize, offset: u64) -> bool {
+    pub(crate) fn matches(self, record: &[u8], fixed_at: usize, offset: u64) -> bool {
         let stored_fixed: [u8; RECORD_BYTES] = take(record, fixed_at);
         if !self.tag_matches(&stored_fixed, offset) {
             return false;
@@ -457,9 +457,9 @@ mod tests {
         record.extend_from_slice(&sample().encode());
         record.extend_from_slice(b"body\r\n");
         seal.apply(&mut record, 9, 4096);
-        assert!(seal.holds(&record, 9, 4096));
-        assert!(!seal.holds(&record, 9, 4097));
-        assert!(!Seal { nonce: 0xFEEC }.holds(&record, 9, 4096));
+        assert!(seal.matches(&record, 9, 4096));
+        assert!(!seal.matches(&record, 9, 4097));
+        assert!(!Seal { nonce: 0xFEEC }.matches(&record, 9, 4096));
         // The record does not fit into one piece.
         let mut long = record.clone();
         long.resize(3 * COPIED_BYTES, 7);
@@ -468,14 +468,14 @@ mod tests {
         long[9 + TAG_HIGH..9 + RECORD_BYTES].fill(0);
         seal.apply(&mut long, 9, 4096);
         for byte in [0, 9, COPIED_BYTES - PREFIX_BYTES - 1, COPIED_BYTES - PREFIX_BYTES, long.len() - 1] {
-            assert!(seal.holds(&long, 9, 4096));
+            assert!(seal.matches(&long, 9, 4096));
             long[byte] ^= 1;
-            assert!(!seal.holds(&long, 9, 4096), "byte {byte}");
+            assert!(!seal.matches(&long, 9, 4096), "byte {byte}");
             long[byte] ^= 1;
         }
         for bit in 0..record.len() * 8 {
             record[bit / 8] ^= 1 << (bit % 8);
-            assert!(!seal.holds(&record, 9, 4096), "bit {bit}");
+            assert!(!seal.matches(&record, 9, 4096), "bit {bit}");
             record[bit / 8] ^= 1 << (bit % 8);
         }
     }

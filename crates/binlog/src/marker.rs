@@ -206,8 +206,8 @@ mod tests {
                 time: if matches!(kind, MarkerKind::Durable | MarkerKind::Closed) { -7 } else { 0 },
             };
             let bytes = marker.encode(seal, 172);
-            assert!(seal.holds(&bytes, FIXED_AT, 172));
-            assert!(!seal.holds(&bytes, FIXED_AT, 256));
+            assert!(seal.matches(&bytes, FIXED_AT, 172));
+            assert!(!seal.matches(&bytes, FIXED_AT, 256));
             let fixed = take(&bytes, FIXED_AT);
             assert_eq!(Marker::decode(&fixed), Some(marker));
             assert_eq!(Marker::nonce(&fixed), 7);

@@ -78,7 +78,7 @@ impl World {
         if *frozen_until > self.now {
             return;
         }
-        let holds = owning.lease.holds(clock.at(self.now)) || self.mutation == Mutation::NoCheck;
+        let holds = owning.lease.is_valid_at(clock.at(self.now)) || self.mutation == Mutation::NoCheck;
         let checks_first = self.mutation == Mutation::CheckFirst;
         owning.turn = match owning.turn {
             Turn::Idle if checks_first && !holds => return,

@@ -99,7 +99,7 @@ impl Lease {
     /// to be answered and before the first byte of its reply. A pause after that does no harm: the reply was true while
     /// no other server could own the queue, and its delay is like a delay in the network.
     #[must_use]
-    pub fn holds(self, now: Timestamp) -> bool {
+    pub fn is_valid_at(self, now: Timestamp) -> bool {
         self.left_ns(now) > 0
     }
 
@@ -415,7 +415,7 @@ mod tests {
     fn a_lease_counts_from_the_sending_of_the_last_confirmed_heartbeat() {
         let mut owner = Owner::new(TIMES, 7, at(100));
         assert_eq!(owner.lease(), Lease::until(at(4100)), "a margin of a second before a standby takes over");
-        assert!(owner.lease().holds(at(4099)) && !owner.lease().holds(at(4100)));
+        assert!(owner.lease().is_valid_at(at(4099)) && !owner.lease().is_valid_at(at(4100)));
         let step = owner.next(at(1100));
         assert_eq!(owner.lease().end(), at(4100), "it is not confirmed");
         owner.answered(step, StepAnswer::Done, at(3000));
@@ -508,7 +508,7 @@ mod tests {
     fn an_owner_that_stood_still_asks_before_it_gives_up() {
         let mut owner = Owner::new(TIMES, 7, at(0));
         assert_eq!(owner.next(at(900_000)), OwnerStep::Beat(7));
-        assert!(!owner.lease().holds(at(900_000)), "and says nothing until then");
+        assert!(!owner.lease().is_valid_at(at(900_000)), "and says nothing until then");
         assert_eq!(owner.gives_up_at(), Some(at(930_000)));
     }
 

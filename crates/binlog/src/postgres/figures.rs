@@ -65,7 +65,7 @@ impl StoreFigures {
             commits: self.commits.load(Relaxed),
             reconnects: self.reconnects.load(Relaxed),
             silence_s: now().0.saturating_sub(self.confirmed_at_ns.load(Relaxed)) / NS_PER_S,
-            has_lease: self.lease().holds(now()),
+            has_lease: self.lease().is_valid_at(now()),
             is_replicated: self.is_replicated,
             table_bytes: self.table_bytes.load(Relaxed),
         }

@@ -158,7 +158,7 @@ impl fmt::Display for StoreError {
             Self::Lost(text) => write!(out, "the connection to the database is lost: {text}"),
             Self::Unsafe(text) => write!(
                 out,
-                "what is acknowledged would not survive the loss of a database machine: {text}; set up synchronous \
+                "an acknowledged change would not survive the loss of a database machine: {text}; set up synchronous \
                  replication, or start with --allow-async if that is acceptable"
             ),
             Self::Refused(text) => write!(out, "the database refuses: {text}"),

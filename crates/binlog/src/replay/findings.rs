@@ -125,7 +125,7 @@ impl fmt::Display for Warning {
             Self::Overridden(fault) => write!(out, "{fault}"),
             Self::Blank { file } => write!(out, "binlog.{file}: empty, skipped"),
             Self::Gap { file } => {
-                write!(out, "binlog.{file}: it is missing, although there are files before it")
+                write!(out, "binlog.{file}: missing, although there are files before it")
             }
             Self::TagsLost { file, offset, job } => {
                 write!(out, "binlog.{file}: the tags of job {job} are lost, its record is at {offset}")

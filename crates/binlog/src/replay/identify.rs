@@ -100,7 +100,7 @@ fn marker_in(bytes: &[u8], offset: u64) -> Option<(Seal, Marker)> {
     let fixed = take(bytes, FIXED_AT);
     let seal = Seal { nonce: Marker::nonce(&fixed) };
     let is_whole =
-        fixed[..8] == MARKER_ID.to_le_bytes() && seal.nonce != 0 && seal.holds(bytes, FIXED_AT, offset);
+        fixed[..8] == MARKER_ID.to_le_bytes() && seal.nonce != 0 && seal.matches(bytes, FIXED_AT, offset);
     Marker::decode(&fixed).filter(|_| is_whole).map(|marker| (seal, marker))
 }
 

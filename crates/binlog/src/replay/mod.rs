@@ -232,7 +232,7 @@ impl Replay {
         }
         let Some(bytes) = bytes.get(..layout.total) else { return Ok(None) };
         if let FileKind::Ours { seal, .. } = file.kind {
-            if !seal.holds(bytes, layout.fixed_at, offset) {
+            if !seal.matches(bytes, layout.fixed_at, offset) {
                 return Ok(None);
             }
             if layout.is_marker() {

@@ -271,7 +271,7 @@ impl PostgresHelper {
         if before != self.owner.lease() {
             self.figures.set_lease(self.owner.lease());
             // The clock is read after this: if the loop found the old lease expired, it had read it before.
-            if !before.holds(now()) {
+            if !before.is_valid_at(now()) {
                 self.link.wake();
             }
         }
