@@ -1,9 +1,11 @@
 //! The errors of a command, by their cause.
 
-use crate::address::Address;
-use beanstalkd_protocol::{Refusal, Reply, ReplyError, Verb, YamlError};
 use std::fmt;
 use std::io;
+
+use beanstalkd_protocol::{Refusal, Reply, ReplyError, Verb, YamlError};
+
+use crate::address::Address;
 
 /// The reason why a command has failed.
 #[derive(Debug)]

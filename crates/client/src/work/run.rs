@@ -104,7 +104,7 @@ impl Worker {
         jobs: &impl JobRunner<C>,
     ) -> Result<(), Error> {
         let Some(client) = self.first_client::<C>(slot).await? else { return Ok(()) };
-        let mut running = RunningSlot { worker: self, slot, client, held_on: None, is_lost: false };
+        let mut running = RunningSlot { worker: self, slot, client, reserved_on: None, is_lost: false };
         let (mut last_seen, mut attempts) = (Instant::now(), Attempts::default());
         while !self.stopper.is_stopped() {
             let sent = Instant::now();
@@ -198,7 +198,7 @@ pub(crate) struct RunningSlot<'a, C> {
     slot: &'a WorkerSlot,
     client: C,
     /// The number of the connection on which the server has the job reserved.
-    held_on: Option<u64>,
+    reserved_on: Option<u64>,
     /// Whether a touch has shown that the job is not reserved for this worker any more.
     is_lost: bool,
 }
@@ -217,7 +217,7 @@ impl<C: SlotClient> RunningSlot<'_, C> {
 
     async fn work_on(&mut self, job: Job, jobs: &impl JobRunner<C>) -> Result<(), Error> {
         let worker = self.worker;
-        (self.held_on, self.is_lost) = (self.client.engine().number(), false);
+        (self.reserved_on, self.is_lost) = (self.client.engine().number(), false);
         let info = match worker.needs_info(&job.fields) {
             true => match self.info(job.id).await {
                 // Its TTR has ended, and another worker has deleted it since.
@@ -256,7 +256,7 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     /// Whether the server still has the job reserved for this worker. A lost connection has released it, unless there
     /// is a session: then the server is asked. A server that was restarted may have another job with its id.
     async fn still_has(&mut self, id: u64) -> Result<bool, Error> {
-        if self.client.engine().number() == self.held_on {
+        if self.client.engine().number() == self.reserved_on {
             return Ok(true);
         }
         if !self.worker.has_session() {
@@ -274,7 +274,7 @@ impl<C: SlotClient> RunningSlot<'_, C> {
         let touched = self.client.touch(id).await;
         self.client.engine().set_reopening(Reopening::Usual);
         if touched.is_ok() {
-            self.held_on = self.client.engine().number();
+            self.reserved_on = self.client.engine().number();
         }
         touched
     }
@@ -288,7 +288,7 @@ impl<C: SlotClient> RunningSlot<'_, C> {
         if error.is_out_of_step() {
             self.client.hang_up();
         }
-        let is_open = self.client.engine().number() == self.held_on;
+        let is_open = self.client.engine().number() == self.reserved_on;
         self.is_lost = error.is_not_found() || !is_open && !self.worker.has_session();
         span.run(|| self.worker.emit(&Event::NotTouched(delivery, &error)));
     }

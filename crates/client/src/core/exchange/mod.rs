@@ -35,14 +35,15 @@ const MAX_READ_BYTES: usize = 64 * 1024;
 const TLS_ALERT: &[u8] = &[0x15, 0x03];
 
 /// The use of the reply to a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum ReplyUse {
     /// The caller gets the reply.
     Awaited,
     /// There will be no reply: the connection was lost, and the command must not be sent again.
     Unconfirmed,
-    /// There will be no reply: the server of the new connection would misunderstand the command.
-    Unsupported,
+    /// There will be no reply: the server of the new connection lacks this extension, and would misunderstand the
+    /// command.
+    Unsupported(Box<str>),
     /// The caller no longer waits for the reply. A job in it is kept.
     Abandoned,
     /// The reply belongs to the greeting of a new connection.
@@ -59,8 +60,8 @@ struct Sent {
     /// Boxed, because few commands change the state of the connection.
     change: Option<Box<StateChange>>,
     reply_use: ReplyUse,
-    /// The extensions without which a server would misunderstand it; then the one that is missing.
-    needs: Option<Box<str>>,
+    /// The extensions without which a server would misunderstand it.
+    needs: Vec<Box<str>>,
     /// Whether it was sent on a connection that was lost, so that a server may have executed it.
     may_be_done: bool,
 }
@@ -85,7 +86,7 @@ pub(crate) struct Exchange {
     has_reserved: bool,
     /// The connection takes no more bytes, but there may be some to read.
     is_closed_for_writes: bool,
-    /// Whether a command may be sent again only for some time.
+    /// Whether there is a command that may be sent again only until some time has passed: see [`Sent::is_limited`].
     has_limited: bool,
 }
 
@@ -190,12 +191,12 @@ impl Exchange {
             return &[];
         }
         let first = self.outstanding.front().map_or(0, |sent| sent.bytes);
-        let end = self.held_from().min(self.answered + MAX_OUTSTANDING_BYTES.max(first));
+        let end = self.end_of_sendable().min(self.answered + MAX_OUTSTANDING_BYTES.max(first));
         self.output.get(self.written..end).unwrap_or_default()
     }
 
-    /// Where the commands begin that wait for what the server offers.
-    fn held_from(&self) -> usize {
+    /// The end of the commands that need not wait for what the server offers.
+    fn end_of_sendable(&self) -> usize {
         let mut end = self.answered;
         for sent in self.greeting() {
             end += sent.bytes;
@@ -239,7 +240,7 @@ impl Exchange {
     /// If the bytes do not follow the protocol, or if the server refuses a part of the greeting.
     pub(crate) fn missing(&mut self) -> Result<usize, Error> {
         loop {
-            let reply_use = self.outstanding.front().map_or(ReplyUse::Awaited, |sent| sent.reply_use);
+            let reply_use = self.outstanding.front().map_or(ReplyUse::Awaited, |sent| sent.reply_use.clone());
             if reply_use.is_without_reply() {
                 return Ok(0);
             }
@@ -275,7 +276,7 @@ impl Exchange {
                 }
                 (
                     Received::Whole(reply, taken),
-                    ReplyUse::Abandoned | ReplyUse::Unconfirmed | ReplyUse::Unsupported,
+                    ReplyUse::Abandoned | ReplyUse::Unconfirmed | ReplyUse::Unsupported(_),
                 ) => {
                     self.strays.keep(&reply, self.state.fields());
                     self.has_reserved |= !self.strays.is_empty();
@@ -324,9 +325,11 @@ impl Exchange {
     pub(crate) fn next_reply(&mut self) -> Result<Option<Answer<'_>>, Error> {
         let is_without_reply = self.outstanding.front().is_some_and(|sent| sent.reply_use.is_without_reply());
         if let Some(sent) = is_without_reply.then(|| self.outstanding.pop_front()).flatten() {
-            return Err(match (sent.reply_use, sent.needs) {
-                (ReplyUse::Unsupported, Some(word)) => Error::Unsupported { extension: word.into() },
-                _ => Error::Unconfirmed { command: sent.verb.as_str() },
+            return Err(match sent.reply_use {
+                ReplyUse::Unsupported(word) => Error::Unsupported { extension: word.into() },
+                ReplyUse::Unconfirmed | ReplyUse::Awaited | ReplyUse::Abandoned | ReplyUse::Greeting => {
+                    Error::Unconfirmed { command: sent.verb.as_str() }
+                }
             });
         }
         let Some(taken) = self.next.take() else { return Ok(None) };
@@ -403,7 +406,7 @@ impl Exchange {
     /// The connection is new. If one of the commands could be misunderstood, all wait until the server has said what it
     /// offers.
     pub(crate) fn ask_before_sending(&mut self) {
-        if self.outstanding.iter().all(|sent| sent.needs.is_none() || sent.reply_use.is_without_reply()) {
+        if self.outstanding.iter().all(|sent| sent.needs.is_empty() || sent.reply_use.is_without_reply()) {
             return;
         }
         let position = self.greeting().count();
@@ -429,7 +432,7 @@ impl Exchange {
 
     /// Takes the commands back of which nothing was sent on this connection, if `use_of` has another use for their
     /// replies.
-    fn give_up_unsent(&mut self, mut use_of: impl FnMut(&mut Sent) -> Option<ReplyUse>) {
+    fn give_up_unsent(&mut self, mut use_of: impl FnMut(&Sent) -> Option<ReplyUse>) {
         let mut at = self.answered;
         for sent in &mut self.outstanding {
             let end = at + sent.bytes;
@@ -447,8 +450,8 @@ impl Exchange {
 }
 
 impl ReplyUse {
-    fn is_without_reply(self) -> bool {
-        matches!(self, Self::Unconfirmed | Self::Unsupported)
+    fn is_without_reply(&self) -> bool {
+        matches!(self, Self::Unconfirmed | Self::Unsupported(_))
     }
 }
 
@@ -462,40 +465,37 @@ impl Sent {
         };
         match self.reply_use {
             ReplyUse::Awaited => (self.may_be_done && is_over).then_some(ReplyUse::Unconfirmed),
-            ReplyUse::Unconfirmed | ReplyUse::Unsupported | ReplyUse::Abandoned | ReplyUse::Greeting => {
-                Some(self.reply_use)
+            ReplyUse::Unconfirmed | ReplyUse::Unsupported(_) | ReplyUse::Abandoned | ReplyUse::Greeting => {
+                Some(self.reply_use.clone())
             }
         }
     }
 
     /// The use of its reply if the server that offers these would misunderstand it.
-    fn use_with(&mut self, extensions: &Extensions) -> Option<ReplyUse> {
-        let word = self.needs.as_deref()?.split_ascii_whitespace().find(|word| !extensions.has(word))?;
-        self.needs = Some(word.into());
-        Some(if self.may_be_done { ReplyUse::Unconfirmed } else { ReplyUse::Unsupported })
+    fn use_with(&self, extensions: &Extensions) -> Option<ReplyUse> {
+        let word = self.needs.iter().find(|word| !extensions.has(word))?;
+        Some(if self.may_be_done { ReplyUse::Unconfirmed } else { ReplyUse::Unsupported(word.clone()) })
     }
 
     fn give_up(&mut self, reply_use: ReplyUse) {
         (self.reply_use, self.bytes) = (reply_use, 0);
     }
 
-    /// Whether it may be sent again only for some time.
+    /// Whether it may be sent again only until some time has passed, for which the server refuses a duplicate.
     fn is_limited(&self) -> bool {
         self.reply_use == ReplyUse::Awaited && self.may_be_done && matches!(self.repeat, Repeat::Within(_))
     }
 }
 
 /// The extensions without which a server would misunderstand the request.
-fn needs(request: &Request<'_>) -> Option<Box<str>> {
-    request.lacks(|_| false)?;
-    let mut words = String::new();
+fn needs(request: &Request<'_>) -> Vec<Box<str>> {
+    let mut words = Vec::new();
     // The closure says that each one is there, so that `lacks` goes to the next one.
     request.lacks(|word| {
-        words.push_str(word);
-        words.push(' ');
+        words.push(word.into());
         true
     });
-    Some(words.into())
+    words
 }
 
 /// Reads the reply to this part of the greeting. Returns what the server offers, if that was the question.
