@@ -1,8 +1,9 @@
 //! The reasons for which the program fails, each with its exit code.
 
-use beanstalk_client::{Culprit, Error};
 use std::fmt;
 use std::io;
+
+use beanstalk_client::{Culprit, Error};
 
 /// Why a command did not succeed. Each kind has its own exit code.
 #[derive(Debug)]

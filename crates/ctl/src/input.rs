@@ -3,14 +3,16 @@
 //! A signal does not interrupt a read of standard input. A thread therefore does the reading, and the code that waits
 //! for a line checks for an interrupt in between.
 
-use crate::cli::Id;
-use crate::failure::Failure;
-use crate::interrupt;
-use serde_json::Value;
 use std::collections::HashSet;
 use std::io::{self, BufRead};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cli::Id;
+use crate::failure::Failure;
+use crate::interrupt;
 
 /// How many lines are read ahead.
 const AHEAD: usize = 1024;

@@ -1,9 +1,10 @@
 //! Ctrl-C and SIGTERM: the first signal makes the command stop at the next safe point, the second ends the program.
 
-use crate::failure::Failure;
 use std::process;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use crate::failure::Failure;
 
 static SIGNALS: Mutex<u32> = Mutex::new(0);
 static CHANGED: Condvar = Condvar::new();

@@ -3,15 +3,17 @@
 //! Owns: the choice between the two, and the filters. A body is requested only if the filter concerns bodies and
 //! everything else about the job matches.
 
+use std::collections::HashSet;
+
+use beanstalk_client::{JobInfo, JobState, PutOptions, TubeName};
+use globset::GlobMatcher;
+use regex::bytes::Regex;
+
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::ShownProgress;
 use crate::session::{ServerSession, Tube};
 use crate::tag_pattern::TagPattern;
-use beanstalk_client::{JobInfo, JobState, PutOptions, TubeName};
-use globset::GlobMatcher;
-use regex::bytes::Regex;
-use std::collections::HashSet;
 
 /// Jobs on a page of `list-jobs`, and ids in a step of the walk over all ids.
 const PAGE: u32 = 500;

@@ -31,9 +31,11 @@ mod top;
 mod transfer;
 mod work;
 
-use clap::Parser;
-use failure::Failure;
 use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::failure::Failure;
 
 fn main() -> ExitCode {
     if work::is_guard() {

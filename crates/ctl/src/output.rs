@@ -1,9 +1,11 @@
 //! Standard output: lines and tables of text, or a JSON value on each line.
 
-use crate::failure::Failure;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
 use beanstalk_client::{Dictionary, JobInfo, JobState, Tag};
 use serde_json::{Map, Value, json};
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use crate::failure::Failure;
 
 /// Standard output.
 pub struct StandardOutput {

@@ -1,10 +1,12 @@
 //! The progress of a long command, on standard error if that is a terminal.
 
-use crate::output::with_commas;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::output::with_commas;
 
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 

@@ -1,13 +1,13 @@
 //! A connection to a server, with the extensions that it offers.
 
+use beanstalk_client::{
+    Address, Client, Command, Connector, Dictionary, Error, Extensions, JobId, JobInfo, JobState, Refusal,
+    Reply, Seconds, TubeName, parse_dictionary,
+};
+use globset::GlobMatcher;
+
 use crate::failure::Failure;
 use crate::output::say;
-use beanstalk_client::{
-    Address, Client, Command, Connector, Dictionary, Error, Extensions, JobId, JobInfo, Refusal, Reply,
-    Seconds, TubeName,
-};
-use beanstalk_client::{JobState, parse_dictionary};
-use globset::GlobMatcher;
 
 /// A client with the stats and the extensions of its server.
 pub struct ServerSession {

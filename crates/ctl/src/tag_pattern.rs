@@ -1,7 +1,8 @@
 //! A filter for jobs by a tag: `grp` matches any group, `grp:rows` a certain one.
 
-use beanstalk_client::{Tag, TubeName};
 use std::str::FromStr;
+
+use beanstalk_client::{Tag, TubeName};
 
 /// The words of the tags.
 const WORDS: [&str; 6] = ["idp", "con", "grp", "aft", "exp", "trc"];

@@ -1,14 +1,16 @@
 //! Arguments that several subcommands share, and how their values are read.
 
-use crate::listing::JobFilter;
-use crate::tag_pattern::TagPattern;
+use std::fmt;
+use std::time::Duration;
+
 use beanstalk_client::{JobState, Seconds};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::Regex;
-use std::fmt;
-use std::time::Duration;
+
+use crate::listing::JobFilter;
+use crate::tag_pattern::TagPattern;
 
 /// Jobs by id, or all jobs that a filter matches.
 #[derive(Args)]

@@ -3,15 +3,17 @@
 //! Owns: the argument that asks for them, which installing and packaging use, and what the manual page says beyond the
 //! command line.
 
-use super::Cli;
-use super::tube_completion::with_tubes;
-use clap::{Arg, Command, CommandFactory};
-use clap_complete::Shell;
-use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
+
+use clap::{Arg, Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+
+use super::Cli;
+use super::tube_completion::with_tubes;
 
 /// The argument that makes this program write the files into the directory behind it.
 const ARGUMENT: &str = "__generate";

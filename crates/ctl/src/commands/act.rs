@@ -3,6 +3,13 @@
 //! Owns: finding the jobs, the confirmation, the loop with its progress, and the report at the end.
 //! Never: changes a job whose state or tube has changed since it was counted.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Instant;
+
+use beanstalk_client::{JobInfo, JobState, Seconds, TubeName};
+use serde_json::json;
+
 use super::batch::{self, ActionOutcome};
 use super::pace::Pacer;
 use super::{confirm, jobs};
@@ -14,11 +21,6 @@ use crate::listing;
 use crate::output::{StandardOutput, by_state, counted, with_commas};
 use crate::progress::ShownProgress;
 use crate::session::ServerSession;
-use beanstalk_client::{JobInfo, JobState, Seconds, TubeName};
-use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::time::Instant;
 
 /// How many jobs are checked and then changed together.
 const BATCH: usize = 200;

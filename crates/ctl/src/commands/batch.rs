@@ -3,11 +3,12 @@
 //! `bury` and `release`, and without these extensions also `move` and `reprioritize`, first reserve the job, so that no
 //! worker gets it. If the connection breaks before the second command, the job is ready.
 
+use beanstalk_client::{Command, Counting, JobId, JobInfo, JobState, Priority, Reply, Seconds};
+
 use super::act::JobChange;
 use super::relocate;
 use crate::failure::Failure;
 use crate::session::{ServerSession, unexpected};
-use beanstalk_client::{Command, Counting, JobId, JobInfo, JobState, Priority, Reply, Seconds};
 
 /// The outcome of an action on a job.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,12 +1,13 @@
 //! `clients` and `kill-client`: the connected clients.
 
+use beanstalk_client::{Dictionary, Error, Refusal};
+use serde_json::json;
+
 use super::{ServerArguments, confirm};
 use crate::cli::Confirm;
 use crate::failure::Failure;
 use crate::output::{StandardOutput, age, counted, dictionary, table};
 use crate::session::ServerSession;
-use beanstalk_client::{Dictionary, Error, Refusal};
-use serde_json::json;
 
 /// The number of clients in one request.
 const PAGE: u32 = 1000;

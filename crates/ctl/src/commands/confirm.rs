@@ -1,10 +1,11 @@
 //! The confirmation before many jobs or tubes are changed.
 
+use std::io::{self, IsTerminal, Write};
+
 use crate::cli::Confirm;
 use crate::failure::Failure;
 use crate::input::StdinLines;
 use crate::output::{say, visible};
-use std::io::{self, IsTerminal, Write};
 
 /// Asks on standard error whether to do `what`. Returns `false` for a dry run, which only prints it; a "no" is
 /// [`Failure::Interrupted`].

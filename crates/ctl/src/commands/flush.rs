@@ -3,6 +3,9 @@
 //! Without `flush-tube`, ready jobs are reserved and deleted, many at once, and delayed and buried jobs are peeked at
 //! and deleted one after the other. Reserved jobs cannot be deleted then.
 
+use beanstalk_client::{Client, Command, JobState, Reply, TubeName};
+use serde_json::json;
+
 use super::confirm;
 use crate::cli::TubeArguments;
 use crate::failure::Failure;
@@ -10,8 +13,6 @@ use crate::interrupt;
 use crate::output::{StandardOutput, by_state, counted};
 use crate::progress::ShownProgress;
 use crate::session::{ServerSession, Tube, unexpected};
-use beanstalk_client::{Client, Command, JobState, Reply, TubeName};
-use serde_json::json;
 
 /// How many jobs are reserved, and then deleted, together.
 const BATCH: u64 = 200;

@@ -1,14 +1,15 @@
 //! `jobs`, `job` and `peek`: show jobs.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use beanstalk_client::{JobInfo, JobState, Tag};
+use serde_json::{Value, json};
+
 use crate::cli::{JobsArguments, PeekArguments};
 use crate::failure::Failure;
 use crate::listing::{self, FoundJob};
 use crate::output::{self, StandardOutput, age, say, table};
 use crate::session::ServerSession;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use beanstalk_client::{JobInfo, JobState, Tag};
-use serde_json::{Value, json};
 
 /// How many rows are formatted together: their columns have the width that the longest cell needs.
 const ROWS: usize = 500;

@@ -18,6 +18,8 @@ pub mod wait;
 pub mod watch;
 pub mod why;
 
+use beanstalk_client::{Address, Connector, Seconds, Tls, Token};
+
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
 use crate::input;
@@ -25,7 +27,6 @@ use crate::interrupt;
 use crate::output::{StandardOutput, say};
 use crate::session::ServerSession;
 use crate::{top, transfer, work};
-use beanstalk_client::{Address, Connector, Seconds, Tls, Token};
 
 /// The variable with a token. There is no such option, because every user of the machine sees the arguments of a
 /// program.

@@ -1,7 +1,8 @@
 //! The pace of changes to many jobs: never faster than a rate, in small batches.
 
-use crate::cli::JobRate;
 use std::time::{Duration, Instant};
+
+use crate::cli::JobRate;
 
 /// The number of batches into which a second of the rate is divided.
 const BATCHES_PER_S: u32 = 10;

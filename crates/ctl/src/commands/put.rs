@@ -1,5 +1,12 @@
 //! `put`: puts jobs from an argument, a file, or the lines of standard input.
 
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use beanstalk_client::{Inserted, JobState, PutOptions, Request};
+use serde_json::json;
+
 use crate::cli::PutArguments;
 use crate::failure::Failure;
 use crate::input::StdinLines;
@@ -7,11 +14,6 @@ use crate::interrupt;
 use crate::output::{StandardOutput, counted};
 use crate::progress::ShownProgress;
 use crate::session::{ServerSession, put_failed};
-use beanstalk_client::{Inserted, JobState, PutOptions, Request};
-use serde_json::json;
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// How many lines are put together.
 const BATCH: usize = 256;

@@ -3,10 +3,11 @@
 //! The job is reserved in the meantime, so that no worker gets both. If the connection breaks in between, both the job
 //! and its copy may exist, but no job is lost. The copy has a new id, and its age and counters begin at 0.
 
+use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, Reply, Request, TubeName};
+
 use super::batch::{ActionOutcome, bury, put_back};
 use crate::failure::Failure;
 use crate::session::{ServerSession, put_failed, unexpected};
-use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, Reply, Request, TubeName};
 
 /// How many jobs are reserved together: few, so that all are moved before the shortest TTR, a second, ends.
 const BATCH: usize = 50;

@@ -1,13 +1,15 @@
 //! `reserve`: reserves a job, prints its body, and releases, deletes, buries or holds it.
 
+use std::time::{Duration, Instant};
+
+use beanstalk_client::{Client, Error, Job, Refusal, Seconds, TubeName};
+
 use super::jobs::with_body;
 use crate::cli::{ReserveArguments, Then};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, StandardOutput, say};
 use crate::session::ServerSession;
-use beanstalk_client::{Client, Error, Job, Refusal, Seconds, TubeName};
-use std::time::{Duration, Instant};
 
 /// The longest wait of one reserve. The program checks for an interrupt after each.
 const MAX_WAIT: Seconds = Seconds::ONE;

@@ -3,15 +3,17 @@
 //! The server reports the rule of each tube, by its pattern. The settings of the rule are in the file, which may differ
 //! from the file that the server has read.
 
+use std::path::Path;
+
+use beanstalk_client::JobState;
+use serde_json::{Value, json};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
 use crate::cli::RulesArguments;
 use crate::failure::Failure;
 use crate::output::{StandardOutput, say, table};
 use crate::session::{ServerSession, Tube};
-use beanstalk_client::JobState;
-use serde_json::{Value, json};
-use std::path::Path;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 /// An entry of the file: its pattern, and its other keys with their values.
 struct RuleEntry {

@@ -1,9 +1,10 @@
 //! `stats`: prints the counters of servers, or of a tube.
 
+use beanstalk_client::{Dictionary, TubeName};
+
 use super::{ServerArguments, nothing_matched};
 use crate::failure::Failure;
 use crate::output::{StandardOutput, dictionary, table};
-use beanstalk_client::{Dictionary, TubeName};
 
 /// Prints the counters.
 pub fn run(

@@ -1,12 +1,13 @@
 //! pause, resume, drain and undrain.
 
+use beanstalk_client::{Command, Reply, Seconds};
+use serde_json::json;
+
 use super::{ServerArguments, confirm};
 use crate::cli::TubeArguments;
 use crate::failure::Failure;
 use crate::output::{StandardOutput, age, counted};
 use crate::session::{ServerSession, unexpected};
-use beanstalk_client::{Command, Reply, Seconds};
-use serde_json::json;
 
 /// Pauses tubes for `seconds`; 0 ends their pause. Asks for confirmation if a pattern matches several tubes.
 pub fn pause(

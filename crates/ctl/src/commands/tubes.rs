@@ -1,13 +1,15 @@
 //! `tubes`: lists tubes with their numbers of jobs.
 
+use std::cmp::Reverse;
+
+use beanstalk_client::JobState;
+use clap::ValueEnum;
+
 use super::{ServerArguments, nothing_matched};
 use crate::cli::TubesArguments;
 use crate::failure::Failure;
 use crate::output::{StandardOutput, age, dictionary, table};
 use crate::session::Tube;
-use beanstalk_client::JobState;
-use clap::ValueEnum;
-use std::cmp::Reverse;
 
 /// The column by which tubes are sorted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

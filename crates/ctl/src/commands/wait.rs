@@ -2,13 +2,15 @@
 //!
 //! The server answers when a job is deleted or buried. A server without `wait-job` is polled.
 
+use std::time::{Duration, Instant};
+
+use beanstalk_client::{Error, JobState, Refusal, Seconds};
+use serde_json::json;
+
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::StandardOutput;
 use crate::session::ServerSession;
-use beanstalk_client::{Error, JobState, Refusal, Seconds};
-use serde_json::json;
-use std::time::{Duration, Instant};
 
 /// The longest wait for a job at a time. The program checks for an interrupt after each.
 const MAX_WAIT: Duration = Duration::from_secs(1);

@@ -3,16 +3,18 @@
 //! The protocol has no notifications, so this compares the counters of each tube with those of the previous sample. A
 //! job that comes and goes between two samples shows only in the counters of events.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use beanstalk_client::{Address, JobState};
+use globset::GlobMatcher;
+use serde_json::{Map, Value, json};
+
 use super::ServerArguments;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{StandardOutput, say};
 use crate::session::{ServerSession, Tube};
-use beanstalk_client::{Address, JobState};
-use globset::GlobMatcher;
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
 
 /// Counters that only grow, and the word for what they count. A counter that a server does not have stays 0.
 const EVENTS: &[(&str, &str)] = &[

@@ -3,12 +3,12 @@
 //! The server gives the reasons in words (`waits-for` of `stats-job`); the stats of the tube and of the group have the
 //! numbers. For a server without `waits-for`, only the state of the job and the pause of its tube are known.
 
+use beanstalk_client::{Command, Dictionary, Error, JobId, JobState, Reply, TubeName, parse_dictionary};
+use serde_json::json;
+
 use crate::failure::Failure;
 use crate::output::{StandardOutput, age, counted};
 use crate::session::{ServerSession, Tube};
-use beanstalk_client::{Command, Error, Reply, parse_dictionary};
-use beanstalk_client::{Dictionary, JobId, JobState, TubeName};
-use serde_json::json;
 
 /// Prints why each job waits.
 pub fn run(session: &mut ServerSession, ids: &[u64], out: &mut StandardOutput) -> Result<(), Failure> {

@@ -1,12 +1,14 @@
 //! The state of `top`, and the effect of each key. Pure: no terminal, no server, no clock.
 
+use std::time::Instant;
+
+use beanstalk_client::{JobInfo, JobState, TubeName};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
 use super::backend::{Act, BackendRequest, JobsOf, Update};
 use super::body::{self, BodyForm};
 use super::rows::{Rates, ShownTube, SortKey, sort};
 use crate::commands::act::JobChange;
-use beanstalk_client::{JobInfo, JobState, TubeName};
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use std::time::Instant;
 
 /// The length of a pause that the key `p` starts, in seconds.
 const PAUSE: u32 = 3600;

@@ -1,5 +1,9 @@
 //! The connection to a server, on a separate thread: keys and the other servers work while it is slow.
 
+use std::sync::mpsc::{Receiver, Sender};
+
+use beanstalk_client::{Address, Connector, JobInfo, JobState, TubeName};
+
 use crate::commands::act::JobChange;
 use crate::commands::batch::{self, ActionOutcome};
 use crate::commands::flush;
@@ -7,8 +11,6 @@ use crate::commands::jobs::sort;
 use crate::failure::Failure;
 use crate::listing::{self, JobFilter};
 use crate::session::{ServerSession, Tube};
-use beanstalk_client::{Address, Connector, JobInfo, JobState, TubeName};
-use std::sync::mpsc::{Receiver, Sender};
 
 /// The greatest number of jobs of a tube that are shown.
 pub const MAX_JOBS: usize = 500;

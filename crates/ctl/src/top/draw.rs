@@ -1,16 +1,17 @@
 //! Draws the screen: a title, the sums, a table or a body, and a line of keys.
 
-use super::app::{App, Prompt, View};
-use super::backend::MAX_JOBS;
-use super::columns::{Cell, Column, elided, fit, short};
-use super::rows::ShownTube;
-use crate::output::{age, visible};
 use beanstalk_client::JobInfo;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell as TableCell, Clear, Paragraph, Row as TableRow, Table, TableState};
+
+use super::app::{App, Prompt, View};
+use super::backend::MAX_JOBS;
+use super::columns::{Cell, Column, elided, fit, short};
+use super::rows::ShownTube;
+use crate::output::{age, visible};
 
 const TUBE_KEYS: &str = "enter jobs  s sort  / filter  p pause  k kick  D delete  q quit";
 const JOB_KEYS: &str = "enter body  tab state  k kick  b bury  d delete  esc back";

@@ -10,14 +10,16 @@ mod columns;
 mod draw;
 mod rows;
 
-use crate::commands::ServerArguments;
-use crate::failure::Failure;
-use crate::{interrupt, progress};
-use app::{App, Reaction};
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io::{self, IsTerminal};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+use app::{App, Reaction};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use crate::commands::ServerArguments;
+use crate::failure::Failure;
+use crate::{interrupt, progress};
 
 /// The longest wait for a key, after which updates of the backend are drawn.
 const MAX_WAIT: Duration = Duration::from_millis(50);

@@ -1,10 +1,12 @@
 //! The rows of the tubes: their rates from one refresh to the next, and their order.
 
-use crate::session::Tube;
-use beanstalk_client::{Dictionary, JobState, TubeName};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Instant;
+
+use beanstalk_client::{Dictionary, JobState, TubeName};
+
+use crate::session::Tube;
 
 /// A tube on the screen.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,16 +3,18 @@
 //! Owns: following links, and which files may be replaced. A device, a FIFO, a link or an open descriptor is never
 //! replaced by a file, and neither is a file that may have the only copy of a job.
 
-use super::export::sync_directory;
-use super::record::is_drained;
-use crate::failure::Failure;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::export::sync_directory;
+use super::record::is_drained;
+use crate::failure::Failure;
 
 /// The maximum number of successive links that the kernel follows.
 const MAX_LINKS: usize = 40;

@@ -2,17 +2,19 @@
 //!
 //! Owns: which jobs are already in the file, and the states that jobs had before they were buried for the export.
 
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use beanstalk_client::{JobInfo, JobState, Tag};
+use serde_json::{Value, json};
+
 use super::destination::{Replacement, beside, lock};
 use super::export::{instance, sync_directory};
 use super::record::{Record, is_drained, marked_as_drained};
 use crate::failure::Failure;
 use crate::session::ServerSession;
-use beanstalk_client::{JobInfo, JobState, Tag};
-use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
 
 /// The first bytes of each line of an export.
 const LINE_START: &[u8] = b"{\"id\":";

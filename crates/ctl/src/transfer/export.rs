@@ -5,6 +5,13 @@
 //! the same command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were
 //! buried for the export.
 
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use beanstalk_client::{Command, JobId, JobInfo, JobState, Reply};
+use serde_json::json;
+
 use super::destination::{Destination, Replacement, check_replaceable, open_stream, parent};
 use super::drain_file::DrainFile;
 use super::record::Record;
@@ -17,11 +24,6 @@ use crate::listing::{self, JobFilter};
 use crate::output::{StandardOutput, counted};
 use crate::progress::ShownProgress;
 use crate::session::{ServerSession, unexpected};
-use beanstalk_client::{Command, JobId, JobInfo, JobState, Reply};
-use serde_json::json;
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
 
 /// How many jobs are buried, written and deleted together.
 const BATCH: usize = 200;

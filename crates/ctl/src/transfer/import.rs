@@ -4,6 +4,13 @@
 //! first put with a delay that never ends: no worker can reserve it, and it can be found after an interruption. When
 //! its id is in the [`Journal`], the delay is removed. Removing it twice does no harm.
 
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
 use super::destination::beside;
 use super::journal::{Journal, hash};
 use super::put::{self, Putting, Refused};
@@ -14,11 +21,6 @@ use crate::interrupt;
 use crate::output::{StandardOutput, counted, say, with_commas};
 use crate::progress::ShownProgress;
 use crate::session::ServerSession;
-use serde_json::json;
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
 
 /// How many lines go through the three steps together.
 const BATCH: usize = 500;

@@ -5,13 +5,15 @@
 //! and have a delay that never ends. `done`: the delay is removed. After an interruption, [`super::import`] asks the
 //! server what was done after the last entry.
 
-use crate::failure::Failure;
-use crate::transfer::export::sync_directory;
-use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::transfer::export::sync_directory;
 
 /// Lines that are imported together.
 #[derive(Debug, Clone, PartialEq, Eq)]

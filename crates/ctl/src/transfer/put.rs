@@ -1,5 +1,11 @@
 //! The steps of an import on the server: put jobs with an endless delay, find them again, and remove the delay.
 
+use std::collections::BTreeSet;
+
+use beanstalk_client::{
+    Command, Counting, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
+};
+
 use super::record::Record;
 use crate::cli::glob;
 use crate::commands::batch::{bury, release};
@@ -7,10 +13,6 @@ use crate::commands::relocate::NEVER;
 use crate::failure::Failure;
 use crate::listing::{self, FoundJob, JobFilter};
 use crate::session::{ServerSession, put_failed};
-use beanstalk_client::{
-    Command, Counting, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
-};
-use std::collections::BTreeSet;
 
 /// How long the key of a job that is put at once counts after its delete, in seconds.
 const KEY_SECONDS: u32 = 7 * 86_400;

@@ -5,8 +5,9 @@
 //! the job: after the N-th failure it is the delay of the N-th failure, and a client that releases a job without
 //! having tried it leaves no delay.
 
-use beanstalk_client::JobInfo;
 use std::collections::BTreeMap;
+
+use beanstalk_client::JobInfo;
 
 /// The maximum number of jobs that are remembered. Above it, those with the smallest ids are forgotten.
 const MAX_KNOWN: usize = 100_000;

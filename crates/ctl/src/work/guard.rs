@@ -3,11 +3,12 @@
 //! Owns: a process, the guard, that is a copy of this program, and the process group of all commands, which is the
 //! guard's. The guard reads a pipe that ends with the program. No signal that ends the program reaches it.
 
-use rustix::process::{Signal, getpgrp, getpid, kill_process_group};
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::Duration;
+
+use rustix::process::{Signal, getpgrp, getpid, kill_process_group};
 
 /// The argument that makes this program a guard.
 const ARGUMENT: &str = "__guard-commands";

@@ -1,14 +1,16 @@
 //! The commands of the jobs: runs one for each job, decides what becomes of the job, and reports it.
 
-use super::attempts::{AttemptLimits, FailedAttempts};
-use super::child;
-use crate::failure::Failure;
-use crate::output::say;
-use beanstalk_client::{Culprit, Delivery, Error, Event, JobInfo, Outcome, Settled, Stopper, Tag};
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use beanstalk_client::{Culprit, Delivery, Error, Event, JobInfo, Outcome, Settled, Stopper, Tag};
+
+use super::attempts::{AttemptLimits, FailedAttempts};
+use super::child;
+use crate::failure::Failure;
+use crate::output::say;
 
 /// Runs the commands. All slots of the worker share it.
 pub struct JobCommands {
