@@ -8,7 +8,7 @@ UNITDIR ?= /etc/systemd/system
 BINARY ?= target/release/beanstalkd
 CTL_BINARY ?= target/release/beanstalkctl
 # The packages that cargo builds only if they are named.
-CTL_PACKAGES = -p beanstalkctl -p beanstalk-client -p beanstalk-testing
+CTL_PACKAGES = -p beanstalkctl -p beanstalk-client
 # The version of systemd that the units are for. A version before 254 does not know RestartSteps= and would warn.
 SYSTEMD ?= $(shell systemctl --version 2>/dev/null | sed -n '1s/systemd \([0-9]*\).*/\1/p')
 is_older_systemd = $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254))

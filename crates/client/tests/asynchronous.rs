@@ -6,7 +6,8 @@ use beanstalk_client::asynchronous::{Client, Pool};
 use beanstalk_client::{
     Command, Connector, Error, JobState, PutOptions, Reconnect, Refusal, Reply, Request, TubeName,
 };
-use beanstalk_testing::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::installed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -21,7 +22,7 @@ fn connector() -> Connector {
 
 #[tokio::test]
 async fn against_every_server_a_job_goes_through_all_states() {
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).await.unwrap();
         client.watch(&tube("mail")).await.unwrap();
         assert_eq!(client.ignore(&TubeName::default_tube()).await.unwrap(), 1);
@@ -91,7 +92,7 @@ async fn at_every_command_a_lost_connection_doubles_no_job_and_loses_none_silent
 
 #[tokio::test]
 async fn a_future_may_be_dropped_at_any_moment() {
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).await.unwrap();
         let mut other = Client::connect(&server.address().parse().unwrap()).await.unwrap();
         let dropped = timeout(Duration::from_millis(20), client.reserve_with_timeout(1)).await;
@@ -130,7 +131,7 @@ async fn futures_poll<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F:
 
 #[tokio::test]
 async fn the_next_command_ends_an_abortable_reserve_that_was_dropped() {
-    let Some(server) = beanstalk_testing::ours(&[]) else { return };
+    let Some(server) = installed::ours(&[]) else { return };
     let mut client = Client::connect(&server.address().parse().unwrap()).await.unwrap();
     assert!(timeout(Duration::from_millis(20), client.reserve_with_abort(None)).await.is_err());
     let stats = timeout(Duration::from_secs(30), client.stats()).await.expect("it does not wait for a job");
@@ -161,7 +162,7 @@ async fn a_pool_lends_what_it_has_and_says_when_it_has_none() {
 
 #[tokio::test]
 async fn a_pipeline_hands_refusals_on_as_replies_or_as_errors() {
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).await.unwrap();
         let mut blocking = beanstalk_client::Client::connect(&server.address().parse().unwrap()).unwrap();
         let (options, large) = (PutOptions::new(), vec![b'x'; 70_000]);

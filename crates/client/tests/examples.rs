@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use beanstalk_client::{Client, JobState, PutOptions, TubeName};
-use beanstalk_testing::Server;
+use beanstalkd_testkit::installed::{self, Installed};
 
 #[allow(dead_code, reason = "the test calls what its main calls")]
 #[path = "../examples/producer.rs"]
@@ -19,7 +19,7 @@ mod tasks;
 mod worker;
 
 /// A client of a server that has jobs in other tubes.
-fn used(server: &Server) -> Client {
+fn used(server: &Installed) -> Client {
     let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
     client.put(b"somebody else's", &PutOptions::new().pri(0)).unwrap();
     client
@@ -36,7 +36,7 @@ fn bodies(client: &mut Client, state: JobState) -> Vec<String> {
 
 #[test]
 fn the_producer_puts_every_line_or_says_which_it_has_not() {
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let mut client = used(&server);
         client.use_tube(&"mail".parse().unwrap()).unwrap();
         for _ in 0..2 {
@@ -57,7 +57,7 @@ fn the_producer_puts_every_line_or_says_which_it_has_not() {
 
 #[test]
 fn the_worker_does_what_is_a_number_and_buries_what_is_not() {
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let mut client = used(&server);
         client.use_tube(&"mail".parse().unwrap()).unwrap();
         for _ in 0..2 {
@@ -74,7 +74,7 @@ fn the_worker_does_what_is_a_number_and_buries_what_is_not() {
 #[test]
 fn producers_and_a_worker_run_as_tasks() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let _client = used(&server);
         for _ in 0..2 {
             assert_eq!(runtime.block_on(tasks::run(&server.address(), "mail")).unwrap().deleted, 10);
@@ -84,13 +84,13 @@ fn producers_and_a_worker_run_as_tasks() {
 
 #[test]
 fn each_key_has_one_of_the_servers_and_the_worker_does_the_jobs_of_all() {
-    let servers = [(); 3].map(|()| beanstalk_testing::ours(&[]));
-    let servers: Vec<Server> = servers.into_iter().flatten().collect();
+    let servers = [(); 3].map(|()| installed::ours(&[]));
+    let servers: Vec<Installed> = servers.into_iter().flatten().collect();
     if servers.is_empty() {
         return;
     }
     let mut clients: Vec<Client> = servers.iter().map(used).collect();
-    let mut addresses: Vec<String> = servers.iter().map(Server::address).collect();
+    let mut addresses: Vec<String> = servers.iter().map(Installed::address).collect();
     let keys: Vec<String> = (0..30).map(|number| format!("customer-{number}")).collect();
     let lines: String = keys.iter().map(|key| format!("{key} {key}\n")).collect();
     let tube: TubeName = "mail".parse().unwrap();

@@ -3,6 +3,7 @@
 use beanstalk_client::{
     Client, Command, Connection, JobId, JobState, PutOptions, Refusal, Reply, Request, TubeName,
 };
+use beanstalkd_testkit::installed;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -53,7 +54,7 @@ fn large_replies_do_not_deadlock_a_pipeline() {
 #[test]
 fn many_short_replies_to_large_puts_do_not_deadlock_a_pipeline() {
     // Each write of a reply takes a separate buffer in the kernel: a server may stop reading after about 70 of them.
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
         client.set_timeout(Some(Duration::from_secs(30)));
         let body = vec![b'x'; 10_000];
@@ -68,7 +69,7 @@ fn many_short_replies_to_large_puts_do_not_deadlock_a_pipeline() {
 
 #[test]
 fn against_every_server_bodies_of_every_size_are_returned_unchanged() {
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
         let tube: TubeName = "sizes".parse().unwrap();
         client.use_tube(&tube).unwrap();
@@ -77,7 +78,7 @@ fn against_every_server_bodies_of_every_size_are_returned_unchanged() {
         let puts = bodies.iter().map(|body| Request::Put(&options, body));
         let inserted = client.call_all(puts, |reply| match reply {
             Reply::Inserted(id) => id,
-            other => panic!("{}: {other:?}", server.name),
+            other => panic!("{}: {other:?}", server.address()),
         });
         let ids = inserted.unwrap();
         // Puts with large bodies alternate with peeks with large replies.
@@ -89,7 +90,7 @@ fn against_every_server_bodies_of_every_size_are_returned_unchanged() {
             .pipeline(mixed, |position, reply| match (position % 2, reply) {
                 (0, Reply::Found(_, body)) => assert_eq!(body.as_slice(), bodies[position / 2]),
                 (1, Reply::Inserted(_)) => {}
-                (_, other) => panic!("{}: {other:?}", server.name),
+                (_, other) => panic!("{}: {other:?}", server.address()),
             })
             .unwrap();
     }
@@ -97,7 +98,7 @@ fn against_every_server_bodies_of_every_size_are_returned_unchanged() {
 
 #[test]
 fn against_every_server_a_job_goes_through_all_states() {
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
         let tube: TubeName = "mail".parse().unwrap();
         client.use_tube(&tube).unwrap();

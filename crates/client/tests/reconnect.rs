@@ -10,7 +10,8 @@ use beanstalk_client::{
     Address, Client, Command, Connector, Error, Field, Fields, JobId, JobState, Pool, PutOptions, Reconnect,
     Refusal, Reply, Request, TubeName,
 };
-use beanstalk_testing::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::installed;
 
 mod support;
 
@@ -136,7 +137,7 @@ fn fields_are_asked_for_again_after_every_loss() {
 
 #[test]
 fn against_every_server_fields_come_with_the_job_or_are_said_not_to() {
-    for server in beanstalk_testing::servers(&[]) {
+    for server in installed::servers(&[]) {
         let mut client = connector().connect(&server.address().parse().unwrap()).unwrap();
         let asked = client.reserve_fields(&Field::ALL);
         let is_ours = client.extensions().unwrap().has("reserve-fields");
@@ -349,7 +350,7 @@ fn a_server_without_an_extension_gets_only_lines_that_it_knows() {
     let halves = PutOptions::new().delay(beanstalk_client::Seconds::new(0, 500));
     let without = vec!["list-jobs", "idp", "fractions", "touch-seconds"];
     let fake = Fake::start_with(FakeOptions { without, ..FakeOptions::default() });
-    let debians = beanstalk_testing::debians(&[]);
+    let debians = installed::debians(&[]);
     for address in
         [Some(fake.address()), debians.as_ref().map(|server| server.address())].into_iter().flatten()
     {
@@ -463,11 +464,11 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const DIGEST: &str = "3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9";
 
 /// A server with access rules, and the connector of an identity with these roles.
-fn guarded(roles: &str) -> Option<(beanstalk_testing::Server, Connector)> {
+fn guarded(roles: &str) -> Option<(installed::Installed, Connector)> {
     let directory = tempfile::tempdir().unwrap();
     let access = directory.path().join("access");
     std::fs::write(&access, format!("[identities.app]\ntokens = [\"{DIGEST}\"]\n{roles}\n")).unwrap();
-    let server = beanstalk_testing::ours(&["--access", access.to_str().unwrap()])?;
+    let server = installed::ours(&["--access", access.to_str().unwrap()])?;
     Some((server, Connector::new().token(beanstalk_client::Token::parse(TOKEN).unwrap())))
 }
 

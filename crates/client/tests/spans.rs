@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use beanstalk_client::{Client, Connector, Delivery, Outcome, PutOptions, Worker};
-use beanstalk_testing::Fake;
+use beanstalkd_testkit::fake::Fake;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

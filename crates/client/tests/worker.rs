@@ -9,17 +9,16 @@ use beanstalk_client::{
     Client, Connector, Delivery, Event, JobState, Outcome, PutOptions, Reconnect, Report, Retry, Settled,
     TubeName, Worker,
 };
-use beanstalk_testing::Server;
+use beanstalkd_testkit::installed::{self, Installed};
+use beanstalkd_testkit::panicking::wait_until;
 
 mod support;
-
-use support::wait_until;
 
 fn tube() -> TubeName {
     "work".parse().unwrap()
 }
 
-fn put(server: &Server, count: usize, options: &PutOptions) -> Client {
+fn put(server: &Installed, count: usize, options: &PutOptions) -> Client {
     let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
     for number in 0..count {
         client.put_in(&tube(), number.to_string().as_bytes(), options).unwrap();
@@ -27,7 +26,7 @@ fn put(server: &Server, count: usize, options: &PutOptions) -> Client {
     client
 }
 
-fn worker(server: &Server) -> Worker {
+fn worker(server: &Installed) -> Worker {
     Worker::new(Connector::new(), server.address().parse().unwrap()).watch(tube()).until_empty()
 }
 
@@ -40,8 +39,8 @@ fn run(
     support::run_worker(worker, is_async, handler).unwrap()
 }
 
-fn each(mut test: impl FnMut(&Server, bool)) {
-    for server in beanstalk_testing::servers(&[]) {
+fn each(mut test: impl FnMut(&Installed, bool)) {
+    for server in installed::servers(&[]) {
         for is_async in [false, true] {
             test(&server, is_async);
             let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
@@ -281,7 +280,7 @@ fn a_worker_survives_its_server_and_keeps_its_job_with_a_session() {
     let log = directory.path().to_str().unwrap();
     for is_async in [false, true] {
         let arguments = ["-b", log, "-f0"];
-        let Some(server) = beanstalk_testing::ours(&arguments) else { return };
+        let Some(server) = installed::ours(&arguments) else { return };
         let mut client = put(&server, 1, &PutOptions::new());
         let (cut, cuts) = mpsc::channel();
         let session = Connector::new().session("w".parse().unwrap(), Duration::from_secs(60));

@@ -12,11 +12,13 @@ use beanstalk_client::{
     Address, Client, Connector, Error, Event, JobState, Outcome, PutOptions, Reconnect, Report, Retry,
     TubeName, Worker,
 };
-use beanstalk_testing::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::installed;
+use beanstalkd_testkit::panicking::wait_until;
 
 mod support;
 
-use support::{reconnecting as connector, run_worker as run, scripted, wait_until};
+use support::{reconnecting as connector, run_worker as run, scripted};
 
 fn tube() -> TubeName {
     "work".parse().unwrap()
@@ -364,7 +366,7 @@ fn a_server_that_says_at_once_that_no_job_came_in_time_is_asked_once_a_second() 
 #[test]
 fn a_server_that_dies_while_a_job_runs_is_no_panic_and_a_stop_ends_the_worker() {
     for is_async in [false, true] {
-        let Some(server) = beanstalk_testing::ours(&[]) else { return };
+        let Some(server) = installed::ours(&[]) else { return };
         let address: Address = server.address().parse().unwrap();
         let mut client = Client::connect(&address).unwrap();
         client.put_in(&tube(), b"x", &PutOptions::new()).unwrap();
@@ -384,7 +386,7 @@ fn a_server_that_dies_while_a_job_runs_is_no_panic_and_a_stop_ends_the_worker() 
 fn two_workers_with_one_session_take_it_from_each_other_and_no_job_runs_twice() {
     const JOBS: usize = 20;
     for is_async in [false, true] {
-        let Some(server) = beanstalk_testing::ours(&[]) else { return };
+        let Some(server) = installed::ours(&[]) else { return };
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
         for number in 0..JOBS {
             client.put_in(&tube(), number.to_string().as_bytes(), &PutOptions::new()).unwrap();

@@ -1,5 +1,6 @@
 //! The code that the tests share: a server process and clients for black-box tests, and a history of what the clients
-//! have seen; fake sockets and a fake disk for tests of the pure parts; random numbers that a seed repeats.
+//! have seen; a fake server for
+//! tests of clients; fake sockets and a fake disk for tests of the pure parts; random numbers that a seed repeats.
 //!
 //! Owns: starting, stopping and identifying a server, and the deadlines of the tests' reads. Driven by the suites in
 //! `tests/`, the benchmark and the fuzz targets. The server does not depend on it.
@@ -9,8 +10,10 @@ pub mod chains;
 pub mod client;
 pub mod corpus;
 pub mod disk;
+pub mod fake;
 pub mod fuzz;
 pub mod history;
+pub mod installed;
 pub mod observer;
 pub mod operations;
 pub mod pace;
@@ -37,16 +40,20 @@ pub const TRACE: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-
 /// Debian's C beanstalkd, with which tests compare if it is installed.
 pub const DEBIAN_SERVER: &str = "/usr/bin/beanstalkd";
 
+/// The server that Cargo has built beside the test that runs, if there is one.
+pub fn find_built_server() -> Option<PathBuf> {
+    let test = std::env::current_exe().expect("the path of the test program is known");
+    let name = format!("beanstalkd{}", std::env::consts::EXE_SUFFIX);
+    test.ancestors().skip(1).map(|directory| directory.join(&name)).find(|path| path.is_file())
+}
+
 /// The server that Cargo has built beside the test that runs.
 ///
 /// # Panics
 ///
 /// If there is no such program. Cargo builds the server before it runs the tests in `tests/`.
 pub fn built_server() -> PathBuf {
-    let test = std::env::current_exe().expect("the path of the test program is known");
-    let name = format!("beanstalkd{}", std::env::consts::EXE_SUFFIX);
-    let found = test.ancestors().skip(1).map(|directory| directory.join(&name)).find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("no server was built beside {}", test.display()))
+    find_built_server().expect("Cargo has built a server beside the test program")
 }
 
 /// The program under test: the one in `BEANSTALKD_UNDER_TEST`, or the one that Cargo has built.

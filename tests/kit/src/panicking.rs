@@ -40,11 +40,12 @@ pub fn scale(name: &str, otherwise: usize) -> usize {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Waits until `holds` returns true, and panics with `what` if that takes too long.
+/// Waits for `what`: until `holds` returns true. Panics if that takes too long.
+#[track_caller]
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain until {what}");
+        assert!(start.elapsed() < PATIENCE, "timed out after {PATIENCE:?}: {what}");
         std::thread::sleep(POLL_INTERVAL);
     }
 }
@@ -60,25 +61,38 @@ impl Server {
 
     /// Like [`Server::start`], but `wrapper` is a command line that starts the server.
     pub fn start_in(wrapper: &[&str], flags: &[&str]) -> Self {
-        Self::launch(wrapper, Transport::Unix, flags).unwrap_or_else(|failure| panic!("{}", failure.error))
+        Self::launch(wrapper, &server_under_test(), Transport::Unix, flags)
+            .unwrap_or_else(|failure| panic!("{}", failure.error))
+    }
+
+    /// Another program with `flags` on a unix socket.
+    pub fn start_program(program: &Path, flags: &[&str]) -> Self {
+        Self::launch(&[], program, Transport::Unix, flags)
+            .unwrap_or_else(|failure| panic!("{}", failure.error))
     }
 
     /// Like [`Server::start_in`], but returns the exit status of a server that could not start.
     pub fn try_start_in(wrapper: &[&str], flags: &[&str]) -> Result<Self, ExitStatus> {
-        Self::launch(wrapper, Transport::Unix, flags)
+        Self::launch(wrapper, &server_under_test(), Transport::Unix, flags)
             .map_err(|failure| failure.status.unwrap_or_else(|| panic!("{}", failure.error)))
     }
 
     /// A server with `flags` on a port of the loopback interface.
     pub fn start_tcp(flags: &[&str]) -> Self {
-        Self::launch(&[], Transport::Tcp, flags).unwrap_or_else(|failure| panic!("{}", failure.error))
+        Self::launch(&[], &server_under_test(), Transport::Tcp, flags)
+            .unwrap_or_else(|failure| panic!("{}", failure.error))
     }
 
     /// Returns once the server accepts connections and has answered on one.
-    fn launch(wrapper: &[&str], transport: Transport, flags: &[&str]) -> Result<Self, server::StartError> {
+    fn launch(
+        wrapper: &[&str],
+        program: &Path,
+        transport: Transport,
+        flags: &[&str],
+    ) -> Result<Self, server::StartError> {
         let wrapper: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let mut server = server::Server::start_wrapped(&wrapper, &server_under_test(), transport, &flags)?;
+        let mut server = server::Server::start_wrapped(&wrapper, program, transport, &flags)?;
         let mut first = server.connect()?;
         match first.ask(b"list-tube-used\r\n") {
             Ok(_) => Ok(Self(server)),

@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use beanstalk_client::{
     Address, Connector, Delivery, Error, Outcome, Reconnect, Report, Tls, TubeName, Worker,
@@ -45,16 +45,6 @@ pub(crate) fn run_worker(
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(worker.run_async(handler))
-}
-
-/// Waits for a condition for which there is no event.
-#[track_caller]
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let give_up_at = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < give_up_at, "timed out waiting for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A server that answers each line on a connection with the next of its texts, and closes it after the last.

@@ -2,11 +2,13 @@
 //! resume, flush, drain.
 
 use super::support::{
-    Any, client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried, wait_until,
+    Any, client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried,
 };
 use super::terminal::Terminal;
 use beanstalk_client::{JobState, PutOptions};
-use beanstalk_testing::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::installed;
+use beanstalkd_testkit::panicking::wait_until;
 
 #[test]
 fn jobs_are_changed_by_id() {
@@ -222,7 +224,7 @@ fn clients_are_listed_and_killed_where_the_server_knows_them() {
         ctl(&server.address(), &["clients"]).ends_with(4);
         ctl(&server.address(), &["kill-client", "1", "--yes"]).ends_with(4);
     }
-    let Some(server) = beanstalk_testing::ours(&[]) else { return };
+    let Some(server) = installed::ours(&[]) else { return };
     let address = server.address();
     let mut worker = client(&address);
     let id =
@@ -262,7 +264,7 @@ fn the_end_of_jobs_is_waited_for() {
         assert!(both.err.contains(&format!("buried: {buried}")), "{both:?}");
         assert!(both.json().iter().any(|line| line["id"] == ids[1] && line["end"] == "buried"), "{both:?}");
     }
-    let Some(server) = beanstalk_testing::ours(&[]) else { return };
+    let Some(server) = installed::ours(&[]) else { return };
     let (address, mut worker) = (server.address(), client(&server.address()));
     let ids: Vec<u64> = (0..2).map(|_| put(&mut worker, "t", b"x", 0)).collect();
     let [first, second] = [0, 1].map(|at: usize| ids[at].to_string());
@@ -285,7 +287,7 @@ fn the_end_of_jobs_is_waited_for() {
 /// The extensions that the fake only imitates, on this repository's server.
 #[test]
 fn the_server_of_this_repository_lists_moves_reprioritizes_and_flushes() {
-    let Some(server) = beanstalk_testing::ours(&[]) else { return };
+    let Some(server) = installed::ours(&[]) else { return };
     let (address, mut client) = (server.address(), client(&server.address()));
     let offered = client.extensions().unwrap();
     for word in [

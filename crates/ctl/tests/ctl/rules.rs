@@ -1,13 +1,14 @@
 //! A server with rules for tubes: the commands of an operator for them.
 
+use beanstalkd_testkit::installed;
 use std::io::Write;
 use std::process::Stdio;
 
 use beanstalk_client::{Client, JobState, PutOptions};
-use beanstalkd_testkit::panicking::Server;
+use beanstalkd_testkit::panicking::{Server, wait_until};
 use beanstalkd_testkit::server::free_address;
 
-use crate::support::{client, command, counts, ctl, interrupt, name, put, put_buried, wait_until};
+use crate::support::{client, command, counts, ctl, interrupt, name, put, put_buried};
 
 const RULES: &str =
     "[[tube]]\nname = \"dead\"\n[[tube]]\nname = \"*\"\nmax-attempts = 2\ndead-tube = \"dead\"\n";
@@ -161,7 +162,7 @@ fn the_backoff_of_a_rule_counts_below_work_without_a_delay_of_its_own() {
 
 #[test]
 fn why_knows_what_a_server_without_extensions_shows() {
-    for server in beanstalk_testing::debians(&[]).into_iter() {
+    for server in installed::debians(&[]).into_iter() {
         let address = &server.address();
         let mut client = client(address);
         let (ready, delayed) = (put(&mut client, "t", b"x", 0), put(&mut client, "t", b"x", 3600));

@@ -1,11 +1,11 @@
 //! The commands that show jobs and tubes, and those of producers and workers: stats, tubes, jobs, job, peek, put,
 //! reserve, watch.
 
-use super::support::{
-    client, command, counts, ctl, ctl_with, everywhere, interrupt, put, put_buried, wait_until,
-};
+use super::support::{client, command, counts, ctl, ctl_with, everywhere, interrupt, put, put_buried};
 use beanstalk_client::Client;
-use beanstalk_testing::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::installed;
+use beanstalkd_testkit::panicking::wait_until;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Command;
@@ -66,7 +66,7 @@ fn more_jobs_than_a_page_has_are_listed_once_each_and_in_order() {
 
 #[test]
 fn ids_of_an_earlier_run_are_found_without_list_jobs() {
-    for start in [beanstalk_testing::ours, beanstalk_testing::debians] {
+    for start in [installed::ours, installed::debians] {
         let binlog = tempfile::tempdir().unwrap();
         let arguments = ["-b", binlog.path().to_str().unwrap(), "-f0"];
         let Some(server) = start(&arguments) else { continue };

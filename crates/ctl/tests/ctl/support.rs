@@ -1,11 +1,11 @@
 //! Runs the program, and starts the servers that it is run against.
 
 use beanstalk_client::{Client, PutOptions, TubeName};
-use beanstalk_testing::{Fake, Server};
+use beanstalkd_testkit::fake::Fake;
+use beanstalkd_testkit::installed::{self, Installed};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// The exit code and the output of the program.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub fn ctl(address: &str, arguments: &[&str]) -> Ended {
 
 /// A server of any kind.
 pub enum Any {
-    Process(Server),
+    Process(Box<Installed>),
     Fake(Fake),
 }
 
@@ -84,7 +84,7 @@ impl Any {
     /// Whether it offers the extensions: this repository's server and the fake do.
     pub fn has_extensions(&self) -> bool {
         match self {
-            Self::Process(server) => server.name == "ours",
+            Self::Process(server) => server.is_ours,
             Self::Fake(_) => true,
         }
     }
@@ -96,7 +96,7 @@ pub fn client(address: &str) -> Client {
 
 /// Starts a server of each kind that is installed.
 pub fn everywhere() -> Vec<Any> {
-    let processes = beanstalk_testing::servers(&[]).into_iter().map(Any::Process);
+    let processes = installed::servers(&[]).into_iter().map(|server| Any::Process(Box::new(server)));
     processes.chain([Any::Fake(Fake::start())]).collect()
 }
 
@@ -125,19 +125,6 @@ pub fn counts(address: &str, tube: &str) -> [u64; 4] {
             .map(|state| stats.number_or_zero(&format!("current-jobs-{state}"))),
         Err(error) if error.is_not_found() => [0; 4],
         Err(error) => panic!("{error}"),
-    }
-}
-
-/// The time-out of waits: far more than any machine needs.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Waits for a condition for which there is no event.
-#[track_caller]
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let give_up_at = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < give_up_at, "timed out waiting for {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

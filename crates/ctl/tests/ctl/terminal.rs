@@ -31,7 +31,7 @@ impl Terminal {
         let output = match Command::new("tmux").arg("-S").arg(&self.socket).args(arguments).output() {
             Ok(output) => output,
             Err(_) => {
-                beanstalk_testing::skip("there is no tmux");
+                beanstalkd_testkit::skip("there is no tmux");
                 return None;
             }
         };

@@ -1,8 +1,9 @@
 //! `top` in a real terminal.
 
-use super::support::{client, counts, put, put_buried, wait_until};
+use super::support::{client, counts, put, put_buried};
 use super::terminal::Terminal;
-use beanstalk_testing::Fake;
+use beanstalkd_testkit::fake::Fake;
+use beanstalkd_testkit::panicking::wait_until;
 use std::process::Command;
 
 #[test]

@@ -1,7 +1,8 @@
 //! `export` and `import`: no job is lost or put twice, wherever they are interrupted.
 
 use super::support::{client, command, counts, ctl, everywhere, name, put, put_buried};
-use beanstalk_testing::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::installed;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
@@ -510,7 +511,7 @@ fn an_import_leaves_no_probe_behind() {
 #[test]
 fn a_probe_that_was_left_behind_goes_with_the_next_one() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = beanstalk_testing::debians(&["-b", text(directory.path())]) else { return };
+    let Some(server) = installed::debians(&["-b", text(directory.path())]) else { return };
     let mut before = client(&server.address());
     put(&mut before, "t", b"x", 0);
     put(&mut before, "beanstalkctl-probe", b"", 3_600);

@@ -1,7 +1,9 @@
 //! `work`: runs a command for each job.
 
-use super::support::{client, command, counts, ctl, everywhere, put, wait_until};
+use super::support::{client, command, counts, ctl, everywhere, put};
 use beanstalk_client::PutOptions;
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::panicking::wait_until;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -74,7 +76,7 @@ fn a_job_that_fails_is_delayed_and_buried_after_the_last_attempt() {
 
 #[test]
 fn a_job_is_touched_repeatedly_while_its_command_runs() {
-    let server = beanstalk_testing::Fake::start();
+    let server = Fake::start();
     let directory = tempfile::tempdir().unwrap();
     let go_on = directory.path().join("go on");
     let mut client = client(&server.address());
@@ -115,7 +117,7 @@ fn a_command_need_not_read_a_large_body() {
 
 #[test]
 fn a_process_that_a_command_leaves_behind_does_not_block_the_worker() {
-    let server = beanstalk_testing::Fake::start();
+    let server = Fake::start();
     put(&mut client(&server.address()), "t", &vec![b'x'; 200_000], 0);
     // The process keeps the pipe of the body open and does not read it. Its outputs are not those of the test.
     let script = "sleep 600 <&0 >/dev/null 2>&1 & echo $! >\"$0\"";
@@ -130,7 +132,7 @@ fn a_process_that_a_command_leaves_behind_does_not_block_the_worker() {
 
 #[test]
 fn commands_run_in_parallel() {
-    let server = beanstalk_testing::Fake::start();
+    let server = Fake::start();
     let directory = tempfile::tempdir().unwrap();
     for body in [&b"a"[..], b"b"] {
         put(&mut client(&server.address()), "t", body, 0);
@@ -145,7 +147,7 @@ fn commands_run_in_parallel() {
 #[test]
 fn after_a_signal_the_command_finishes_and_no_further_job_is_reserved() {
     for signal in ["-TERM", "-INT"] {
-        let server = beanstalk_testing::Fake::start();
+        let server = Fake::start();
         let directory = tempfile::tempdir().unwrap();
         let (begun, go_on) = (directory.path().join("begun"), directory.path().join("go on"));
         for _ in 0..2 {
@@ -168,7 +170,7 @@ fn after_a_signal_the_command_finishes_and_no_further_job_is_reserved() {
 
 #[test]
 fn a_second_signal_ends_the_command_and_the_job_is_ready_again() {
-    let server = beanstalk_testing::Fake::start();
+    let server = Fake::start();
     let directory = tempfile::tempdir().unwrap();
     let (begun, ended) = (directory.path().join("begun"), directory.path().join("ended"));
     put(&mut client(&server.address()), "t", b"x", 0);
@@ -190,7 +192,7 @@ fn a_second_signal_ends_the_command_and_the_job_is_ready_again() {
 
 #[test]
 fn a_worker_connects_again_after_its_connection_breaks() {
-    let fake = beanstalk_testing::Fake::start_with(beanstalk_testing::FakeOptions {
+    let fake = Fake::start_with(FakeOptions {
         close_after: 3, // watch, ignore, reserve: the reply with the job is lost
         ..Default::default()
     });
@@ -207,8 +209,8 @@ fn a_worker_connects_again_after_its_connection_breaks() {
 fn a_worker_connects_again_after_an_answer_to_another_command() {
     // Those of the producer, then watch, ignore; then the answer to the reserve, the stats-job or the delete is wrong.
     for wrong_at in 2 + 3..=2 + 5 {
-        let options = beanstalk_testing::FakeOptions { wrong_at, ..Default::default() };
-        let fake = beanstalk_testing::Fake::start_with(options);
+        let options = FakeOptions { wrong_at, ..Default::default() };
+        let fake = Fake::start_with(options);
         put(&mut client(&fake.address()), "t", b"x", 0);
         // Not until the tube is empty: the fake notices only later that the worker has left the first connection.
         let mut child = command(&fake.address(), &["work", "t", "--", "true"]).spawn().unwrap();
@@ -222,7 +224,7 @@ fn a_worker_connects_again_after_an_answer_to_another_command() {
 
 #[test]
 fn a_worker_with_a_session_sends_its_result_when_it_has_connected_again() {
-    let fake = beanstalk_testing::Fake::start_with(beanstalk_testing::FakeOptions {
+    let fake = Fake::start_with(FakeOptions {
         // Those of the producer, then session, watch, ignore, reserve, stats-job: the delete is lost.
         close_before: 2 + 6,
         ..Default::default()
@@ -360,7 +362,7 @@ fn the_command_of_a_killed_worker_ends_with_it() {
         "sleep 600 & echo \"$! $$\" >\"$0.new\"; mv \"$0.new\" \"$0\"; wait",
         "echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; kill -9 $PPID; sleep 600; sleep 600",
     ] {
-        let server = beanstalk_testing::Fake::start();
+        let server = Fake::start();
         let directory = tempfile::tempdir().unwrap();
         let pids = directory.path().join("pids");
         put(&mut client(&server.address()), "t", b"x", 0);
@@ -381,7 +383,7 @@ fn the_command_of_a_killed_worker_ends_with_it() {
 
 #[test]
 fn a_command_that_ignores_sigterm_does_not_outlive_its_worker() {
-    let server = beanstalk_testing::Fake::start();
+    let server = Fake::start();
     let directory = tempfile::tempdir().unwrap();
     let pid = directory.path().join("pid");
     put(&mut client(&server.address()), "t", b"x", 0);
