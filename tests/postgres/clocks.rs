@@ -4,10 +4,11 @@ use std::process::Command;
 
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::has_tool;
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, installation};
 use rustix::process::Signal;
 
-use crate::servers::{Launched, Password, put, wait_until};
+use crate::servers::{Launched, Servers, put};
 
 /// Adds seconds to the wall clock, and leaves the other clocks alone.
 const WRONG_CLOCK: &str = r#"
@@ -27,11 +28,11 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 const SLOWNESS_S: u64 = 120;
 
 /// A library for LD_PRELOAD; `None` if there is no compiler.
-fn wrong_clock(password: &Password) -> Option<String> {
+fn wrong_clock(servers: &Servers) -> Option<String> {
     if !has_tool("cc") {
         return None;
     }
-    let path = |name: &str| password.directory().join(name).to_str().unwrap().to_owned();
+    let path = |name: &str| servers.directory().join(name).to_str().unwrap().to_owned();
     let (source, library) = (path("clock.c"), path("clock.so"));
     std::fs::write(&source, WRONG_CLOCK).unwrap();
     let built = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status().unwrap();
@@ -81,12 +82,12 @@ impl Timed {
 #[test]
 fn a_successor_ends_delays_and_cooldowns_at_the_right_time_whatever_its_clock_says() {
     let Some(installation) = installation() else { return };
-    let password = Password::new();
-    let Some(library) = wrong_clock(&password) else { return };
+    let servers = Servers::new();
+    let Some(library) = wrong_clock(&servers) else { return };
     let cluster = Cluster::start(&installation).unwrap();
     let launch = |url: &str, name: &str, wrong_by: &str| {
         let variables = [("LD_PRELOAD", &*library), ("WRONG_BY", wrong_by)];
-        password.launch_with(url, &["--allow-async", "--wait-for-lock"], name, &variables)
+        servers.launch_with(url, &["--allow-async", "--wait-for-lock"], name, &variables)
     };
     for (queue, first, second) in [("late", "600", "-600"), ("early", "-600", "600")] {
         let url = cluster.url(queue);
@@ -117,19 +118,19 @@ fn stop(server: &mut Launched) {
 fn tables_without_the_clock_get_it_from_the_owner_of_the_tables() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    password.use_once(&url);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    servers.use_once(&url);
     let drop_clock = "ALTER TABLE beanstalkd.queue DROP COLUMN clock, DROP COLUMN clock_at";
     cluster.query(drop_clock).unwrap();
     // If the role may not change the tables, the message tells the operator the commands.
     cluster
         .query("ALTER TABLE beanstalkd.queue OWNER TO postgres; GRANT ALL ON beanstalkd.queue TO beanstalkd")
         .unwrap();
-    let mut refused = password.launch(&url, &["--allow-async"], "refused");
+    let mut refused = servers.launch(&url, &["--allow-async"], "refused");
     assert_eq!(refused.wait().code(), Some(10));
     assert!(refused.log().contains("do this once: ALTER TABLE"), "{}", refused.log());
     cluster.query("ALTER TABLE beanstalkd.queue OWNER TO beanstalkd").unwrap();
-    let server = password.serve(&url, &["--allow-async"]);
+    let server = servers.serve(&url, &["--allow-async"]);
     assert_eq!(put(&mut server.connect().unwrap(), "job"), 2);
     wait_until("the queue has a clock", || {
         cluster.query("SELECT clock > 0 AND clock_at IS NOT NULL FROM beanstalkd.queue").unwrap() == "t"

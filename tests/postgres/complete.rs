@@ -8,7 +8,7 @@ use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::servers::Password;
+use crate::servers::Servers;
 
 /// Servers, one after the other.
 const SERVERS: u64 = 5;
@@ -29,12 +29,11 @@ fn check(chains: &mut [Chain], client: &mut Client) {
 fn a_chain_of_completes_neither_breaks_nor_forks_when_owners_die_or_stand_still() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let mut owner = password.launch(&url, &["--allow-async"], "owner-0");
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let mut owner = servers.launch(&url, &["--allow-async"], "owner-0");
     let mut chains = begin(&mut owner.connect());
     for number in 1..=SERVERS {
-        let standby =
-            password.launch(&url, &["--allow-async", "--wait-for-lock"], &format!("owner-{number}"));
+        let standby = servers.launch(&url, &["--allow-async", "--wait-for-lock"], &format!("owner-{number}"));
         standby.wait_for("waiting for it");
         let clients = chains.iter().map(|_| owner.connect()).collect();
         let pid = Pid::from_child(&owner.child);
@@ -59,8 +58,8 @@ fn a_chain_of_completes_neither_breaks_nor_forks_when_owners_die_or_stand_still(
 fn a_chain_of_completes_survives_the_loss_of_the_primary() {
     let Some(installation) = installation() else { return };
     let mut pair = Pair::start(&installation).unwrap();
-    let (url, password) = (pair.url("mail"), Password::new());
-    let mut server = password.serve(&url, &[]);
+    let (url, servers) = (pair.url("mail"), Servers::new());
+    let mut server = servers.serve(&url, &[]);
     let mut chains = begin(&mut server.connect().unwrap());
     let clients = chains.iter().map(|_| server.connect().unwrap()).collect();
     go_on_until(&mut chains, clients, || {
@@ -77,11 +76,11 @@ fn a_chain_of_completes_survives_the_loss_of_the_primary() {
 fn a_copy_has_all_of_each_complete() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let [first, last] = ["first", "last"].map(|name| password.directory().join(name));
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let [first, last] = ["first", "last"].map(|name| servers.directory().join(name));
     fs::create_dir(&first).unwrap();
     let [first, last] = [&first, &last].map(|path| path.to_str().unwrap());
-    let mut server = password.serve_directory(first);
+    let mut server = servers.serve_directory(first);
     let mut chains = begin(&mut server.connect().unwrap());
     let clients = chains.iter().map(|_| server.connect().unwrap()).collect();
     go_on_until(&mut chains, clients, || {
@@ -89,13 +88,13 @@ fn a_copy_has_all_of_each_complete() {
         server.stop(Signal::KILL).unwrap();
     });
     let copy = |from: &str, to: &str| {
-        let (copied, said) = password.run(&["--copy", from, to, "--allow-async"]);
+        let (copied, said) = servers.run(&["--copy", from, to, "--allow-async"]);
         assert!(copied, "{said}");
     };
     copy(first, &url);
-    let mut server = password.serve(&url, &["--allow-async"]);
+    let mut server = servers.serve(&url, &["--allow-async"]);
     check(&mut chains, &mut server.connect().unwrap());
     server.stop(Signal::TERM).unwrap();
     copy(&url, last);
-    check(&mut chains, &mut password.serve_directory(last).connect().unwrap());
+    check(&mut chains, &mut servers.serve_directory(last).connect().unwrap());
 }

@@ -10,61 +10,61 @@ use beanstalkd_testkit::postgres::{Cluster, installation};
 use beanstalkd_testkit::server::{Server, Transport};
 use rustix::process::Signal;
 
-use crate::servers::{Password, has, ours, put};
+use crate::servers::{Servers, has, ours, put};
 
 #[test]
 fn a_log_is_copied_whole_into_a_database_and_back() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
+    let (url, servers) = (cluster.url("mail"), Servers::new());
     let flags = ["--allow-async"];
-    let root = password.directory().to_owned();
+    let root = servers.directory().to_owned();
     let (first, last) = (root.join("first"), root.join("last"));
     fs::create_dir(&first).unwrap();
     let directory = first.to_str().unwrap();
     let mut ids = Vec::new();
-    let mut server = password.serve_directory(directory);
+    let mut server = servers.serve_directory(directory);
     let mut client = server.connect().unwrap();
     for number in 0..50 {
         ids.push(put(&mut client, &format!("job {number} {}", "x".repeat(number * 500))));
     }
     client.exchange(b"delete 7\r\n", b"DELETED\r\n").unwrap();
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    let (copied, said) = servers.run(&["--copy", directory, &url, "--allow-async"]);
     assert!(!copied && said.contains("is locked by"), "a server uses it: {said}");
     server.stop(Signal::TERM).unwrap();
-    let (_, before) = password.run(&["--dump", directory]);
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    let (_, before) = servers.run(&["--dump", directory]);
+    let (copied, said) = servers.run(&["--copy", directory, &url, "--allow-async"]);
     assert!(copied && said.contains("49 jobs"), "{said}");
-    assert_eq!(password.run(&["--dump", &url]).1, before);
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    assert_eq!(servers.run(&["--dump", &url]).1, before);
+    let (copied, said) = servers.run(&["--copy", directory, &url, "--allow-async"]);
     assert!(!copied && said.contains("has a log already"), "{said}");
-    let mut server = password.serve(&url, &flags);
+    let mut server = servers.serve(&url, &flags);
     let mut client = server.connect().unwrap();
     assert!(has(&mut client, ids[49], "job 49") && put(&mut client, "more") > ids[49]);
     server.stop(Signal::TERM).unwrap();
-    let (_, before) = password.run(&["--dump", &url]);
+    let (_, before) = servers.run(&["--dump", &url]);
     let target = last.to_str().unwrap();
-    let (copied, said) = password.run(&["--copy", &url, target, "--allow-async"]);
+    let (copied, said) = servers.run(&["--copy", &url, target, "--allow-async"]);
     assert!(copied && said.contains("50 jobs"), "{said}");
-    assert_eq!(password.run(&["--dump", target]).1, before);
-    let (copied, said) = password.run(&["--copy", &url, target, "--allow-async"]);
+    assert_eq!(servers.run(&["--dump", target]).1, before);
+    let (copied, said) = servers.run(&["--copy", &url, target, "--allow-async"]);
     assert!(!copied && said.contains("expected a directory that is empty"), "{said}");
-    assert!(has(&mut password.serve_directory(target).connect().unwrap(), ids[49], "job 49"));
+    assert!(has(&mut servers.serve_directory(target).connect().unwrap(), ids[49], "job 49"));
 }
 
 #[test]
 fn a_copy_that_is_broken_off_leaves_no_log() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let directory = password.directory().join("log");
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let directory = servers.directory().join("log");
     fs::create_dir(&directory).unwrap();
     let directory = directory.to_str().unwrap();
-    let mut server = password.serve_directory(directory);
+    let mut server = servers.serve_directory(directory);
     put(&mut server.connect().unwrap(), "job");
     server.stop(Signal::TERM).unwrap();
     // The tables exist, but a row cannot be added to the log.
-    password.use_once(&cluster.url("other"));
+    servers.use_once(&cluster.url("other"));
     cluster
         .query(
             "CREATE FUNCTION beanstalkd.refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -72,12 +72,12 @@ fn a_copy_that_is_broken_off_leaves_no_log() {
             CREATE TRIGGER refuse BEFORE INSERT ON beanstalkd.log FOR EACH ROW EXECUTE FUNCTION beanstalkd.refuse()",
         )
         .unwrap();
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async"]);
+    let (copied, said) = servers.run(&["--copy", directory, &url, "--allow-async"]);
     assert!(!copied && said.contains("nothing was copied"), "{said}");
-    let (found, said) = password.run(&["--check", &url]);
+    let (found, said) = servers.run(&["--check", &url]);
     assert!(!found && said.contains("no binlog here"), "{said}");
     cluster.query("DROP TRIGGER refuse ON beanstalkd.log").unwrap();
-    let (copied, said) = password.run(&["--copy", directory, &url, "--allow-async", "--takeover-after", "1"]);
+    let (copied, said) = servers.run(&["--copy", directory, &url, "--allow-async", "--takeover-after", "1"]);
     assert!(copied, "{said}");
 }
 
@@ -98,8 +98,8 @@ fn serve_by_c(program: &Path, directory: &Path) -> Server {
 fn a_queue_comes_from_c_moves_into_a_database_and_goes_back_to_c() {
     let (Some(installation), Some(c)) = (installation(), debian_server()) else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let (first, last) = (password.directory().join("first"), password.directory().join("last"));
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let (first, last) = (servers.directory().join("first"), servers.directory().join("last"));
     fs::create_dir(&first).unwrap();
     let mut server = serve_by_c(&c, &first);
     let mut client = server.connect().unwrap();
@@ -118,9 +118,9 @@ fn a_queue_comes_from_c_moves_into_a_database_and_goes_back_to_c() {
     assert_eq!(states(&mut client), expected);
     server.stop(Signal::KILL).unwrap();
 
-    let (copied, said) = password.run(&["--copy", first.to_str().unwrap(), &url, "--allow-async"]);
+    let (copied, said) = servers.run(&["--copy", first.to_str().unwrap(), &url, "--allow-async"]);
     assert!(copied && said.contains("3 jobs"), "{said}");
-    let mut server = password.serve(&url, &["--allow-async"]);
+    let mut server = servers.serve(&url, &["--allow-async"]);
     let mut client = server.connect().unwrap();
     assert_eq!(states(&mut client), expected);
     assert!(has(&mut client, ready, "ready") && has(&mut client, buried, &large));
@@ -128,12 +128,12 @@ fn a_queue_comes_from_c_moves_into_a_database_and_goes_back_to_c() {
     let added = put(&mut client, "added");
     client.exchange(format!("delete {ready}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
     let back = ["--copy", &url, last.to_str().unwrap(), "--allow-async"];
-    let (copied, said) = password.run(&back);
+    let (copied, said) = servers.run(&back);
     assert!(!copied && said.contains("the queue belongs to"), "a server uses it: {said}");
     assert!(!last.exists());
     server.stop(Signal::TERM).unwrap();
 
-    let (copied, said) = password.run(&back);
+    let (copied, said) = servers.run(&back);
     assert!(copied && said.contains("3 jobs"), "{said}");
     let server = serve_by_c(&c, &last);
     let mut client = server.connect().unwrap();
@@ -143,11 +143,11 @@ fn a_queue_comes_from_c_moves_into_a_database_and_goes_back_to_c() {
 }
 
 /// A directory with two files, the second of which is the larger one.
-fn two_files(password: &Password) -> PathBuf {
-    let directory = password.directory().join("from");
+fn two_files(servers: &Servers) -> PathBuf {
+    let directory = servers.directory().join("from");
     fs::create_dir(&directory).unwrap();
     let flags = ["-s", "65536", "-z", "1m"];
-    let mut server = password.serve_directory_with(directory.to_str().unwrap(), &flags);
+    let mut server = servers.serve_directory_with(directory.to_str().unwrap(), &flags);
     let mut client = server.connect().unwrap();
     put(&mut client, "small");
     put(&mut client, &"x".repeat(400_000));
@@ -157,8 +157,8 @@ fn two_files(password: &Password) -> PathBuf {
 
 #[test]
 fn a_copy_that_dies_or_finds_no_room_makes_no_directory() {
-    let password = Password::new();
-    let (from, to) = (two_files(&password), password.directory().join("to"));
+    let servers = Servers::new();
+    let (from, to) = (two_files(&servers), servers.directory().join("to"));
     let limit = "ulimit -f 200; exec \"$@\"";
     for (shell, dies) in [(limit.to_owned(), true), (format!("trap '' XFSZ; {limit}"), false)] {
         let mut command = Command::new("sh");
@@ -168,11 +168,11 @@ fn a_copy_that_dies_or_finds_no_room_makes_no_directory() {
         assert_eq!(output.status.code().is_none(), dies, "{}: {said}", output.status);
         assert!(dies || said.contains("nothing was copied"), "{said}");
         assert!(!to.exists());
-        assert_eq!(remains(password.directory()), Vec::<String>::new());
+        assert_eq!(remains(servers.directory()), Vec::<String>::new());
     }
     let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
-    assert!(password.run(&["--copy", from, to]).0);
-    assert_eq!(password.run(&["--dump", to]).1, password.run(&["--dump", from]).1);
+    assert!(servers.run(&["--copy", from, to]).0);
+    assert_eq!(servers.run(&["--dump", to]).1, servers.run(&["--dump", from]).1);
 }
 
 /// The remains of copies in `directory`.
@@ -188,9 +188,9 @@ fn remains(directory: &Path) -> Vec<String> {
 /// own.
 #[test]
 fn the_next_copy_removes_what_one_that_was_killed_has_left_and_nothing_else() {
-    let password = Password::new();
-    let (from, to) = (two_files(&password), password.directory().join("to"));
-    let beside = |name: &str| password.directory().join(name);
+    let servers = Servers::new();
+    let (from, to) = (two_files(&servers), servers.directory().join("to"));
+    let beside = |name: &str| servers.directory().join(name);
     for (directory, file) in [("to.copy-12", "binlog.1"), ("to.copy-13", "letter"), ("to.copy-x", "binlog.1")]
     {
         fs::create_dir(beside(directory)).unwrap();
@@ -201,25 +201,25 @@ fn the_next_copy_removes_what_one_that_was_killed_has_left_and_nothing_else() {
     let output =
         command.args(["-c", limits, "sh"]).arg(ours()).arg("--copy").args([&from, &to]).output().unwrap();
     assert_eq!(output.status.code(), None, "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(remains(password.directory()).len(), 3, "its own, and the two that are none");
+    assert_eq!(remains(servers.directory()).len(), 3, "its own, and the two that are none");
     let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
-    assert!(password.run(&["--copy", from, to]).0);
-    assert_eq!(remains(password.directory()), ["to.copy-13", "to.copy-x"]);
-    assert_eq!(password.run(&["--dump", to]).1, password.run(&["--dump", from]).1);
+    assert!(servers.run(&["--copy", from, to]).0);
+    assert_eq!(remains(servers.directory()), ["to.copy-13", "to.copy-x"]);
+    assert_eq!(servers.run(&["--dump", to]).1, servers.run(&["--dump", from]).1);
     let files = fs::read_dir(to).unwrap().flatten().map(|entry| entry.file_name());
     let strange = files.filter(|name| !name.to_string_lossy().starts_with("binlog.") && name != "lock");
     assert_eq!(strange.count(), 0);
 }
 
 /// Lets a copy into `url` begin, and kills it in the middle.
-fn kill_a_copy(cluster: &Cluster, password: &Password, from: &str, url: &str) {
+fn kill_a_copy(cluster: &Cluster, servers: &Servers, from: &str, url: &str) {
     let trigger = "CREATE FUNCTION beanstalkd.wait() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$;
         CREATE TRIGGER wait BEFORE INSERT ON beanstalkd.log FOR EACH ROW WHEN (NEW.start > 100000)
         EXECUTE FUNCTION beanstalkd.wait()";
     cluster.query(trigger).unwrap();
     let mut copy = Command::new(ours())
-        .args(["--copy", from, url, "--allow-async", "--store-password-file", &password.path()])
+        .args(["--copy", from, url, "--allow-async", "--store-password-file", &servers.password_file()])
         .spawn()
         .unwrap();
     let sleeps = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
@@ -234,22 +234,22 @@ fn kill_a_copy(cluster: &Cluster, password: &Password, from: &str, url: &str) {
 fn a_copy_that_is_killed_leaves_no_job_in_the_database() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let password = Password::new();
-    let from = two_files(&password);
+    let servers = Servers::new();
+    let from = two_files(&servers);
     let from = from.to_str().unwrap();
-    password.use_once(&cluster.url("other"));
+    servers.use_once(&cluster.url("other"));
     let [first, second] = ["first", "second"].map(|queue| cluster.url(queue));
     for url in [&first, &second] {
-        kill_a_copy(&cluster, &password, from, url);
+        kill_a_copy(&cluster, &servers, from, url);
         let left =
             "SELECT count(*) FROM beanstalkd.log JOIN beanstalkd.queue ON queue = id WHERE name <> 'other'";
         assert_eq!(cluster.query(left).unwrap(), "0", "the database has rows of a copy that was killed");
-        let (found, said) = password.run(&["--check", url]);
+        let (found, said) = servers.run(&["--check", url]);
         assert!(!found && said.contains("no binlog here"), "{said}");
     }
-    let server = password.serve(&first, &["--allow-async"]);
+    let server = servers.serve(&first, &["--allow-async"]);
     assert_eq!(crate::servers::figure(&mut server.connect().unwrap(), "current-jobs-ready"), "0");
-    let (copied, said) = password.run(&["--copy", from, &second, "--allow-async", "--takeover-after", "1"]);
+    let (copied, said) = servers.run(&["--copy", from, &second, "--allow-async", "--takeover-after", "1"]);
     assert!(copied, "{said}");
-    assert_eq!(password.run(&["--dump", &second]).1, password.run(&["--dump", from]).1);
+    assert_eq!(servers.run(&["--dump", &second]).1, servers.run(&["--dump", from]).1);
 }

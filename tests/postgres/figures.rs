@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
 use beanstalkd_testkit::server::Server;
 
-use crate::servers::{Password, put, wait_until};
+use crate::servers::{Servers, put};
 
 /// The keys of `stats`, and their series.
 const FIGURES: [(&str, &str); 7] = [
@@ -30,13 +31,13 @@ fn stats(server: &Server) -> Figures {
 }
 
 /// The metrics of the server with [`metrics_flag`].
-pub fn scrape(password: &Password) -> String {
-    get(password, "/metrics")
+pub fn scrape(servers: &Servers) -> String {
+    get(servers, "/metrics")
 }
 
 /// Its response to a request for `path`.
-pub fn get(password: &Password, path: &str) -> String {
-    let mut stream = UnixStream::connect(password.directory().join("metrics")).unwrap();
+pub fn get(servers: &Servers, path: &str) -> String {
+    let mut stream = UnixStream::connect(servers.directory().join("metrics")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
     let mut scrape = String::new();
@@ -44,15 +45,15 @@ pub fn get(password: &Password, path: &str) -> String {
     scrape
 }
 
-fn metrics(password: &Password) -> Figures {
-    let scrape = scrape(password);
+fn metrics(servers: &Servers) -> Figures {
+    let scrape = scrape(servers);
     let lines = scrape.lines().filter(|line| line.starts_with("beanstalkd_store_"));
     lines.filter_map(|line| line.split_once(' ')).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// The flag for metrics in the password's directory.
-pub fn metrics_flag(password: &Password) -> String {
-    format!("--metrics=unix:{}", password.directory().join("metrics").display())
+/// The flag for metrics in the directory of the servers.
+pub fn metrics_flag(servers: &Servers) -> String {
+    format!("--metrics=unix:{}", servers.directory().join("metrics").display())
 }
 
 fn value(figures: &Figures, name: &str) -> u64 {
@@ -64,16 +65,16 @@ fn value(figures: &Figures, name: &str) -> u64 {
 fn stats_and_metrics_have_the_figures_of_a_database() {
     let Some(installation) = installation() else { return };
     let pair = Pair::start(&installation).unwrap();
-    let (url, password) = (pair.primary.url("mail"), Password::new());
-    let flag = metrics_flag(&password);
-    let server = password.serve(&url, &[&flag]);
+    let (url, servers) = (pair.primary.url("mail"), Servers::new());
+    let flag = metrics_flag(&servers);
+    let server = servers.serve(&url, &[&flag]);
     put(&mut server.connect().unwrap(), "job");
-    let (keys, series) = (stats(&server), metrics(&password));
+    let (keys, series) = (stats(&server), metrics(&servers));
     let names = |figures: &Figures| figures.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&keys), FIGURES.map(|(key, _)| key));
     assert_eq!(names(&series), FIGURES.map(|(_, name)| name));
     assert!(keys.contains(&("store-replicated".into(), "true".into())), "{keys:?}");
-    let of = |name: &str| value(&metrics(&password), name);
+    let of = |name: &str| value(&metrics(&servers), name);
     assert_eq!((of("beanstalkd_store_replicated"), of("beanstalkd_store_table_bytes")), (1, 0));
     assert_eq!((of("beanstalkd_store_epoch"), of("beanstalkd_store_reconnects_total")), (1, 0));
     let commits = of("beanstalkd_store_commits_total");
@@ -97,14 +98,14 @@ fn stats_and_metrics_have_the_figures_of_a_database() {
 fn a_database_that_need_not_replicate_shows_as_such_and_a_directory_has_no_figures() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let password = Password::new();
-    let flag = metrics_flag(&password);
-    let server = password.serve(&cluster.url("mail"), &["--allow-async", &flag]);
+    let servers = Servers::new();
+    let flag = metrics_flag(&servers);
+    let server = servers.serve(&cluster.url("mail"), &["--allow-async", &flag]);
     assert!(stats(&server).contains(&("store-replicated".into(), "false".into())));
-    assert_eq!(value(&metrics(&password), "beanstalkd_store_replicated"), 0);
+    assert_eq!(value(&metrics(&servers), "beanstalkd_store_replicated"), 0);
     drop(server);
-    let directory = password.directory().join("log");
+    let directory = servers.directory().join("log");
     std::fs::create_dir(&directory).unwrap();
-    let server = password.serve_directory_with(directory.to_str().unwrap(), &[&flag]);
-    assert_eq!((stats(&server), metrics(&password)), (Vec::new(), Vec::new()));
+    let server = servers.serve_directory_with(directory.to_str().unwrap(), &[&flag]);
+    assert_eq!((stats(&server), metrics(&servers)), (Vec::new(), Vec::new()));
 }

@@ -5,11 +5,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, installation};
 use beanstalkd_testkit::server::{Server, Transport};
 use beanstalkd_testkit::tls;
 
-use crate::servers::{Password, has, ours, put, wait_until};
+use crate::servers::{Servers, has, ours, put};
 
 /// The statements of the manual, for a role that does not own the tables.
 const GRANTS: &str = "
@@ -23,14 +24,14 @@ const GRANTS: &str = "
 fn the_password_is_nowhere_to_be_seen() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
+    let (url, servers) = (cluster.url("mail"), Servers::new());
     for from_file in [true, false] {
         let mut wrapper: Vec<OsString> = ["env", "RUST_LOG=trace"].map(OsString::from).into();
         let mut flags =
             ["-b", &url, "--allow-async", "--takeover-after", "1", "-VV"].map(str::to_owned).to_vec();
         flags.extend(["--metrics", "unix:{dir}/metrics"].map(str::to_owned));
         if from_file {
-            flags.extend(["--store-password-file".to_owned(), password.path()]);
+            flags.extend(["--store-password-file".to_owned(), servers.password_file()]);
         } else {
             wrapper.push(format!("PGPASSWORD={PASSWORD}").into());
         }
@@ -54,15 +55,15 @@ fn the_password_is_nowhere_to_be_seen() {
         }
     }
     let secret = format!("postgresql://{ROLE}:hidden@{}/{DATABASE}?queue=mail", cluster.address());
-    let (done, said) = password.run(&["-b", &secret]);
+    let (done, said) = servers.run(&["-b", &secret]);
     assert!(!done && said.contains("--store-password-file") && !said.contains("hidden"), "{said}");
-    fs::write(password.path(), "wrong\n").unwrap();
-    let mut refused = password.launch(&cluster.url("other"), &["--allow-async"], "refused");
+    fs::write(servers.password_file(), "wrong\n").unwrap();
+    let mut refused = servers.launch(&cluster.url("other"), &["--allow-async"], "refused");
     assert_eq!(refused.wait().code(), Some(10));
     let log = refused.log();
     assert!(log.contains("password authentication failed") && !log.contains("wrong"), "{log}");
-    fs::write(password.path(), "\n").unwrap();
-    assert!(!password.run(&["--check", &url]).0);
+    fs::write(servers.password_file(), "\n").unwrap();
+    assert!(!servers.run(&["--check", &url]).0);
 }
 
 #[test]
@@ -70,21 +71,21 @@ fn the_certificate_of_the_database_is_verified() {
     let Some(installation) = installation() else { return };
     let mut cluster = Cluster::start(&installation).unwrap();
     cluster.require_tls(tls::server_identity()).unwrap();
-    let password = Password::new();
-    let roots = password.directory().join("roots.pem");
+    let servers = Servers::new();
+    let roots = servers.directory().join("roots.pem");
     let plain = cluster.url("mail").replace("127.0.0.1", "localhost");
     let url = format!("{plain}&sslmode=verify-full&sslrootcert={}", roots.display());
     fs::write(&roots, tls::authority().pem()).unwrap();
-    let server = password.serve(&url, &["--allow-async"]);
+    let server = servers.serve(&url, &["--allow-async"]);
     put(&mut server.connect().unwrap(), "encrypted");
     let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
         WHERE application_name = 'beanstalkd'";
     assert_eq!(cluster.query(encrypted).unwrap(), "t");
     drop(server);
     fs::write(&roots, tls::Authority::new("another").pem()).unwrap();
-    let (done, said) = password.run(&["--check", &url]);
+    let (done, said) = servers.run(&["--check", &url]);
     assert!(!done && said.contains("invalid peer certificate"), "{said}");
-    let (done, said) = password.run(&["--check", &cluster.url("mail")]);
+    let (done, said) = servers.run(&["--check", &cluster.url("mail")]);
     assert!(!done && said.contains("no pg_hba.conf entry"), "{said}");
 }
 
@@ -92,14 +93,14 @@ fn the_certificate_of_the_database_is_verified() {
 fn a_role_needs_no_more_than_the_documented_rights() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let password = Password::new();
+    let servers = Servers::new();
     // The owner of the schema makes the tables.
-    password.use_once(&cluster.url("first"));
+    servers.use_once(&cluster.url("first"));
     cluster.query(&format!("CREATE ROLE least LOGIN PASSWORD '{PASSWORD}'")).unwrap();
     cluster.query(&format!("GRANT CONNECT ON DATABASE {DATABASE} TO least")).unwrap();
     cluster.query(GRANTS).unwrap();
     let url = cluster.url("mail").replace(ROLE, "least");
-    let mut server = password.serve(&url, &["--allow-async", "-s", "65536"]);
+    let mut server = servers.serve(&url, &["--allow-async", "-s", "65536"]);
     let mut client = server.connect().unwrap();
     for _ in 0..20 {
         let id = put(&mut client, &"x".repeat(20_000));

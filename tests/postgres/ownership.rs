@@ -4,18 +4,19 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, ROLE, installation};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::figures::{get, metrics_flag, scrape};
-use crate::servers::{Password, has, put, wait_until};
+use crate::servers::{Servers, has, put};
 
 #[test]
 fn jobs_survive_the_death_of_their_server_and_ids_go_on() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let mut server = password.serve(&url, &["--allow-async"]);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let mut server = servers.serve(&url, &["--allow-async"]);
     let mut client = server.connect().unwrap();
     let (large, small) = ("x".repeat(50_000), "small");
     let ids = [put(&mut client, &large), put(&mut client, small), put(&mut client, small)];
@@ -27,11 +28,11 @@ fn jobs_survive_the_death_of_their_server_and_ids_go_on() {
     assert!(put(&mut client, small) > ids[2], "an id is given once");
     assert_eq!(cluster.query("SELECT epoch FROM beanstalkd.queue").unwrap(), "2");
     // Another queue of the same database has nothing to do with it.
-    let other = password.serve(&cluster.url("other"), &["--allow-async"]);
+    let other = servers.serve(&cluster.url("other"), &["--allow-async"]);
     assert_eq!(put(&mut other.connect().unwrap(), small), 1);
-    let (sound, report) = password.run(&["--check", &url]);
+    let (sound, report) = servers.run(&["--check", &url]);
     assert!(sound && report.contains("3 jobs"), "{report}");
-    let (_, dumped) = password.run(&["--dump", &url]);
+    let (_, dumped) = servers.run(&["--dump", &url]);
     assert_eq!(dumped.lines().count(), 3, "{dumped}");
 }
 
@@ -39,11 +40,11 @@ fn jobs_survive_the_death_of_their_server_and_ids_go_on() {
 fn a_clean_stop_hands_over_at_once() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
+    let (url, servers) = (cluster.url("mail"), Servers::new());
     let patient = ["--allow-async", "--takeover-after", "3600"];
-    let mut owner = password.serve(&url, &patient);
+    let mut owner = servers.serve(&url, &patient);
     let id = put(&mut owner.connect().unwrap(), "job");
-    let standby = password.launch(&url, &[&patient[..], &["--wait-for-lock"]].concat(), "standby");
+    let standby = servers.launch(&url, &[&patient[..], &["--wait-for-lock"]].concat(), "standby");
     standby.wait_for("waiting for it");
     assert!(owner.stop(Signal::TERM).unwrap().success());
     assert!(has(&mut standby.connect(), id, "job"));
@@ -53,11 +54,11 @@ fn a_clean_stop_hands_over_at_once() {
 fn an_owner_that_was_stopped_acknowledges_nothing_after_a_takeover() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let mut old = password.launch(&url, &["--allow-async"], "old");
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let mut old = servers.launch(&url, &["--allow-async"], "old");
     let mut client = old.connect();
     let id = put(&mut client, "before");
-    let standby = password.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
+    let standby = servers.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
     standby.wait_for("waiting for it");
     let pid = Pid::from_child(&old.child);
     kill_process(pid, Signal::STOP).unwrap();
@@ -76,11 +77,11 @@ fn an_owner_that_was_stopped_acknowledges_nothing_after_a_takeover() {
 fn failures_count_on_after_a_takeover_and_a_dead_job_stays_dead() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let rules = password.directory().join("rules");
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let rules = servers.directory().join("rules");
     fs::write(&rules, "[[tube]]\nname = \"mail\"\nmax-attempts = 2\ndead-tube = \"dead\"\n").unwrap();
     let flags = ["--allow-async", "--wait-for-lock", "--tubes", rules.to_str().unwrap()];
-    let mut owner = password.launch(&url, &flags, "first");
+    let mut owner = servers.launch(&url, &flags, "first");
     for (name, tube, failures) in [("second", "mail", 1), ("third", "dead", 2), ("fourth", "dead", 2)] {
         let mut client = owner.connect();
         client.exchange(b"watch mail\r\nwatch dead\r\n", b"WATCHING 2\r\nWATCHING 3\r\n").unwrap();
@@ -88,7 +89,7 @@ fn failures_count_on_after_a_takeover_and_a_dead_job_stays_dead() {
             client.exchange(b"use mail\r\nput 0 0 600 1\r\nx\r\n", b"USING mail\r\nINSERTED 1\r\n").unwrap();
         }
         client.exchange(b"reserve\r\nrelease 1 0 0\r\n", b"RESERVED 1 1\r\nx\r\nRELEASED\r\n").unwrap();
-        let standby = password.launch(&url, &flags, name);
+        let standby = servers.launch(&url, &flags, name);
         standby.wait_for("waiting for it");
         kill_process(Pid::from_child(&owner.child), Signal::KILL).unwrap();
         owner = standby;
@@ -114,13 +115,13 @@ fn said(client: &mut Client) -> String {
 fn an_owner_that_stood_still_says_nothing_to_those_that_ask_for_no_change() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let mut old = password.launch(&url, &["--allow-async"], "old");
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let mut old = servers.launch(&url, &["--allow-async"], "old");
     let mut clients = [(); 3].map(|()| old.connect());
     let put_once = b"put 0 0 100 3 idp:o1\r\njob\r\n";
     clients[0].exchange(put_once, b"INSERTED 1\r\n").unwrap();
     clients[0].exchange(put_once, b"INSERTED 1 READY\r\n").unwrap();
-    let standby = password.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
+    let standby = servers.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
     standby.wait_for("waiting for it");
     let pid = Pid::from_child(&old.child);
     kill_process(pid, Signal::STOP).unwrap();
@@ -139,19 +140,19 @@ fn an_owner_that_stood_still_says_nothing_to_those_that_ask_for_no_change() {
 fn an_owner_without_the_database_is_not_ready_sends_its_workers_away_and_ends() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let flags = ["--allow-async", "--store-timeout", "8", &metrics_flag(&password)];
-    let mut server = password.launch(&url, &flags, "server");
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let flags = ["--allow-async", "--store-timeout", "8", &metrics_flag(&servers)];
+    let mut server = servers.launch(&url, &flags, "server");
     let (mut worker, mut reader) = (server.connect(), server.connect());
     put(&mut reader, "job");
     worker.send(b"watch other\r\nignore default\r\nreserve\r\n").unwrap();
     worker.expect(b"WATCHING 2\r\nWATCHING 1\r\n").unwrap();
-    let is_ready = || get(&password, "/readyz").contains(" 200 OK");
+    let is_ready = || get(&servers, "/readyz").contains(" 200 OK");
     wait_until("it is ready", is_ready);
     cluster.pause();
     worker.expect_closed().unwrap();
-    assert!(get(&password, "/readyz").contains("503") && get(&password, "/readyz").contains("no lease"));
-    assert!(scrape(&password).lines().any(|line| line == "beanstalkd_store_lease 0"));
+    assert!(get(&servers, "/readyz").contains("503") && get(&servers, "/readyz").contains("no lease"));
+    assert!(scrape(&servers).lines().any(|line| line == "beanstalkd_store_lease 0"));
     reader.send(b"peek 1\r\npeek 2\r\n").unwrap();
     assert!(!reader.has_reply_within(Duration::from_millis(500)).unwrap());
     cluster.resume();
@@ -170,10 +171,10 @@ fn an_owner_without_the_database_is_not_ready_sends_its_workers_away_and_ends() 
 fn the_clock_of_the_database_does_not_decide_about_a_takeover() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let mut owner = password.serve(&url, &["--allow-async"]);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let mut owner = servers.serve(&url, &["--allow-async"]);
     let id = put(&mut owner.connect().unwrap(), "job");
-    let standby = password.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
+    let standby = servers.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
     standby.wait_for("waiting for it");
     // For a clock that was set forward, every heartbeat is old.
     let end = Instant::now() + Duration::from_secs(4);
@@ -193,16 +194,16 @@ fn the_clock_of_the_database_does_not_decide_about_a_takeover() {
 fn a_standby_takes_over_when_it_has_all_that_it_needs_and_not_before() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
+    let (url, servers) = (cluster.url("mail"), Servers::new());
     let limit = |connections: u32| {
         cluster.query(&format!("ALTER ROLE {ROLE} CONNECTION LIMIT {connections}")).unwrap();
     };
-    let mut owner = password.launch(&url, &["--allow-async"], "owner");
+    let mut owner = servers.launch(&url, &["--allow-async"], "owner");
     let id = put(&mut owner.connect(), "job");
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
     cluster.wait_for(sessions, "1").unwrap();
     limit(2);
-    let standby = password.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
+    let standby = servers.launch(&url, &["--allow-async", "--wait-for-lock"], "standby");
     wait_until("the standby has come to the database", || {
         standby.log().contains("too many connections") || standby.log().contains("waiting for it")
     });
@@ -223,15 +224,15 @@ fn a_standby_takes_over_when_it_has_all_that_it_needs_and_not_before() {
 fn a_connection_that_is_lost_while_the_log_is_read_ends_no_server() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    password.use_once(&url);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    servers.use_once(&url);
     let lock = "BEGIN; LOCK TABLE beanstalkd.log; SELECT pg_sleep(600)";
     let server = std::thread::scope(|scope| {
         // It fails in the end, because its session is ended.
         let locker = scope.spawn(|| cluster.query(lock));
         let sleeps = "FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
         cluster.wait_for(&format!("SELECT count(*) {sleeps}"), "1").unwrap();
-        let server = password.launch(&url, &["--allow-async"], "server");
+        let server = servers.launch(&url, &["--allow-async"], "server");
         let reads =
             "FROM pg_stat_activity WHERE application_name = 'beanstalkd' AND wait_event_type = 'Lock'";
         cluster.wait_for(&format!("SELECT count(*) {reads}"), "1").unwrap();
@@ -247,8 +248,8 @@ fn a_connection_that_is_lost_while_the_log_is_read_ends_no_server() {
 fn an_owner_that_nobody_asks_for_anything_ends_too_once_it_was_taken_over_from() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let password = Password::new();
-    let mut old = password.launch(&cluster.url("mail"), &["--allow-async"], "old");
+    let servers = Servers::new();
+    let mut old = servers.launch(&cluster.url("mail"), &["--allow-async"], "old");
     put(&mut old.connect(), "job");
     cluster.query("UPDATE beanstalkd.queue SET epoch = epoch + 1, owner = 'another'").unwrap();
     assert_eq!(old.wait().code(), Some(1));
@@ -259,12 +260,12 @@ fn an_owner_that_nobody_asks_for_anything_ends_too_once_it_was_taken_over_from()
 fn a_second_server_is_refused_while_the_first_one_lives() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
+    let (url, servers) = (cluster.url("mail"), Servers::new());
     // On a busy machine a heartbeat may be late.
     let flags = ["--allow-async", "--takeover-after", "8"];
-    let owner = password.serve(&url, &flags);
+    let owner = servers.serve(&url, &flags);
     put(&mut owner.connect().unwrap(), "it owns the queue");
-    let mut second = password.launch(&url, &flags, "second");
+    let mut second = servers.launch(&url, &flags, "second");
     assert_eq!(second.wait().code(), Some(10));
     assert!(second.log().contains("--wait-for-lock to take over"), "{}", second.log());
     put(&mut owner.connect().unwrap(), "the first one goes on");
@@ -275,8 +276,8 @@ fn a_second_server_is_refused_while_the_first_one_lives() {
 fn connections_that_are_lost_under_load_lose_and_double_nothing() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let mut server = password.serve(&url, &["--allow-async"]);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let mut server = servers.serve(&url, &["--allow-async"]);
     let mut client = server.connect().unwrap();
     let mut ids = Vec::new();
     for round in 0..10 {

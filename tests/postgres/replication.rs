@@ -1,23 +1,24 @@
 //! Commits that would not survive the loss of a database machine.
 
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, Pair, Stop, installation, url};
 use beanstalkd_testkit::server::free_address;
 use rustix::process::Signal;
 
-use crate::servers::{Password, has, put, wait_until};
+use crate::servers::{Servers, has, put};
 
 #[test]
 fn a_database_that_does_not_replicate_is_refused() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
+    let (url, servers) = (cluster.url("mail"), Servers::new());
     for (settings, reason) in [
         (("synchronous_commit", "on"), "synchronous_standby_names is empty"),
         (("synchronous_commit", "off"), "synchronous_commit is off"),
         (("synchronous_commit", "local"), "synchronous_commit is local"),
     ] {
         cluster.set(settings.0, settings.1).unwrap();
-        let mut server = password.launch(&url, &[], "refused");
+        let mut server = servers.launch(&url, &[], "refused");
         assert_eq!(server.wait().code(), Some(10));
         let log = server.log();
         assert!(log.contains(reason) && log.contains("--allow-async"), "{log}");
@@ -28,8 +29,8 @@ fn a_database_that_does_not_replicate_is_refused() {
 fn a_database_without_its_standby_is_refused_and_acknowledges_no_commit() {
     let Some(installation) = installation() else { return };
     let mut pair = Pair::start(&installation).unwrap();
-    let (url, password) = (pair.primary.url("mail"), Password::new());
-    let mut server = password.serve(&url, &[]);
+    let (url, servers) = (pair.primary.url("mail"), Servers::new());
+    let mut server = servers.serve(&url, &[]);
     let mut client = server.connect().unwrap();
     let first = put(&mut client, "replicated");
     // The operator turns synchronous replication off: the server acknowledges nothing any more, and loses nothing.
@@ -41,7 +42,7 @@ fn a_database_without_its_standby_is_refused_and_acknowledges_no_commit() {
     assert!(server.stop(Signal::TERM).unwrap().success());
     pair.standby.stop(beanstalkd_testkit::postgres::Stop::Fast).unwrap();
     pair.primary.wait_for("SELECT count(*) FROM pg_stat_replication", "0").unwrap();
-    let mut alone = password.launch(&url, &[], "alone");
+    let mut alone = servers.launch(&url, &[], "alone");
     assert_eq!(alone.wait().code(), Some(10));
     assert!(alone.log().contains("no synchronous standby is attached"), "{}", alone.log());
 }
@@ -52,8 +53,8 @@ fn commits_wait_for_the_standby_although_the_setting_changes_or_a_wait_is_cancel
     let mut pair = Pair::start(&installation).unwrap();
     for setting in ["on", "remote_apply"] {
         pair.primary.set("synchronous_commit", setting).unwrap();
-        let password = Password::new();
-        let server = password.serve(&pair.primary.url(setting), &[]);
+        let servers = Servers::new();
+        let server = servers.serve(&pair.primary.url(setting), &[]);
         let mut client = server.connect().unwrap();
         let first = put(&mut client, "replicated");
         pair.primary.set("synchronous_commit", "off").unwrap();
@@ -79,8 +80,8 @@ fn commits_wait_for_the_standby_although_the_setting_changes_or_a_wait_is_cancel
 fn what_was_acknowledged_survives_the_loss_of_the_primary() {
     let Some(installation) = installation() else { return };
     let mut pair = Pair::start(&installation).unwrap();
-    let (url, password) = (pair.url("mail"), Password::new());
-    let server = password.serve(&url, &[]);
+    let (url, servers) = (pair.url("mail"), Servers::new());
+    let server = servers.serve(&url, &[]);
     let mut client = server.connect().unwrap();
     let first = put(&mut client, "before");
     pair.lose_primary().unwrap();
@@ -88,7 +89,7 @@ fn what_was_acknowledged_survives_the_loss_of_the_primary() {
     pair.replace_standby().unwrap();
     client.expect(format!("INSERTED {}\r\n", first + 1).as_bytes()).unwrap();
     assert!(has(&mut client, first, "before"));
-    let (sound, report) = password.run(&["--check", &url]);
+    let (sound, report) = servers.run(&["--check", &url]);
     assert!(sound && report.contains("2 jobs"), "{report}");
     assert!(server.stderr().contains("reached again; epoch"), "{}", server.stderr());
 }
@@ -97,10 +98,10 @@ fn what_was_acknowledged_survives_the_loss_of_the_primary() {
 fn without_the_database_commands_wait_and_are_refused_in_the_end() {
     let Some(installation) = installation() else { return };
     let mut cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
+    let (url, servers) = (cluster.url("mail"), Servers::new());
     // No server can take over before it ends, so it may reply with the reason.
     let flags = ["--allow-async", "--takeover-after", "60", "--store-timeout", "12"];
-    let mut server = password.launch(&url, &flags, "server");
+    let mut server = servers.launch(&url, &flags, "server");
     let mut client = server.connect();
     put(&mut client, "before");
     cluster.restart(beanstalkd_testkit::postgres::Stop::Kill).unwrap();
@@ -115,8 +116,8 @@ fn without_the_database_commands_wait_and_are_refused_in_the_end() {
 fn a_server_that_has_seen_a_higher_epoch_uses_no_older_copy_of_the_database() {
     let Some(installation) = installation() else { return };
     let mut old = Cluster::start(&installation).unwrap();
-    let password = Password::new();
-    password.use_once(&old.url("mail"));
+    let servers = Servers::new();
+    servers.use_once(&old.url("mail"));
     let new = old.standby_at(free_address().unwrap(), old.address()).unwrap();
     let position = old.query("SELECT pg_current_wal_lsn()").unwrap();
     new.wait_for(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"), "t").unwrap();
@@ -124,10 +125,10 @@ fn a_server_that_has_seen_a_higher_epoch_uses_no_older_copy_of_the_database() {
     new.promote().unwrap();
     let url = url(&[old.address(), new.address()], "mail");
     let flags = ["--allow-async", "--wait-for-lock"];
-    let owner = password.launch(&url, &flags, "owner");
+    let owner = servers.launch(&url, &flags, "owner");
     let mut client = owner.connect();
     let id = put(&mut client, "in the new one");
-    let standby = password.launch(&url, &flags, "standby");
+    let standby = servers.launch(&url, &flags, "standby");
     standby.wait_for("waiting for it");
     // The old one is back and accepts writes. It comes first in the address.
     old.launch().unwrap();
@@ -147,13 +148,13 @@ fn a_server_that_has_seen_a_higher_epoch_uses_no_older_copy_of_the_database() {
 fn a_setting_that_any_standby_fulfils_is_warned_of() {
     let Some(installation) = installation() else { return };
     let pair = Pair::start(&installation).unwrap();
-    let (url, password) = (pair.primary.url("mail"), Password::new());
-    let server = password.serve(&url, &[]);
+    let (url, servers) = (pair.primary.url("mail"), Servers::new());
+    let server = servers.serve(&url, &[]);
     put(&mut server.connect().unwrap(), "job");
     let warning = "synchronous_standby_names is *: any standby counts";
     assert_eq!(server.stderr().matches(warning).count(), 1, "{}", server.stderr());
     let name = pair.primary.query("SELECT application_name FROM pg_stat_replication").unwrap();
     pair.primary.require_standbys(&format!("FIRST 1 ({name})")).unwrap();
-    let server = password.serve(&pair.primary.url("other"), &[]);
+    let server = servers.serve(&pair.primary.url("other"), &[]);
     assert!(!server.stderr().contains("any standby counts"), "{}", server.stderr());
 }

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, installation};
 use rustix::process::Signal;
 
-use crate::servers::{Password, figure, has, put, wait_until};
+use crate::servers::{Servers, figure, has, put};
 
 /// The id of a job that was put; `None` if there is no room.
 fn try_to_put(client: &mut Client, body: &str) -> Option<u64> {
@@ -35,9 +36,9 @@ fn cluster_with_small_disk() -> Option<Cluster> {
 #[test]
 fn a_full_database_refuses_puts_and_takes_deletes_as_a_full_directory_does() {
     let Some(cluster) = cluster_with_small_disk() else { return };
-    let (url, password) = (cluster.url("mail"), Password::new());
+    let (url, servers) = (cluster.url("mail"), Servers::new());
     let flags = ["--allow-async", "--store-timeout", "2"];
-    let mut server = password.serve(&url, &flags);
+    let mut server = servers.serve(&url, &flags);
     let mut client = server.connect().unwrap();
     let mut kept: Vec<u64> = (0..40).map(|_| put(&mut client, "small")).collect();
     wait_until("room is kept", || {
@@ -79,8 +80,8 @@ fn a_full_database_refuses_puts_and_takes_deletes_as_a_full_directory_does() {
 fn an_owner_that_finds_no_room_for_its_first_file_waits_for_it_and_does_not_end() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    password.use_once(&url);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    servers.use_once(&url);
     cluster
         .query(
             "CREATE FUNCTION beanstalkd.fill() RETURNS trigger LANGUAGE plpgsql AS
@@ -88,7 +89,7 @@ fn an_owner_that_finds_no_room_for_its_first_file_waits_for_it_and_does_not_end(
             CREATE TRIGGER fill BEFORE INSERT ON beanstalkd.file FOR EACH ROW EXECUTE FUNCTION beanstalkd.fill()",
         )
         .unwrap();
-    let mut owner = password.launch(&url, &["--allow-async", "--store-timeout", "2"], "owner");
+    let mut owner = servers.launch(&url, &["--allow-async", "--store-timeout", "2"], "owner");
     owner.wait_for("the database has no room");
     let heartbeat = || cluster.query("SELECT heartbeat FROM beanstalkd.queue").unwrap();
     // For longer than it would wait for a database that is silent.

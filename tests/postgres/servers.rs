@@ -4,12 +4,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
 
-use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::PASSWORD;
-use beanstalkd_testkit::server::{self, KilledOnDrop, POLL_INTERVAL, Server, Transport};
+use beanstalkd_testkit::server::{self, KilledOnDrop, Server, Transport};
 use tempfile::TempDir;
 
 /// The program under test.
@@ -17,19 +16,19 @@ pub fn ours() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_beanstalkd"))
 }
 
-/// A file with the password of the role.
-pub struct Password {
+/// The servers of a test. They read the password of their role from one file, in a directory that they share.
+pub struct Servers {
     directory: TempDir,
 }
 
-impl Password {
+impl Servers {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("password"), format!("{PASSWORD}\n")).unwrap();
         Self { directory }
     }
 
-    pub fn path(&self) -> String {
+    pub fn password_file(&self) -> String {
         self.directory.path().join("password").to_str().unwrap().to_owned()
     }
 
@@ -39,7 +38,7 @@ impl Password {
 
     /// The flags that every server of these tests has.
     fn flags(&self, url: &str, flags: &[&str]) -> Vec<String> {
-        let own = ["-b", url, "--takeover-after", "2", "--store-password-file", &self.path()];
+        let own = ["-b", url, "--takeover-after", "2", "--store-password-file", &self.password_file()];
         own.iter().chain(flags).map(|&flag| flag.to_owned()).collect()
     }
 
@@ -93,7 +92,7 @@ impl Password {
     pub fn run(&self, arguments: &[&str]) -> (bool, String) {
         let output = Command::new(ours())
             .args(arguments)
-            .args(["--store-password-file", &self.path()])
+            .args(["--store-password-file", &self.password_file()])
             .output()
             .unwrap();
         let said = [output.stdout, output.stderr].concat();
@@ -130,14 +129,6 @@ impl Launched {
 
     pub fn wait(&mut self) -> ExitStatus {
         server::wait(&mut self.child).unwrap()
-    }
-}
-
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "expected that {what}");
-        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -6,12 +6,13 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
 
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, DATABASE, ROLE, installation};
 use beanstalkd_testkit::server::{Server, Transport};
 use beanstalkd_testkit::tls;
 use rustix::process::{Signal, geteuid};
 
-use crate::servers::{Password, has, ours, put, wait_until};
+use crate::servers::{Servers, has, ours, put};
 
 /// Settings of an administrator that must have no effect on the server.
 const HOSTILE: &[(&str, &str)] = &[
@@ -63,8 +64,8 @@ fn be_hostile(cluster: &Cluster, whose: &str) {
 fn settings_of_the_role_and_of_the_database_change_nothing() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    password.use_once(&cluster.url("other"));
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    servers.use_once(&cluster.url("other"));
     cluster.query(EVIL).unwrap();
     be_hostile(&cluster, &format!("DATABASE {DATABASE}"));
     // The test itself is spared.
@@ -79,7 +80,7 @@ fn settings_of_the_role_and_of_the_database_change_nothing() {
         cluster.query(sql).unwrap()
     };
     let before = scans();
-    let mut server = password.serve(&url, &["--allow-async", "-s", "65536"]);
+    let mut server = servers.serve(&url, &["--allow-async", "-s", "65536"]);
     let mut client = server.connect().unwrap();
     let kept = put(&mut client, "kept");
     for _ in 0..30 {
@@ -95,10 +96,10 @@ fn settings_of_the_role_and_of_the_database_change_nothing() {
     assert_eq!(crate::servers::figure(&mut client, "store-reconnects"), "0");
     server.stop(Signal::TERM).unwrap();
     assert_eq!(scans(), before, "a table was read without its index");
-    let (sound, report) = password.run(&["--check", &url]);
+    let (sound, report) = servers.run(&["--check", &url]);
     assert!(sound && report.contains("2 jobs"), "{report}");
-    let to = password.directory().join("copy");
-    let (copied, said) = password.run(&["--copy", &url, to.to_str().unwrap(), "--allow-async"]);
+    let to = servers.directory().join("copy");
+    let (copied, said) = servers.run(&["--copy", &url, to.to_str().unwrap(), "--allow-async"]);
     assert!(copied && said.contains("2 jobs"), "{said}");
 }
 
@@ -106,10 +107,10 @@ fn settings_of_the_role_and_of_the_database_change_nothing() {
 fn a_database_that_is_set_to_be_read_only_is_not_written_to() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let password = Password::new();
+    let servers = Servers::new();
     cluster.query(&format!("ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")).unwrap();
     let flags = ["--allow-async", "--store-timeout", "1"];
-    let mut refused = password.launch(&cluster.url("mail"), &flags, "refused");
+    let mut refused = servers.launch(&cluster.url("mail"), &flags, "refused");
     assert_eq!(refused.wait().code(), Some(10));
     assert!(refused.log().contains("default_transaction_read_only is on"), "{}", refused.log());
 }
@@ -119,8 +120,8 @@ fn a_database_that_is_set_to_be_read_only_is_not_written_to() {
 fn rows_that_a_policy_hides_are_an_error() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    password.use_once(&url);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    servers.use_once(&url);
     cluster
         .query(
             "ALTER TABLE beanstalkd.log ENABLE ROW LEVEL SECURITY;
@@ -128,7 +129,7 @@ fn rows_that_a_policy_hides_are_an_error() {
             CREATE POLICY none ON beanstalkd.log USING (false)",
         )
         .unwrap();
-    let (sound, said) = password.run(&["--check", &url]);
+    let (sound, said) = servers.run(&["--check", &url]);
     assert!(!sound && said.contains("row-level security"), "{said}");
 }
 
@@ -154,9 +155,9 @@ fn a_pooler_is_refused_with_the_reason() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     refuse_log_ins(listener, "08P01", "unsupported startup parameter: statement_timeout");
-    let password = Password::new();
+    let servers = Servers::new();
     let url = format!("postgresql://{ROLE}@{address}/{DATABASE}?queue=mail");
-    let mut refused = password.launch(&url, &["--allow-async"], "refused");
+    let mut refused = servers.launch(&url, &["--allow-async"], "refused");
     assert_eq!(refused.wait().code(), Some(10));
     let log = refused.log();
     assert!(log.contains("unsupported startup parameter: statement_timeout"), "{log}");
@@ -167,17 +168,17 @@ fn a_pooler_is_refused_with_the_reason() {
 fn a_password_that_was_replaced_is_used_by_the_next_connection() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let server = password.serve(&url, &["--allow-async"]);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let server = servers.serve(&url, &["--allow-async"]);
     let mut client = server.connect().unwrap();
     put(&mut client, "before");
     cluster.query(&format!("ALTER ROLE {ROLE} PASSWORD 'the next one'")).unwrap();
-    fs::write(password.path(), "the next one\n").unwrap();
+    fs::write(servers.password_file(), "the next one\n").unwrap();
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
     cluster.query(end).unwrap();
     let id = put(&mut client, "after");
     // A removed file does no harm to a server that has read it.
-    fs::remove_file(password.path()).unwrap();
+    fs::remove_file(servers.password_file()).unwrap();
     cluster
         .query(&format!("ALTER ROLE {ROLE} PASSWORD '{}'", beanstalkd_testkit::postgres::PASSWORD))
         .unwrap();
@@ -195,16 +196,17 @@ fn all_addresses_of_a_name_are_tried() {
     }
     // The resolver puts the address of this machine's own connections first.
     let cluster = Cluster::start_with(&installation, "listen_addresses = '127.0.0.2'\n").unwrap();
-    let (port, password) = (cluster.address().port(), Password::new());
+    let (port, servers) = (cluster.address().port(), Servers::new());
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     refuse_log_ins(listener, "28000", "no pg_hba.conf entry for this host");
-    let hosts = password.directory().join("hosts");
+    let hosts = servers.directory().join("hosts");
     fs::write(&hosts, "127.0.0.1 database\n127.0.0.2 database\n").unwrap();
     let mount = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
     let wrapper = ["unshare", "--mount", "sh", "-c", &mount, "sh"].map(OsString::from);
     let url = format!("postgresql://{ROLE}@database:{port}/{DATABASE}?queue=mail&sslmode=disable");
     let flags = ["-b", &url, "--allow-async", "--takeover-after", "1", "--store-password-file"];
-    let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).chain([password.path()]).collect();
+    let flags: Vec<String> =
+        flags.iter().map(|&flag| flag.to_owned()).chain([servers.password_file()]).collect();
     let server = Server::start_wrapped(&wrapper, ours(), Transport::Unix, &flags).unwrap();
     put(&mut server.connect().unwrap(), "job");
 }
@@ -213,15 +215,15 @@ fn all_addresses_of_a_name_are_tried() {
 fn the_words_of_libpq_for_tls_mean_what_they_mean_there() {
     let Some(installation) = installation() else { return };
     let mut cluster = Cluster::start(&installation).unwrap();
-    let password = Password::new();
+    let servers = Servers::new();
     let plain = cluster.url("mail");
-    let check = |url: &str| password.run(&["--check", url]).1;
+    let check = |url: &str| servers.run(&["--check", url]).1;
     let said = check(&format!("{plain}&sslmode=require"));
     assert!(said.contains("does not offer TLS") && said.contains("sslmode=disable"), "{said}");
     // The certificate has another name.
     cluster.require_tls(&tls::authority().issue(tls::Leaf::of("elsewhere"))).unwrap();
     let plain = plain.replace("127.0.0.1", "localhost");
-    let [roots, others] = ["roots.pem", "others.pem"].map(|name| password.directory().join(name));
+    let [roots, others] = ["roots.pem", "others.pem"].map(|name| servers.directory().join(name));
     fs::write(&roots, tls::authority().pem()).unwrap();
     fs::write(&others, tls::Authority::new("another").pem()).unwrap();
     let none = "no binlog here";
@@ -235,19 +237,19 @@ fn the_words_of_libpq_for_tls_mean_what_they_mean_there() {
         let said = with(mode, &others);
         assert!(said.contains("invalid peer certificate"), "{mode}: {said}");
     }
-    let server = password.launch(&format!("{plain}&sslmode=require"), &["--allow-async"], "server");
+    let server = servers.launch(&format!("{plain}&sslmode=require"), &["--allow-async"], "server");
     put(&mut server.connect(), "encrypted");
     assert!(server.log().contains("can pose as it"), "{}", server.log());
 }
 
 #[test]
 fn a_database_that_cannot_be_reached_is_said_with_its_address_and_the_reason() {
-    let password = Password::new();
+    let servers = Servers::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
     let url = format!("postgresql://{ROLE}@{address}/{DATABASE}?queue=mail");
-    let (done, said) = password.run(&["--check", &url]);
+    let (done, said) = servers.run(&["--check", &url]);
     let expected = format!("cannot connect to the database at {address}: connection refused");
     assert!(!done && said.contains(&expected) && said.contains("listen_addresses"), "{said}");
     // An address that never answers takes no longer than the connection string allows.

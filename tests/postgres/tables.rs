@@ -3,18 +3,19 @@
 use std::time::Instant;
 
 use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, installation};
 use rustix::process::Signal;
 
 use crate::figures::{metrics_flag, scrape};
-use crate::servers::{Password, figure as figure_of_stats, has, put, wait_until};
+use crate::servers::{Servers, figure as figure_of_stats, has, put};
 
 #[test]
 fn the_rows_of_removed_files_go() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let server = password.serve(&url, &["--allow-async", "-s", "65536"]);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let server = servers.serve(&url, &["--allow-async", "-s", "65536"]);
     let mut client = server.connect().unwrap();
     let kept = put(&mut client, "kept");
     for _ in 0..100 {
@@ -33,17 +34,17 @@ fn the_rows_of_removed_files_go() {
 }
 
 /// While the database does not answer, no client gets a reply: the metrics have the number of jobs.
-fn wait_for_jobs(password: &Password, count: usize) {
+fn wait_for_jobs(servers: &Servers, count: usize) {
     let line = format!("beanstalkd_current_jobs_ready {count}");
-    wait_until("all puts have come", || scrape(password).lines().any(|found| found == line));
+    wait_until("all puts have come", || scrape(servers).lines().any(|found| found == line));
 }
 
 #[test]
 fn commits_that_wait_share_a_transaction_and_one_connection_stays() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let server = password.serve(&url, &["--allow-async", &metrics_flag(&password)]);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let server = servers.serve(&url, &["--allow-async", &metrics_flag(&servers)]);
     let mut clients: Vec<_> = (0..40).map(|_| server.connect().unwrap()).collect();
     put(&mut clients[0], "the first file is there");
     // Each row knows its transaction.
@@ -54,7 +55,7 @@ fn commits_that_wait_share_a_transaction_and_one_connection_stays() {
     for (client, count) in clients.iter_mut().zip(2..) {
         client.send(b"put 0 0 100 4\r\nmany\r\n").unwrap();
         // Each in a separate turn.
-        wait_for_jobs(&password, count);
+        wait_for_jobs(&servers, count);
     }
     cluster.resume();
     for client in &mut clients {
@@ -72,8 +73,8 @@ fn commits_that_wait_share_a_transaction_and_one_connection_stays() {
 fn commits_leave_no_versions_of_the_row_of_the_queue() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let mut server = password.serve(&url, &["--allow-async", "--takeover-after", "60"]);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let mut server = servers.serve(&url, &["--allow-async", "--takeover-after", "60"]);
     let mut client = server.connect().unwrap();
     for _ in 0..300 {
         put(&mut client, "job");
@@ -90,15 +91,15 @@ fn commits_leave_no_versions_of_the_row_of_the_queue() {
 fn much_that_waits_comes_in_several_transactions() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let flags = ["--allow-async", "-s", "67108864", "-z", "2000000", &metrics_flag(&password)];
-    let server = password.serve(&url, &flags);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let flags = ["--allow-async", "-s", "67108864", "-z", "2000000", &metrics_flag(&servers)];
+    let server = servers.serve(&url, &flags);
     let mut clients: Vec<_> = (0..10).map(|_| server.connect().unwrap()).collect();
     put(&mut clients[0], "the first file is there");
     cluster.pause();
     let large = format!("put 0 0 100 1500000\r\n{}\r\n", "x".repeat(1_500_000));
     clients.iter_mut().for_each(|client| client.send(large.as_bytes()).unwrap());
-    wait_for_jobs(&password, 11);
+    wait_for_jobs(&servers, 11);
     cluster.resume();
     for client in &mut clients {
         assert!(client.read_reply().unwrap().starts_with(b"INSERTED "));
@@ -114,8 +115,8 @@ fn the_space_of_deleted_rows_is_used_again() {
     let Some(installation) = installation() else { return };
     // Only the server vacuums.
     let cluster = Cluster::start_with(&installation, "autovacuum = off\n").unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let server = password.serve(&url, &["--allow-async", "-s", "4194304", "-z", "1048576"]);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let server = servers.serve(&url, &["--allow-async", "-s", "4194304", "-z", "1048576"]);
     let mut client = server.connect().unwrap();
     let figure = |sql: &str| cluster.query(sql).unwrap().parse::<u64>().unwrap();
     let vacuums = "SELECT coalesce(sum(vacuum_count), 0) FROM pg_stat_user_tables WHERE relname = 'log'";
@@ -141,8 +142,8 @@ fn the_space_of_deleted_rows_is_used_again() {
 fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let (url, password) = (cluster.url("mail"), Password::new());
-    let mut server = password.serve(&url, &["--allow-async"]);
+    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let mut server = servers.serve(&url, &["--allow-async"]);
     let mut client = server.connect().unwrap();
     let ids = [put(&mut client, "first"), put(&mut client, "second"), put(&mut client, "third")];
     server.stop(Signal::TERM).unwrap();
@@ -150,11 +151,11 @@ fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
         "UPDATE beanstalkd.log SET bytes = overlay(bytes PLACING 'secunda' FROM position('second' IN bytes))
         WHERE position('second' IN bytes) > 0";
     cluster.query(damage).unwrap();
-    assert!(!password.run(&["--check", &url]).0);
-    let mut refused = password.launch(&url, &["--allow-async"], "refused");
+    assert!(!servers.run(&["--check", &url]).0);
+    let mut refused = servers.launch(&url, &["--allow-async"], "refused");
     assert_eq!(refused.wait().code(), Some(65));
     assert!(refused.log().contains("the binlog is damaged"), "{}", refused.log());
-    let mut server = password.serve(&url, &["--allow-async", "--recover"]);
+    let mut server = servers.serve(&url, &["--allow-async", "--recover"]);
     let mut client = server.connect().unwrap();
     assert!(has(&mut client, ids[0], "first") && !has(&mut client, ids[1], "sec"));
     assert_ne!(cluster.query("SELECT count(*) FROM beanstalkd.lost").unwrap(), "0");
@@ -164,7 +165,7 @@ fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
         WHERE file IN (SELECT file FROM beanstalkd.log WHERE position('first' IN bytes) > 0)";
     cluster.query(damage).unwrap();
     for arguments in [&["--allow-async", "--recover"][..], &["--allow-async"]] {
-        let mut server = password.serve(&url, arguments);
+        let mut server = servers.serve(&url, arguments);
         assert!(!has(&mut server.connect().unwrap(), ids[0], "first"));
         server.stop(Signal::TERM).unwrap();
     }
@@ -174,10 +175,10 @@ fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
 fn tables_of_another_version_are_refused() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
-    let password = Password::new();
-    password.use_once(&cluster.url("mail"));
+    let servers = Servers::new();
+    servers.use_once(&cluster.url("mail"));
     cluster.query("UPDATE beanstalkd.version SET version = 2").unwrap();
-    let mut refused = password.launch(&cluster.url("other"), &["--allow-async"], "refused");
+    let mut refused = servers.launch(&cluster.url("other"), &["--allow-async"], "refused");
     assert_eq!(refused.wait().code(), Some(10));
     assert!(refused.log().contains("version 2, expected 1"), "{}", refused.log());
 }
