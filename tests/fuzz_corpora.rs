@@ -40,7 +40,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), replays.chain([comparison, commands]).collect()).exit_code()
 }
 
-/// The targets have the same names in the table, in `fuzz/targets/`, in `fuzz/Cargo.toml` and in `fuzz/corpus/`.
+/// The targets have the same names in the table, in `fuzz/targets/`, in `fuzz/Cargo.toml`, in `fuzz/corpus/` and in the
+/// list of doc/testing.md.
 fn compare_with_directory() {
     let names: BTreeSet<_> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
     let files = |directory: &str, end: &str| {
@@ -57,6 +58,11 @@ fn compare_with_directory() {
     let programs =
         manifest.lines().filter_map(|line| line.strip_prefix("path = \"targets/")?.strip_suffix(".rs\""));
     assert_eq!(programs.map(str::to_owned).collect::<BTreeSet<_>>(), names, "fuzz/Cargo.toml");
+    let page = fs::read_to_string(fuzz_directory().join("../doc/testing.md")).expect("the page can be read");
+    let section = page.split("### Fuzzing").nth(1).expect("the page has a section about fuzzing");
+    let section = section.split("```").next().unwrap_or_default();
+    let listed = section.lines().filter_map(|line| Some(line.strip_prefix("- `")?.split_once('`')?.0));
+    assert_eq!(listed.map(str::to_owned).collect::<BTreeSet<_>>(), names, "doc/testing.md");
 }
 
 fn replay_and_fuzz(target: &Target) {

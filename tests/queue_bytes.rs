@@ -43,8 +43,6 @@ fn put(queue: &mut Queue, client: ClientId) {
     queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
 }
 
-/// Compares the bytes that are allocated for a queue after `fill` with the bytes that it counts, both above those of an
-/// empty queue.
 fn put_tagged(queue: &mut Queue, client: ClientId, new: NewJob, body: Body, tags: TagSet<'_>) {
     let mut bytes = Vec::new();
     tags.encode(&mut bytes).unwrap();
@@ -58,6 +56,8 @@ fn set_rules(queue: &mut Queue, rule: TubeRule) {
     }
 }
 
+/// Compares the bytes that are allocated for a queue after `fill` with the bytes that it counts, both above those of an
+/// empty queue.
 fn measure(name: &str, fill: fn(&mut Queue)) {
     let before = in_use();
     let mut queue = Queue::default();

@@ -26,7 +26,7 @@ ssl = on
 LOG_INS = "local all all trust\nlocal replication all trust\nhost replication all 127.0.0.1/32 trust\n" \
     "host all all 127.0.0.1/32 scram-sha-256\n"
 SUDO = """#!/bin/sh
-[ "$1 $2" = "-u postgres" ] || { echo "nothing stands for: sudo $*" >&2; exit 1; }
+[ "$1 $2" = "-u postgres" ] || { echo "the test has no replacement of: sudo $*" >&2; exit 1; }
 shift 2
 PGHOST=%s PGPORT=%s PGUSER=postgres PGPASSWORD= exec "$@"
 """

@@ -20,8 +20,9 @@ heading, run beside servers that follow it.
 
 All commands of the documents are in such blocks: a block without a language fails, and so does an indented one.
 
-The program also checks that links lead to files, that the named tests exist, that doc/protocol.md lists the keys of the
-stats in their order, and that the alerts and the dashboard of packaging/monitoring use series that exist.
+The program also checks that links lead to files, that the named tests exist, that README.md lists the flags of the
+help, that doc/protocol.md lists the keys of the stats in their order, that no line in the middle of a paragraph begins
+a list, and that the alerts and the dashboard of packaging/monitoring use series that exist.
 
 The blocks of NEWCOMERS run twice more, in their order, beside servers with urgent jobs of others (OLD_TUBES), which
 must still be there afterwards: a reader may try the examples on a server that is used already, and try them again. They
@@ -80,17 +81,17 @@ STAGED_COMMANDS = {
             [ "$1" != --now ] || shift
             exec /usr/bin/systemctl --quiet --root="$DESTDIR" enable "$@" ;;
     esac
-    echo "nothing stands for: systemctl $*" >&2
+    echo "the test has no replacement of: systemctl $*" >&2
     exit 1""",
     # There is no cluster: the manifests are checked, and the label that is asked for is in them.
     "kubectl": """case "$1 $2" in
         "apply -f") [ "$3" = packaging/kubernetes/ ] && exec sh tests/packaging/kubernetes.sh ;;
         "get pods") [ "$3" = --selector ] && exec grep -q "${4%%=*}: ${4#*=}" packaging/kubernetes/beanstalkd.yaml ;;
     esac
-    echo "nothing stands for: kubectl $*" >&2
+    echo "the test has no replacement of: kubectl $*" >&2
     exit 1""",
     # The settings of Patroni 3 and 4 that make it strict.
-    "patronictl": """[ "$1" = edit-config ] || { echo "nothing stands for: patronictl $*" >&2; exit 1; }
+    "patronictl": """[ "$1" = edit-config ] || { echo "the test has no replacement of: patronictl $*" >&2; exit 1; }
     shift
     while [ $# -gt 0 ]; do
         case "$1 $2" in
@@ -108,6 +109,8 @@ NEWCOMERS = ("README.md", "doc/clients.md")  # read from the first line to the l
 OWN_TUBES = "try-*"  # of their examples
 MAX_RECIPE_LINES = 110  # without empty lines
 OTHER_PORT = "11391"  # something else listens there
+LIST_ITEM = re.compile(r"(\d+\.|[-+*]) ")
+NOT_IN_HELP = "--check-handover"  # the server itself uses it
 FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
 RULES = []  # the blocks ```toml rules that were read, each with its place
 
@@ -126,7 +129,7 @@ class Block:
 
 def blocks(path):
     """The blocks of a file that are programs or command lines."""
-    found, current, last, rules, in_list = [], None, None, None, False
+    found, current, last, rules, in_list, in_paragraph = [], None, None, None, False, False
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             line = line.rstrip("\n")
@@ -139,11 +142,11 @@ def blocks(path):
             elif fence:
                 language, mark = fence.group(1), fence.group(2)
                 if language is None:
-                    sys.exit(f"docs: {path}:{number}: in which language? Else it is ```text")
+                    sys.exit(f"docs: {path}:{number}: the block has no language; write ```text for text")
                 current = []
                 if language in LANGUAGES:
                     if mark not in MARKS:
-                        sys.exit(f"docs: {path}:{number}: is it run? Say one of {MARKS}")
+                        sys.exit(f"docs: {path}:{number}: expected one of the marks {MARKS}")
                     last = Block(path, number, language, mark)
                     last.lines, last.rules = current, rules
                     found.append(last)
@@ -155,9 +158,12 @@ def blocks(path):
             elif line:
                 rules = None if line.startswith("#") else rules
                 if re.match(r" {4}\S", line) and not in_list:
-                    sys.exit(f"docs: {path}:{number}: an indented block; say ``` and what it is")
-                in_list = line.startswith((" ", "- ")) or re.match(r"\d+\. ", line)
+                    sys.exit(f"docs: {path}:{number}: an indented block; write a fenced block with its language")
+                if in_paragraph and LIST_ITEM.match(line):
+                    sys.exit(f"docs: {path}:{number}: Markdown begins a list here, in the middle of a paragraph")
+                in_list = line.startswith(" ") or LIST_ITEM.match(line)
                 last = last if last is None or last.output is None else None
+            in_paragraph = current is None and line and not in_list and not line.startswith(("#", "|", "```"))
     return found
 
 
@@ -229,7 +235,7 @@ def stage(directory, environment):
         if not os.path.exists(needed):
             return f"no {needed}"
     if os.getuid() != 0:
-        return "useradd wants root"
+        return "useradd needs root"
     root = os.path.join(directory, "root")
     os.makedirs(os.path.join(root, "etc"))
     for base in ("passwd", "group", "shadow", "gshadow"):
@@ -300,7 +306,7 @@ def run(block, directory, of_port):
     if ended.returncode:
         return f"ended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
     if block.output is not None and differs(block.output, ended.stdout):
-        return "printed something else:\n" + ended.stdout
+        return "the output is not the expected one:\n" + ended.stdout
     return None
 
 
@@ -327,17 +333,17 @@ def serve(block, directory):
         if not arguments:
             continue
         if arguments[0] != "beanstalkd":
-            return f"no command line of the server: {line}"
+            return f"expected a command line of beanstalkd, found: {line}"
         # Its own -l and -p are set aside for the inherited socket.
         pid, port = with_server.start(SERVER, arguments[1:])
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
                 client.sendall(b"stats\r\n")
                 if not client.recv(3) == b"OK ":
-                    return f"no answer: {line}"
+                    return f"the server does not answer: {line}"
         finally:
             if not with_server.stop(pid):
-                return f"did not stop cleanly: {line}"
+                return f"the server did not stop cleanly: {line}"
     return None
 
 
@@ -359,7 +365,7 @@ def stats_keys_missing():
                 documented = [key for row in rows for key in re.findall(r"`([^`]+)`", row)]
                 if actual != documented:
                     wrong = set(actual) ^ set(documented) or "their order"
-                    yield f"doc/protocol.md: the keys of {command} are others: {wrong}"
+                    yield f"doc/protocol.md: the server has other keys of {command}: {wrong}"
     finally:
         with_server.stop(pid)
 
@@ -405,7 +411,7 @@ def dashboard_faults():
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         panels = json.load(file)["panels"]
     if len({panel["id"] for panel in panels}) < len(panels):
-        yield f"{path}: two panels have one id"
+        yield f"{path}: two panels have the same id"
     places = [panel["gridPos"] for panel in panels]
     for place in places:
         if place["x"] + place["w"] > 24:
@@ -413,6 +419,16 @@ def dashboard_faults():
     for one, other in itertools.combinations(places, 2):
         if all(one[at] < other[at] + other[size] and other[at] < one[at] + one[size] for at, size in ("xw", "yh")):
             yield f"{path}: {one} and {other} cover each other"
+
+
+def flags_missing():
+    """The flags that the table of README.md and the help of the server do not both have."""
+    shown = subprocess.run([SERVER, "--help"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+        table = re.search(r"^## Flags\n(.*?)^`beanstalkd --help`", file.read(), re.S | re.M).group(1)
+    in_help, in_table = (set(re.findall(r"--[a-z][a-z-]+", text)) for text in (shown, table))
+    for flag in sorted((in_help ^ in_table) - {NOT_IN_HELP}):
+        yield f"README.md: {flag} is {'not in the table' if flag in in_help else 'in the table, but not in the help'}"
 
 
 def broken_links():
@@ -506,7 +522,7 @@ def run_again(block, servers, files, where):
         yield f"{block.where}: {where}: {wrong}"
     if not servers.options:
         for tube in servers.tubes_without_old_job():
-            yield f"{block.where}: {where}: it takes the job of somebody else in {tube}"
+            yield f"{block.where}: {where}: it takes a job of another client in {tube}"
 
 
 def sources(path):
@@ -522,8 +538,8 @@ def main():
     counts = dict.fromkeys((*MARKS, "skipped"), 0)
     os.environ.setdefault("RUST_LOG", "error")
     for wrong in (
-        *broken_links(), *tests_missing(), *long_recipes(), *stats_keys_missing(), *metrics_missing(),
-        *dashboard_faults()
+        *broken_links(), *tests_missing(), *long_recipes(), *flags_missing(), *stats_keys_missing(),
+        *metrics_missing(), *dashboard_faults()
     ):
         failed += 1
         print(f"docs: {wrong}", file=sys.stderr)
