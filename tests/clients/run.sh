@@ -86,17 +86,17 @@ else
     cp $here/go/go.mod $here/go/go.sum "$kept/go"
     export GOMODCACHE="$kept/go/modules" GOFLAGS="-modcacherw -mod=mod -modfile=$kept/go/go.mod"
     if ! (cd $here/go && go mod download) 2>"$kept/go/log"; then
-        echo "clients: go-beanstalk cannot be fetched, something stands for it: $(tail -n 1 "$kept/go/log")" >&2
+        echo "clients: go-beanstalk cannot be fetched, so its replacement is used: $(tail -n 1 "$kept/go/log")" >&2
         go mod edit -replace "github.com/beanstalkd/go-beanstalk=$PWD/$here/go/stand_in" "$kept/go/go.mod"
     fi
     (cd $here/go && python3 ../servers.py sh -c 'go vet . && go test -count=1 .')
     if ! { unformatted=$(gofmt -l $here/go) && [ -z "$unformatted" ]; }; then
-        echo "clients: $here/go is not as gofmt formats it: $unformatted" >&2
+        echo "clients: gofmt would change these files of $here/go: $unformatted" >&2
         exit 1
     fi
 fi
 
 if [ $missing = 1 ] && [ "${CI:-}" = true ]; then
-    echo "clients: CI runs all of them" >&2
+    echo "clients: with CI=true no client may be skipped" >&2
     exit 1
 fi

@@ -93,7 +93,7 @@ fi
 sleep 0.2 # for the last lines
 if [ "$(cat "$work/report/result" 2>/dev/null)" != good ]; then
     tail "$work/console" >&2
-    echo "boot: $(cat "$work/report/result" 2>/dev/null || echo "the machine did not come to an end")" >&2
+    echo "boot: $(cat "$work/report/result" 2>/dev/null || echo "the machine did not shut down")" >&2
     exit 1
 fi
 echo "boot: good"

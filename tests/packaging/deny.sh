@@ -20,7 +20,7 @@ elif ! grep -q 'failed to fetch advisory database' "$output"; then
     cat "$output" >&2
     exit 1
 elif faults --locked --offline; then
-    echo "deny: the database of known faults cannot be reached; the copy from before was used" >&2
+    echo "deny: the database of known faults cannot be reached; the copy of the last run was used" >&2
 elif grep -qE "failed to (get 'FETCH_HEAD'|load advisory)" "$output"; then
     echo "deny: the database of known faults cannot be reached: known faults were not checked" >&2
 else

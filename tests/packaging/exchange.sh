@@ -27,7 +27,7 @@ start() {
     tries=500
     until [ -S "$root/socket" ]; do
         tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "$1 does not come up"
+        [ $tries -gt 0 ] || fail "$1 does not listen"
         sleep 0.01
     done
 }
@@ -38,22 +38,22 @@ stop() {
     server=
 }
 
-# What the server answers to these lines, a body being one of them.
+# The replies of the server to these lines, of which some are bodies.
 say() { printf '%s\r\n' "$@" | nc -q1 -U "$root/socket" | tr -d '\r'; }
 
-# Says the lines, and wants the answer.
-want() {
+# Sends the lines and requires the reply $1.
+expect() {
     expected=$1
     shift
     actual=$(say "$@")
-    [ "$actual" = "$expected" ] || fail "wanted: $expected
-got: $actual"
+    [ "$actual" = "$expected" ] || fail "expected: $expected
+actual: $actual"
 }
 
 state_of() { say "stats-job $1" | sed -n 's/^state: //p; s/^pri: //p; s/^tube: "*\([a-z]*\)"*/\1/p' | tr '\n' ' '; }
 
 start "$peer"
-want "USING mail
+expect "USING mail
 INSERTED 1
 INSERTED 2
 INSERTED 3
@@ -63,21 +63,21 @@ BURIED" "use mail" "put 10 0 60 3" one "put 20 3600 60 3" two "put 30 0 60 5" th
 before="$(state_of 1)$(state_of 2)$(state_of 3)"
 stop
 
-$ours --check "$root/jobs" >/dev/null || fail "--check found fault with C's files"
+$ours --check "$root/jobs" >/dev/null || fail "--check refuses the files of C"
 start "$ours"
-[ "$(state_of 1)$(state_of 2)$(state_of 3)" = "$before" ] || fail "C's jobs came back otherwise than they were"
-want "DELETED
+[ "$(state_of 1)$(state_of 2)$(state_of 3)" = "$before" ] || fail "the jobs of C changed at the upgrade"
+expect "DELETED
 USING mail
 INSERTED 4
 KICKED" "delete 3" "use mail" "put 40 0 60 4" four "kick-job 1"
 before="$(state_of 1)$(state_of 2)$(state_of 4)"
 stop
-$ours --check "$root/jobs" >/dev/null || fail "--check found fault with our files"
+$ours --check "$root/jobs" >/dev/null || fail "--check refuses the files of this server"
 
 start "$peer"
-[ "$(state_of 1)$(state_of 2)$(state_of 4)" = "$before" ] || fail "our jobs came back to C otherwise than they were"
-want NOT_FOUND "peek 3"
-want "FOUND 4 4
+[ "$(state_of 1)$(state_of 2)$(state_of 4)" = "$before" ] || fail "the jobs of this server changed at the downgrade"
+expect NOT_FOUND "peek 3"
+expect "FOUND 4 4
 four" "peek 4"
 stop
 echo "exchange: good"

@@ -2,9 +2,9 @@
 # Builds the container image with buildah, which needs no daemon, and runs it: the server starts, without root and with
 # a binlog in the volume, its health check and beanstalkctl in the image say so, and it stops cleanly.
 #
-# No registry is asked. In place of rust:1-alpine stands an empty image that sees the /usr of this machine, and whose
-# cargo hands out the programs of the directory PROGRAMS (default: target/debug). In place of busybox:stable-musl stands
-# Debian's busybox. So this does not test that the programs are static.
+# It uses no registry. An empty image that sees the /usr of this machine replaces rust:1-alpine; its cargo copies the
+# programs of the directory PROGRAMS (default: target/debug). Debian's busybox replaces busybox:stable-musl. So this
+# does not test that the programs are static.
 set -eu
 here=$(dirname "$(realpath "$0")")
 cd "$here/../.."
@@ -15,7 +15,7 @@ skip() {
 }
 fail() { echo "image: $1" >&2; exit 1; }
 command -v buildah >/dev/null || skip "there is no buildah"
-[ "$(id -u)" = 0 ] || skip "buildah wants root here"
+[ "$(id -u)" = 0 ] || skip "buildah needs root"
 busybox=$(command -v busybox) && ! ldd "$busybox" >/dev/null 2>&1 || skip "there is no busybox-static"
 if [ "${1:-}" != inside ]; then
     # So the port is free, and the mounts of buildah end with this script.
@@ -55,7 +55,7 @@ program=beanstalkd
 case $* in
 "build --release --locked") ;;
 "build --release --locked -p beanstalkctl") program=beanstalkctl ;;
-*) echo "nothing stands for: cargo $*" >&2; exit 1 ;;
+*) echo "the replacement of cargo does not know: cargo $*" >&2; exit 1 ;;
 esac
 mkdir -p target/release && cp "/programs/$program" target/release/
 END
@@ -66,7 +66,7 @@ image_of "$directory/build" docker.io/library/rust:1-alpine --env PATH=/stand-in
 image_of "$directory/runtime" docker.io/library/busybox:stable-musl
 
 images bud --quiet --format docker --pull-never --volume /usr:/usr:ro --volume "$programs:/programs:ro" \
-    --tag beanstalkd . >"$directory/said" 2>&1 || fail "it cannot be built: $(cat "$directory/said")"
+    --tag beanstalkd . >"$directory/said" 2>&1 || fail "buildah cannot build the image: $(cat "$directory/said")"
 words() { images inspect --type image --format "{{range .Docker.Config.$1}}{{.}} {{end}}" beanstalkd; }
 container=$(images from --pull-never beanstalkd)
 in_image() { images run --volume /usr/lib:/usr/lib:ro --volume /usr/lib64:/usr/lib64:ro "$container" -- "$@"; }
@@ -76,14 +76,14 @@ tries=500
 served_by() { printf 'stats\r\nquit\r\n' | nc -w 2 127.0.0.1 11300 | tr -d '\r' | sed -n 's/^pid: //p'; }
 until pid=$(served_by) && [ -n "$pid" ]; do
     tries=$((tries - 1))
-    [ $tries -gt 0 ] || fail "the server does not come up: $(cat "$directory/log")"
+    [ $tries -gt 0 ] || fail "the server does not answer: $(cat "$directory/log")"
     sleep 0.02
 done
-[ "$(stat -c %u /proc/"$pid")" = 65532 ] || fail "the server runs as user $(stat -c %u /proc/"$pid")"
+[ "$(stat -c %u /proc/"$pid")" = 65532 ] || fail "the server runs as user $(stat -c %u /proc/"$pid"), expected 65532"
 check=$(words Healthcheck.Test)
 # shellcheck disable=SC2086 # words
-in_image ${check#CMD } || fail "the health check finds no server"
-in_image beanstalkctl put mail 'to: ann' >/dev/null || fail "beanstalkctl of the image does not work"
+in_image ${check#CMD } || fail "the health check fails while the server answers"
+in_image beanstalkctl put mail 'to: ann' >/dev/null || fail "beanstalkctl in the image cannot put a job"
 [ -n "$(in_image sh -c 'ls /var/lib/beanstalkd/binlog.*')" ] || fail "there is no binlog in the volume"
 kill -TERM "$pid"
 pid=

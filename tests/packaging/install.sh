@@ -26,12 +26,13 @@ size_of() { wc -c <"$1"; }
 
 # shellcheck disable=SC1091
 . "$root/etc/default/beanstalkd"
-[ "$BEANSTALKD_LISTEN_ADDR:$BEANSTALKD_LISTEN_PORT" = 127.0.0.1:11300 ] || fail "other defaults"
+[ "$BEANSTALKD_LISTEN_ADDR:$BEANSTALKD_LISTEN_PORT" = 127.0.0.1:11300 ] ||
+    fail "the installed defaults are not 127.0.0.1:11300"
 for unit in beanstalkd.service beanstalkd@.service; do
     grep -q '^ExecStart=/usr/bin/beanstalkd -l ${BEANSTALKD_LISTEN_ADDR} -p ' "$root/etc/systemd/system/$unit" ||
-        fail "$unit does not start what was installed"
+        fail "ExecStart of $unit does not name the installed program"
 done
-# The unit's own words, with the settings in them, on a unix socket for want of a free port.
+# The command line of the unit with these settings. A unix socket needs no free port.
 BEANSTALKD_LISTEN_ADDR=unix:$root/socket
 BEANSTALKD_EXTRA="-z 1000"
 command=$(sed -n 's/^ExecStart=//p' "$root/etc/systemd/system/beanstalkd.service")
@@ -42,34 +43,38 @@ server=$!
 tries=500
 until [ -S "$root/socket" ]; do
     tries=$((tries - 1))
-    [ $tries -gt 0 ] || fail "the server does not come up"
+    [ $tries -gt 0 ] || fail "the server does not listen"
     sleep 0.01
 done
-printf 'stats\r\n' | nc -q1 -U "$root/socket" | grep -q '^max-job-size: 1000' || fail "no answer"
+printf 'stats\r\n' | nc -q1 -U "$root/socket" | grep -q '^max-job-size: 1000' ||
+    fail "stats does not show the limit of BEANSTALKD_EXTRA"
 kill $server
 wait $server || fail "the server did not stop cleanly"
 
 echo '# mine' >"$root/etc/default/beanstalkd"
 quietly install
-grep -q mine "$root/etc/default/beanstalkd" || fail "what the administrator wrote is gone"
+grep -q mine "$root/etc/default/beanstalkd" || fail "a second install has replaced /etc/default/beanstalkd"
 quietly uninstall
-[ "$(cd "$root" && find . -type f)" = ./etc/default/beanstalkd ] || fail "uninstall left or took too much"
+[ "$(cd "$root" && find . -type f)" = ./etc/default/beanstalkd ] ||
+    fail "uninstall must leave /etc/default/beanstalkd and no other file"
 
 # A user without root's rights: programs and manual pages, and nothing elsewhere.
 as_user() { make --silent --no-print-directory "$@" FOR_SYSTEM= UNITDIR="$root/units" BINARY="$program"; }
 home=$root/home/.local
 as_user install PREFIX="$home" >"$root/said"
-[ -x "$home/bin/beanstalkd" ] && [ -s "$home/share/man/man1/beanstalkd.1" ] || fail "a user has not got the program"
-[ ! -e "$root/units" ] || fail "a user gets units, which are for root"
-grep -q "only root can install the units" "$root/said" || fail "nobody says why there are no units"
+[ -x "$home/bin/beanstalkd" ] && [ -s "$home/share/man/man1/beanstalkd.1" ] ||
+    fail "an install without root lacks the program or its manual page"
+[ ! -e "$root/units" ] || fail "an install without root has units"
+grep -q "only root can install the units" "$root/said" || fail "no message says why there are no units"
 as_user uninstall PREFIX="$home"
-[ -z "$(find "$home" -type f)" ] || fail "a user cannot uninstall"
+[ -z "$(find "$home" -type f)" ] || fail "uninstall without root leaves files"
 touch "$root/file"
-as_user install PREFIX="$root/file/local" 2>"$root/said" && fail "installed into a file"
-grep -q 'PREFIX=$HOME/.local' "$root/said" || fail "no advice for a user who may not write there: $(cat "$root/said")"
+as_user install PREFIX="$root/file/local" 2>"$root/said" && fail "make install succeeds although PREFIX is below a file"
+grep -q 'PREFIX=$HOME/.local' "$root/said" ||
+    fail "the message has no advice for a user without root: $(cat "$root/said")"
 
 [ "$(make --silent --no-print-directory help | grep -cx 'install\|check\|check-32bit\|fuzz')" = 4 ] ||
-    fail "make help lacks targets"
+    fail "make help does not list install, check, check-32bit and fuzz"
 
 # The health check of the image: open, guarded, a standby, one that hangs, none.
 port=
@@ -77,7 +82,7 @@ started() { # OPTIONS...: starts a server on a port that nobody has, and waits f
     rm -f "$root/log"
     RUST_LOG=info "${BINARY:-target/debug/beanstalkd}" -l 127.0.0.1 -p 0 "$@" 2>"$root/log" &
     server=$!
-    says 'listening on\|standby: waiting' || fail "the server does not come up: $(cat "$root/log")"
+    says 'listening on\|standby: waiting' || fail "the server does not start: $(cat "$root/log")"
 }
 says() { # PATTERN: waits until the log has it, and notes the port if the log has that too
     tries=500
@@ -94,23 +99,23 @@ ended() { kill -KILL "$1"; wait "$1" 2>/dev/null || true; }
 mkdir "$root/queue"
 echo '[identities.team]' >"$root/access.toml"
 started
-healthy || fail "an open server is not healthy"
+healthy || fail "the health check fails for a server without access rules"
 kill -STOP "$server"
-unhealthy || fail "a server that hangs is healthy"
+unhealthy || fail "the health check succeeds for a server that hangs"
 ended "$server"
-unhealthy || fail "no server is healthy"
+unhealthy || fail "the health check succeeds without a server"
 started --access "$root/access.toml"
-healthy || fail "a server with access rules is not healthy"
+healthy || fail "the health check fails for a server with access rules"
 ended "$server"
 "${BINARY:-target/debug/beanstalkd}" -l "unix:$root/active" -b "$root/queue" 2>/dev/null &
 active=$!
 until [ -S "$root/active" ]; do sleep 0.01; done
 started -b "$root/queue" --wait-for-lock
-healthy || fail "a standby is not healthy"
+healthy || fail "the health check fails for a standby"
 ended "$active"
-says 'listening on' || fail "no takeover"
-healthy || fail "a standby that has taken over is not healthy"
+says 'listening on' || fail "the standby does not take over"
+healthy || fail "the health check fails for a standby that has taken over"
 kill -STOP "$server"
-unhealthy || fail "a standby that has taken over and hangs is healthy"
+unhealthy || fail "the health check succeeds for a standby that has taken over and hangs"
 ended "$server"
 echo "install: good"

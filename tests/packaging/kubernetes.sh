@@ -36,13 +36,13 @@ for deployment in kinds["Deployment"].values():
     spec = deployment["spec"]
     pod = spec["template"]["spec"]
     labels = spec["template"]["metadata"]["labels"]
-    require(spec["replicas"] == 2, "one server owns the queue and one waits")
+    require(spec["replicas"] == 2, "expected 2 replicas: an owner and a standby")
     unavailable = spec["strategy"]["rollingUpdate"]["maxUnavailable"]
-    require(unavailable >= spec["replicas"], "a rollout waits for a standby to be ready")
+    require(unavailable >= spec["replicas"], "maxUnavailable is below replicas: a rollout would wait for a standby")
     require(spec["selector"]["matchLabels"].items() <= labels.items(), "the Deployment does not select its pods")
     for container in pod["containers"]:
         ports = {port["name"] for port in container["ports"]}
-        require(container["readinessProbe"]["httpGet"]["path"] == "/readyz", "the Service leads to a standby")
+        require(container["readinessProbe"]["httpGet"]["path"] == "/readyz", "the readiness probe must ask /readyz")
         for probe in ("readinessProbe", "livenessProbe"):
             require(container[probe]["httpGet"]["port"] in ports, f"{probe}: no such port")
         for flag in (word for word in container["args"] if word.startswith("-")):

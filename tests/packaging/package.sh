@@ -42,14 +42,16 @@ rm -rf "$link" && install -d "$root/srv/queue" && ln -s /srv/queue "$link"
 touch "$root/srv/queue/binlog.1"
 for what in "from C's package" "once more"; do
     show get install -y --reinstall /tmp/beanstalkd.deb 2>&1 | tee "$root/tmp/output"
-    grep -q 'unable to delete\|not empty' "$root/tmp/output" && fail "dpkg warns at an upgrade $what"
+    grep -q 'unable to delete\|not empty' "$root/tmp/output" && fail "dpkg prints a warning at an upgrade $what"
     is_linked "after an upgrade $what"
 done
 chroot "$root" dpkg -S /var/lib/beanstalkd
 [ -z "$(find "$root"/etc/rc?.d -name '*beanstalkd')" ] || fail "links of C's script for sysvinit stay"
 mv "$root/srv/queue" "$root/srv/unmounted"
-get install -y --reinstall /tmp/beanstalkd.deb >"$root/tmp/output" 2>&1 && fail "an upgrade replaces a link to nowhere"
-grep 'Mount or make that directory' "$root/tmp/output" || fail "an upgrade fails without advice"
+get install -y --reinstall /tmp/beanstalkd.deb >"$root/tmp/output" 2>&1 &&
+    fail "an upgrade succeeds although the link /var/lib/beanstalkd has no target"
+grep 'Mount or make that directory' "$root/tmp/output" ||
+    fail "an upgrade fails without saying what to do about the link"
 mv "$root/srv/unmounted" "$root/srv/queue"
 is_linked "after an upgrade that failed"
 chroot "$root" dpkg --remove beanstalkd
@@ -67,7 +69,7 @@ for target in $links; do
     [ -e "$documents/$target" ] || fail "a document has a link to $target, which is not installed"
 done
 chroot "$root" dpkg -s beanstalkd | grep -E '^(Status|Version):'
-[ "$(stat -c %A "$root/var/lib/beanstalkd")" = drwxr-x--- ] || fail "others may look into the binlog's directory"
+[ "$(stat -c %A "$root/var/lib/beanstalkd")" = drwxr-x--- ] || fail "other users may read the directory of the binlog"
 echo 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd -f0 --metrics 127.0.0.1:11400"' >>"$root/etc/default/beanstalkd"
 
 # What systemd makes of the unit: its variables, those of the administrator, its user, its command line.
@@ -105,7 +107,7 @@ stop() {
 }
 want() {
     echo "$2"
-    [ "$2" = "$1" ] || fail "that should be $1"
+    [ "$2" = "$1" ] || fail "expected $1, found $2"
 }
 
 unshare --net sleep infinity & # keeps the namespace
@@ -155,13 +157,13 @@ ctl() {
 }
 start
 show ctl --token-file "$files/token" put mail hello
-ctl --token-file "$files/token" put other hello && fail "a put where it is forbidden"
+ctl --token-file "$files/token" put other hello && fail "a put succeeds into a tube that the rules forbid"
 ctl tubes && fail "an anonymous client sees tubes"
 want FORBIDDEN "$(printf 'list-tubes\r\n' | say)"
 stop
 
 show chroot "$root" dpkg --purge beanstalkd 2>&1 | tail -n 1
-[ -e "$root/var/lib/beanstalkd/lock" ] || fail "purging took the jobs"
-[ -z "$(find "$root/etc" -name '*beanstalkd' -not -path '*/default/*')" ] || fail "purging leaves files in /etc"
+[ -e "$root/var/lib/beanstalkd/lock" ] || fail "the purge has removed the jobs"
+[ -z "$(find "$root/etc" -name '*beanstalkd' -not -path '*/default/*')" ] || fail "the purge leaves files in /etc"
 kill "$namespace"
 echo "package: good"

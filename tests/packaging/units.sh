@@ -12,7 +12,7 @@ allows() {
     printf '%b' "$1" >"$root/settings"
     sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf" >/dev/null
     given=$(cat "$root/drop-in.d/paths.conf" 2>/dev/null | sed '1,/^.Service/d' | tr '\n' ' ')
-    [ "$given" = "$2" ] || { echo "units: $1 allows \"$given\", that should be \"$2\"" >&2; exit 1; }
+    [ "$given" = "$2" ] || { echo "units: for $1, allow-paths writes \"$given\", expected \"$2\"" >&2; exit 1; }
 }
 allows 'BEANSTALKD_EXTRA="-b /srv/jobs"\n' 'ReadWritePaths=-/srv/jobs '
 allows "BEANSTALKD_EXTRA='-f0 -b/srv/jobs'\n" 'ReadWritePaths=-/srv/jobs '
@@ -25,7 +25,7 @@ allows 'BEANSTALKD_EXTRA="-b /home/q -l unix:/run/q/s --metrics unix:/run/m/s"\n
 allows 'BEANSTALKD_EXTRA="-b postgresql://mail@db1,db2/jobs?queue=mail --wait-for-lock"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /srv/*"\n' 'ReadWritePaths=-/srv/* '
 allows 'BEANSTALKD_LISTEN_ADDR=127.0.0.1\n#BEANSTALKD_EXTRA="-b /srv/jobs"\n' ''
-[ ! -e "$root/drop-in.d" ] || { echo "units: a drop-in without need" >&2; exit 1; }
+[ ! -e "$root/drop-in.d" ] || { echo "units: allow-paths writes a drop-in although no path needs one" >&2; exit 1; }
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/a -u b --listen 10.0.0.1 --listen unix:/run/beanstalkd/s"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/../x"\n' 'ReadWritePaths=-/var/lib/x '
 allows 'BEANSTALKD_EXTRA="--binlog-dir /srv/x"\n' 'ReadWritePaths=-/srv/x '
@@ -34,7 +34,8 @@ allows "BEANSTALKD_EXTRA=\"-b '/srv/my jobs' -l unix:/srv/s/1\"\\n" \
 allows "BEANSTALKD_EXTRA='-b \"/srv/my jobs\"'\\n" 'ReadWritePaths="-/srv/my jobs" '
 rm "$root/settings"
 sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf"
-[ ! -e "$root/drop-in.d" ] || { echo "units: exceptions without settings" >&2; exit 1; }
+[ ! -e "$root/drop-in.d" ] ||
+    { echo "units: allow-paths writes exceptions although there are no settings" >&2; exit 1; }
 
 # The instances beanstalkd@PORT: each has separate settings, directories and a drop-in.
 etc=$root/etc
@@ -53,15 +54,17 @@ expected="$expected ./beanstalkd@11301.service.d/50-paths.conf:ReadWritePaths=-/
 expected="$expected ./beanstalkd@11303.service.d/50-paths.conf:ReadWritePaths=-/var/lib/beanstalkd/jobs "
 given=$(exceptions)
 [ "$given" = "$expected" ] || {
-    echo "units: the instances are allowed \"$given\", that should be \"$expected\"" >&2
+    echo "units: for the instances, allow-paths writes \"$given\", expected \"$expected\"" >&2
     exit 1
 }
 rm "$etc/default/beanstalkd-11301" "$etc/default/beanstalkd-11303"
 given=$(exceptions)
-[ "$given" = "${expected%% *} " ] || { echo "units: exceptions of instances without settings: $given" >&2; exit 1; }
+[ "$given" = "${expected%% *} " ] ||
+    { echo "units: exceptions are left of instances without settings: $given" >&2; exit 1; }
 
 for unit in beanstalkd.service beanstalkd@.service; do
-    grep -q '^LimitCORE=0$' $unit || { echo "units: $unit lets the kernel write the memory to a file" >&2; exit 1; }
+    grep -q '^LimitCORE=0$' $unit ||
+        { echo "units: $unit has no LimitCORE=0, so the kernel may write the memory to a file" >&2; exit 1; }
 done
 
 if ! command -v systemd-analyze >/dev/null; then
@@ -90,7 +93,7 @@ for unit in beanstalkd.service beanstalkd@11301.service; do
     exposure=$(echo "$line" | sed 's/.*: *\([0-9.]*\).*/\1/')
     echo "units: $unit has an exposure of $exposure"
     if ! awk "BEGIN { exit !($exposure <= $worst) }"; then
-        echo "units: that is more than $worst" >&2
+        echo "units: an exposure above $worst is not accepted" >&2
         exit 1
     fi
 done

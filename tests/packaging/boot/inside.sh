@@ -15,7 +15,7 @@ check() { # NAME COMMAND...: the command must succeed
 }
 same() { # NAME EXPECTED ACTUAL
     if [ "$2" = "$3" ]; then echo "ok      $1: $3"; else
-        echo "FAILED  $1: $3, that should be $2" | tee -a $failed
+        echo "FAILED  $1: found $3, expected $2" | tee -a $failed
     fi
 }
 within() { # SECONDS COMMAND...: waits until the command succeeds
@@ -68,23 +68,24 @@ upgrade_with_data() {
     systemctl stop beanstalkd
     cp -a /srv/jobs /srv/jobs.before
     dpkg-deb -x /opt/ours.deb /opt/new
-    check "the new program approves of the binlog before it is installed" /opt/new/usr/bin/beanstalkd --check /srv/jobs
-    check "the upgrade without a terminal ends well, while the network is not online" install_package ours
+    check "--check of the new program accepts the binlog of C" /opt/new/usr/bin/beanstalkd --check /srv/jobs
+    check "the upgrade without a terminal succeeds, while the network is not online" install_package ours
     check "the package has started the new server" within 10 ours
-    same "the jobs came along" "48 50 1 " "$(jobs_there)"
+    same "the jobs after the upgrade" "48 50 1 " "$(jobs_there)"
     same "the settings stay" "$before" "$(sha256sum </etc/default/beanstalkd)"
     check "the package names the drop-in" grep -q /srv/jobs $report/dpkg
-    check "C's script for sysvinit is gone" [ ! -e /etc/init.d/beanstalkd ]
+    check "C's script for sysvinit is removed" [ ! -e /etc/init.d/beanstalkd ]
     say 'reserve\r\nput 0 0 60 3\r\nnew\r\n' >/dev/null
 
-    check "the downgrade ends well" install_package c
-    check "C serves" within 10 is_c
-    check "without what only this unit needs" [ ! -e /etc/systemd/system/beanstalkd.service.d ]
-    same "the jobs went back" "49 50 1 " "$(jobs_there)"
+    check "the downgrade succeeds" install_package c
+    check "C serves after the downgrade" within 10 is_c
+    check "the downgrade removes the drop-in, which only this unit needs" \
+        [ ! -e /etc/systemd/system/beanstalkd.service.d ]
+    same "the jobs after the downgrade" "49 50 1 " "$(jobs_there)"
     same "the settings stay" "$before" "$(sha256sum </etc/default/beanstalkd)"
-    check "and the upgrade once more" install_package ours
-    check "serves on" within 10 ours
-    same "with the jobs" "49 50 1 " "$(jobs_there)"
+    check "the second upgrade succeeds" install_package ours
+    check "the new server serves after the second upgrade" within 10 ours
+    same "the jobs after the second upgrade" "49 50 1 " "$(jobs_there)"
 }
 
 hidden_paths() {
@@ -96,16 +97,16 @@ hidden_paths() {
     rm -f /tmp/queue.socket
     systemctl restart beanstalkd
     check "C serves at /tmp" within 10 is_c "-U /tmp/queue.socket"
-    check "the upgrade ends well" install_package ours
-    check "and serves at /tmp" within 10 ours "-U /tmp/queue.socket"
-    check "with the binlog in a home" [ -e /home/queue/jobs/lock ]
+    check "the upgrade succeeds" install_package ours
+    check "the new server serves at /tmp" within 10 ours "-U /tmp/queue.socket"
+    check "the binlog is in a home" [ -e /home/queue/jobs/lock ]
     setting BEANSTALKD_LISTEN_ADDR 127.0.0.1
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
-    check "once more, with settings that need no exception" install_package ours
-    check "the server was handed over, with the command line that it has" ours "-U /tmp/queue.socket"
+    check "an upgrade with settings that need no exception succeeds" install_package ours
+    check "the server that was handed over keeps its command line" ours "-U /tmp/queue.socket"
     systemctl restart beanstalkd
-    check "it serves" within 10 ours
-    check "and the exceptions are gone" [ ! -e /etc/systemd/system/beanstalkd.service.d ]
+    check "the server serves after a restart" within 10 ours
+    check "the drop-in with the exceptions is removed" [ ! -e /etc/systemd/system/beanstalkd.service.d ]
 }
 
 hand_over() {
@@ -136,12 +137,12 @@ hand_over() {
         clients+=($!)
     done
     sleep 2
-    check "the upgrade ends well" install_package ours
+    check "the upgrade succeeds" install_package ours
     local failures=0
     for client in "${clients[@]}"; do wait "$client" || failures=$((failures + 1)); done
     same "clients that noticed" 0 $failures
     same "jobs that were put" $((before + 20000)) "$(stat_of total-jobs)"
-    same "the process stays, and its instance's" "$process $instance" \
+    same "the process ids of the service and its instance stay" "$process $instance" \
         "$(show MainPID) $(show MainPID beanstalkd@11301.service)"
     check "both run the new program" not eval 'readlink /proc/{'"$process,$instance"'}/exe | grep -q deleted'
     systemctl stop beanstalkd@11301
@@ -159,7 +160,7 @@ directories() {
     systemctl enable --quiet --now beanstalkd@11301
     check "beanstalkd@11301 serves" ours "-U $runtime/socket"
     systemctl restart beanstalkd
-    check "and does after a restart of beanstalkd" ours "-U $runtime/socket"
+    check "beanstalkd@11301 serves after a restart of beanstalkd" ours "-U $runtime/socket"
     install -o beanstalkd -m 600 /dev/null /var/lib/beanstalkd/precious
     systemctl stop beanstalkd beanstalkd@11301
     systemctl clean --what=state beanstalkd@11301
@@ -182,17 +183,17 @@ healing() {
     nc -lk 127.0.0.1 11300 >/dev/null &
     holder=$!
     systemctl start beanstalkd 2>/dev/null
-    check "the port is taken: it goes on trying" within 120 restarted 6
-    check "at a measured pace: $(show RestartUSec)" [ "$(show RestartUSec)" != 100ms ]
+    check "the port is in use: systemd starts the server again and again" within 120 restarted 6
+    check "with longer and longer pauses: $(show RestartUSec)" [ "$(show RestartUSec)" != 100ms ]
     kill $holder
-    check "the port is free: it is up by itself" within 40 ours
+    check "the port is free: the server starts" within 40 ours
 
     systemctl stop beanstalkd
     hold_lock
     systemctl start beanstalkd 2>/dev/null
-    check "the lock is held: it goes on trying" within 120 restarted 6
+    check "the lock is in use: systemd starts the server again and again" within 120 restarted 6
     kill $holder
-    check "the lock is free: it is up by itself" within 40 ours
+    check "the lock is free: the server starts" within 40 ours
 
     systemctl stop beanstalkd
     cp -a /srv/jobs.before /var/lib/beanstalkd/damaged
@@ -201,17 +202,20 @@ healing() {
     printf '\377\377\377\377' | dd of="$damaged" bs=1 seek=100 conv=notrunc status=none
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd/damaged"'
     again start beanstalkd 2>/dev/null
-    same "damage stops it at once" "failed 65 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
+    same "a damaged binlog: the unit has failed, without a restart" \
+        "failed 65 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
     setting BEANSTALKD_EXTRA '--no-such-flag'
     again start beanstalkd 2>/dev/null
-    same "so does a wrong command line" "failed 5 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
+    same "a wrong command line: the unit has failed, without a restart" \
+        "failed 5 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
     setting BEANSTALKD_EXTRA '-u nobody'
     again start beanstalkd 2>/dev/null
-    same "so does a user that it cannot become" "failed 34 0" \
+    same "a user that the server cannot become: the unit has failed, without a restart" "failed 34 0" \
         "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
     setting BEANSTALKD_EXTRA '-u no-such-user'
     again start beanstalkd 2>/dev/null
-    same "and one that is not there" "failed 33 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
+    same "a user that does not exist: the unit has failed, without a restart" \
+        "failed 33 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
     rm -r /var/lib/beanstalkd/damaged
     again start beanstalkd
@@ -223,45 +227,48 @@ standby() {
     hold_lock
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd --wait-for-lock --metrics 127.0.0.1:11400"'
     drop_in watchdog '[Service]\nWatchdogSec=2s\n'
-    check "it starts" timeout 20 systemctl start beanstalkd
-    check "and says what it is" grep -q '^standby: waiting for the lock' <(show StatusText)
-    check "it is not ready for clients" \
+    check "a standby starts" timeout 20 systemctl start beanstalkd
+    check "its status says that it waits for the lock" grep -q '^standby: waiting for the lock' <(show StatusText)
+    check "the standby does not serve clients" \
         grep -q ' 503 ' <(printf 'GET /readyz HTTP/1.0\r\n\r\n' | nc -w5 127.0.0.1 11400)
     systemctl enable --quiet --now beanstalkd@11301
     local process instance
     instance=$(show MainPID beanstalkd@11301.service)
     process=$(show MainPID)
-    check "an upgrade ends" install_package ours
-    check "and restarts the standby" [ "$(show MainPID)" != "$process" ]
-    check "but not an instance that serves" [ "$(show MainPID beanstalkd@11301.service)" = "$instance" ]
-    check "which serves" within 10 ours "127.0.0.1 11301"
-    same "jobs of systemd that wait for a server" "" "$(systemctl list-jobs --no-legend | grep beanstalkd)"
+    check "an upgrade beside a standby succeeds" install_package ours
+    check "the upgrade restarts the standby" [ "$(show MainPID)" != "$process" ]
+    check "the upgrade does not restart an instance that serves" \
+        [ "$(show MainPID beanstalkd@11301.service)" = "$instance" ]
+    check "the instance serves after the upgrade" within 10 ours "127.0.0.1 11301"
+    same "no job of systemd waits for a server" "" "$(systemctl list-jobs --no-legend | grep beanstalkd)"
     process=$(show MainPID)
     sleep 5 # twice as long as the watchdog waits
-    same "the watchdog leaves it alone" "$process 0" "$(show MainPID) $(show NRestarts)"
+    same "the watchdog does not restart the standby" "$process 0" "$(show MainPID) $(show NRestarts)"
     kill $holder
-    check "the lock is free: it serves" within 10 ours
+    check "the lock is free: the standby serves" within 10 ours
     kill -STOP "$process"
-    check "and from now on the watchdog looks after it" within 30 eval '[ "$(show MainPID)" != '"$process"' ] && ours'
+    check "the watchdog restarts a standby that serves and then hangs" \
+        within 30 eval '[ "$(show MainPID)" != '"$process"' ] && ours'
     no_drop_ins
     setting BEANSTALKD_EXTRA '"-b postgresql://127.0.0.1:9/jobs?queue=mail --wait-for-lock"'
     systemctl stop beanstalkd
-    check "so does one whose database cannot be reached" timeout 20 systemctl start beanstalkd
-    check "and says what it is" grep -q '^standby: waiting for postgresql' <(show StatusText)
+    check "a standby whose database cannot be reached starts" timeout 20 systemctl start beanstalkd
+    check "its status says that it waits for PostgreSQL" grep -q '^standby: waiting for postgresql' <(show StatusText)
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
     systemctl restart beanstalkd
 }
 
 watchdog() {
     echo "# a server that hangs"
-    same "the watchdog of the unit" 30s "$(show WatchdogUSec)"
+    same "the time of the watchdog" 30s "$(show WatchdogUSec)"
     drop_in watchdog '[Service]\nWatchdogSec=2s\n'
     systemctl restart beanstalkd
     local hung
     hung=$(show MainPID)
     kill -STOP "$hung"
-    check "is ended and started again" within 30 eval '[ "$(show MainPID)" != '"$hung"' ] && ours'
-    same "by the watchdog" 1 "$(show NRestarts)"
+    check "systemd ends a server that hangs, and starts it again" \
+        within 30 eval '[ "$(show MainPID)" != '"$hung"' ] && ours'
+    same "restarts by the watchdog" 1 "$(show NRestarts)"
     no_drop_ins
 }
 
@@ -270,11 +277,12 @@ socket() {
     systemctl restart beanstalkd
     systemctl enable --quiet beanstalkd.socket
     systemctl stop beanstalkd
-    check "the socket starts" systemctl start beanstalkd.socket
-    same "before the service" inactive "$(show ActiveState)"
+    check "the socket unit starts" systemctl start beanstalkd.socket
+    same "the service has not started" inactive "$(show ActiveState)"
     check "a client starts the service" ours
-    same "nothing to be warned of" "" "$(journalctl -q -o cat -p warning "_SYSTEMD_INVOCATION_ID=$(show InvocationID)")"
-    check "and yet there is a log" \
+    same "warnings in the log of the service" \
+        "" "$(journalctl -q -o cat -p warning "_SYSTEMD_INVOCATION_ID=$(show InvocationID)")"
+    check "the service has a log" \
         grep -q listening <(journalctl -q -o cat "_SYSTEMD_INVOCATION_ID=$(show InvocationID)")
     systemctl restart beanstalkd &
     local missed=0
@@ -284,12 +292,12 @@ socket() {
     systemctl stop beanstalkd
     hold_lock
     printf 'stats\r\n' | nc -q200 127.0.0.1 11300 >$report/patient &
-    check "a client comes while the lock is held: it goes on trying" within 120 restarted 6
+    check "a client comes while the lock is in use: systemd starts the server again and again" within 120 restarted 6
     kill $holder
-    check "and the client gets its reply" within 40 grep -q '^OK ' $report/patient
+    check "this client gets its reply" within 40 grep -q '^OK ' $report/patient
     systemctl disable --quiet --now beanstalkd.socket
     systemctl restart beanstalkd
-    check "and back to the service alone" ours
+    check "the service serves without the socket unit" ours
 }
 
 socket_owner() {
@@ -303,7 +311,7 @@ socket_owner() {
     again restart beanstalkd
     as() { printf 'stats\r\n' | setpriv --reuid="$1" --regid="$1" --init-groups nc -q1 -U "$2" 2>&1 | head -n 1; }
     check "a member of the group connects" grep -q '^OK ' <(as worker /run/beanstalkd/socket)
-    check "nobody else does" grep -q 'Permission denied' <(as outsider /run/beanstalkd/socket)
+    check "another user cannot connect" grep -q 'Permission denied' <(as outsider /run/beanstalkd/socket)
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
     no_drop_ins
     mkdir -p /run/systemd/system/beanstalkd.socket.d
@@ -312,8 +320,9 @@ socket_owner() {
     systemctl daemon-reload
     systemctl stop beanstalkd
     again start beanstalkd.socket beanstalkd
-    check "so does a member by the socket unit" grep -q '^OK ' <(as worker /run/beanstalkd.socket)
-    check "and nobody else" grep -q 'Permission denied' <(as outsider /run/beanstalkd.socket)
+    check "a member of the group connects with the socket unit" grep -q '^OK ' <(as worker /run/beanstalkd.socket)
+    check "another user cannot connect with the socket unit" \
+        grep -q 'Permission denied' <(as outsider /run/beanstalkd.socket)
     rm -r /run/systemd/system/beanstalkd.socket.d
     systemctl daemon-reload
     systemctl stop beanstalkd.socket beanstalkd
@@ -334,31 +343,33 @@ guarded() {
     local tls="--listen tls://127.0.0.1:11305 --tls-cert $files/cert.pem --tls-key $files/key.pem"
     setting BEANSTALKD_EXTRA "\"--access $files/access.toml $tls\""
     again restart beanstalkd
-    check "it is up" within 10 active
+    check "the service with TLS and access rules starts" within 10 active
     ctl() { beanstalkctl --server 127.0.0.1:11305 --tls --ca /opt/cert.pem "$@"; }
     check "a client with a token puts over TLS" ctl --token-file /opt/token put mail hello
-    check "not where it may not" not ctl --token-file /opt/token put other hello
+    check "the rules refuse its put into another tube" not ctl --token-file /opt/token put other hello
     same "an anonymous client may do nothing" FORBIDDEN "$(say 'list-tubes\r\n')"
 
     install -m 644 /etc/ssl/beanstalkd/access.toml /etc/beanstalkd-access.toml
     setting BEANSTALKD_EXTRA "\"--access /etc/beanstalkd-access.toml $tls\""
     again restart beanstalkd
-    check "it is up with rules that a reload can change" within 10 ctl --token-file /opt/token put mail hello
+    check "the service starts with an access file that a reload can read" \
+        within 10 ctl --token-file /opt/token put mail hello
     echo '[identities.team]' >/etc/beanstalkd-access.toml
-    check "other rules are read" systemctl reload beanstalkd
-    check "and are in force" within 10 not ctl --token-file /opt/token put mail hello
+    check "a reload with other rules succeeds" systemctl reload beanstalkd
+    check "the other rules are in force" within 10 not ctl --token-file /opt/token put mail hello
     echo '[identities.team' >/etc/beanstalkd-access.toml
     check "a reload fails if the server refuses the file" not systemctl reload beanstalkd
-    check "and says why" within 10 grep -q '/etc/beanstalkd-access.toml: line 1' <(journalctl -q -o cat -u beanstalkd)
-    check "the server goes on" active
+    check "the log says why the reload has failed" \
+        within 10 grep -q '/etc/beanstalkd-access.toml: line 1' <(journalctl -q -o cat -u beanstalkd)
+    check "the server still runs" active
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
     no_drop_ins
     again restart beanstalkd
-    check "and back to an open server" within 10 ours
+    check "the server serves without access rules" within 10 ours
     local process
     process=$(show MainPID)
-    check "a reload of it" systemctl reload beanstalkd
-    check "does nothing" eval 'ours && [ "$(show MainPID)" = '"$process"' ]'
+    check "a reload without files to read succeeds" systemctl reload beanstalkd
+    check "this reload does nothing" eval 'ours && [ "$(show MainPID)" = '"$process"' ]'
 }
 
 removal() {
@@ -366,16 +377,16 @@ removal() {
     say 'put 0 0 60 4\r\nkept\r\n' >/dev/null
     systemctl enable --quiet beanstalkd@11302
     check "the package is removed" eval 'dpkg -r beanstalkd >$report/dpkg 2>&1'
-    check "its service has stopped" not answers
-    check "so has beanstalkd@11301" not answers "127.0.0.1 11301"
-    check "the settings stay" [ -e /etc/default/beanstalkd ]
+    check "the service has stopped after the removal" not answers
+    check "beanstalkd@11301 has stopped after the removal" not answers "127.0.0.1 11301"
+    check "the removal keeps the settings" [ -e /etc/default/beanstalkd ]
     check "the package is purged" eval 'dpkg -P beanstalkd >$report/dpkg 2>&1'
-    same "what is left" "" \
+    same "files that the purge has left" "" \
         "$(find /etc/default/beanstalkd /etc/systemd /var/lib/systemd -name '*beanstalkd*' 2>/dev/null)"
-    check "but the jobs are" [ -e /var/lib/beanstalkd/lock ]
-    check "a fresh installation" install_package ours
-    check "serves" within 10 ours
-    check "has settings" grep -q '^BEANSTALKD_LISTEN_ADDR=127.0.0.1' /etc/default/beanstalkd
+    check "the purge keeps the jobs" [ -e /var/lib/beanstalkd/lock ]
+    check "a new installation succeeds" install_package ours
+    check "the server serves after a new installation" within 10 ours
+    check "a new installation has settings" grep -q '^BEANSTALKD_LISTEN_ADDR=127.0.0.1' /etc/default/beanstalkd
 }
 
 if [ ! -e /opt/booted ]; then
@@ -403,7 +414,7 @@ if [ ! -e /opt/booted ]; then
     systemctl reboot
 else
     order_at_boot "after a boot"
-    check "and beanstalkd@11301 is" within 30 ours "127.0.0.1 11301"
+    check "beanstalkd@11301 serves after the boot" within 30 ours "127.0.0.1 11301"
     removal
     same "what systemd does not understand of the units" "" \
         "$(journalctl -q -o cat _PID=1 | grep '^/.*/beanstalkd.*:[0-9]*:')"
