@@ -24,7 +24,7 @@
 
 use crate::mark::Mark;
 use crate::running::Origin;
-use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::client::{Client, Failure, pairs_of};
 use beanstalkd_testkit::printable;
 use beanstalkd_testkit::server::{Address, POLL_INTERVAL, Server};
 use std::cell::Cell;
@@ -303,7 +303,7 @@ impl Bench {
     }
 
     fn processor_time(&mut self) -> Result<f64, Failure> {
-        let pairs = dictionary(&self.client("control")?.ask(b"stats\r\n")?);
+        let pairs = pairs_of(&self.client("control")?.ask(b"stats\r\n")?);
         let times = pairs.iter().filter(|(key, _)| key.starts_with("rusage-"));
         Ok(times.filter_map(|(_, value)| value.parse::<f64>().ok()).sum())
     }
@@ -379,8 +379,8 @@ impl Bench {
         loop {
             let reply = self.client(name)?.ask(&said)?;
             let found = match &self.host {
-                Host::Own(_) => dictionary(&reply),
-                Host::Running { origin, .. } => origin.since(question, dictionary(&reply)),
+                Host::Own(_) => pairs_of(&reply),
+                Host::Running { origin, .. } => origin.since(question, pairs_of(&reply)),
             };
             let Some((pair, actual)) = lacking(&found, pairs) else { return Ok(()) };
             if !again || start.elapsed() > self.patience.unwrap_or(UNTIL) {
@@ -410,16 +410,6 @@ fn lacking<'a>(found: &[(String, String)], pairs: &'a str) -> Option<(&'a str, O
         }
         Some((pair, there.map(|(k, v)| format!("{k}: {v}"))))
     })
-}
-
-/// The pairs of a reply to a stats command, in their order, without quotes.
-pub fn dictionary(reply: &[u8]) -> Vec<(String, String)> {
-    let text = String::from_utf8_lossy(reply);
-    let pair = |line: &str| {
-        let (key, value) = line.split_once(": ")?;
-        Some((key.to_owned(), value.trim_matches('"').to_owned()))
-    };
-    text.lines().filter_map(pair).collect()
 }
 
 /// The bytes of one side of a step.

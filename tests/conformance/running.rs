@@ -3,8 +3,7 @@
 //! Owns: the map from the ids in a script to those of the server, the server's counts at the beginning of a case, and
 //! the clean-up before each case. Driven by `case`, only for a server that `ADDRESS` names.
 
-use crate::case::dictionary;
-use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::client::{Client, Failure, pairs_of};
 use beanstalkd_testkit::server::POLL_INTERVAL;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -45,7 +44,7 @@ impl Origin {
         delete_all(client)?;
         let mut counted = BTreeMap::new();
         for question in COUNTING {
-            for (key, value) in dictionary(&client.ask(format!("{question}\r\n").as_bytes())?) {
+            for (key, value) in pairs_of(&client.ask(format!("{question}\r\n").as_bytes())?) {
                 let counts =
                     key.starts_with("cmd-") || ["job-timeouts", "total-jobs"].contains(&key.as_str());
                 let before: u64 = value.parse().unwrap_or_default();
@@ -114,7 +113,7 @@ impl Origin {
 /// The number of jobs of all states on the server. If there are any, the suite does not run, because it would delete
 /// them.
 pub fn jobs(client: &mut Client) -> Result<u64, Failure> {
-    let pairs = dictionary(&client.ask(b"stats\r\n")?);
+    let pairs = pairs_of(&client.ask(b"stats\r\n")?);
     let states = ["ready", "reserved", "delayed", "buried"].map(|state| format!("current-jobs-{state}"));
     let counts = pairs.iter().filter(|(key, _)| states.contains(key));
     Ok(counts.filter_map(|(_, value)| value.parse::<u64>().ok()).sum())
@@ -123,7 +122,7 @@ pub fn jobs(client: &mut Client) -> Result<u64, Failure> {
 fn wait_until_alone(client: &mut Client) -> Result<(), Failure> {
     let start = Instant::now();
     loop {
-        let pairs = dictionary(&client.ask(b"stats\r\n")?);
+        let pairs = pairs_of(&client.ask(b"stats\r\n")?);
         if pairs.contains(&("current-connections".to_owned(), "1".to_owned())) {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use beanstalkd_types::tags::{Name, TagSet};
 
 use beanstalkd_model::words_of;
 pub use beanstalkd_testkit::client::body_of as body;
-use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::client::{Client, Failure, pairs_of};
 use beanstalkd_testkit::server::{Server, Transport};
 
 /// Commands that are sent before their replies are read.
@@ -92,7 +92,7 @@ impl SeenTags {
         if !stats.contains_key(KEYS[0]) {
             return Self::of(&TagSet::default(), false, false);
         }
-        let names = KEYS.map(|key| stats[key].trim_matches('"').to_owned());
+        let names = KEYS.map(|key| stats[key].clone());
         Self { names, held: stats["held"] == "true", expires: stats["expires-in"] != "0" }
     }
 }
@@ -110,7 +110,7 @@ pub fn see_jobs(
         for &id in ids {
             let (stats, found) = (client.read_reply()?, client.read_reply()?);
             if stats.starts_with(b"OK ") {
-                jobs.insert(id, seen_job(&yaml(&stats), body(&found).to_vec()));
+                jobs.insert(id, seen_job(&pairs_of(&stats).into_iter().collect(), body(&found).to_vec()));
             }
         }
     }
@@ -120,8 +120,7 @@ pub fn see_jobs(
 fn seen_job(stats: &BTreeMap<String, String>, body: Vec<u8>) -> SeenJob {
     let number = |key: &str| stats[key].parse().unwrap();
     SeenJob {
-        // C 1.13 and ours quote it, C 1.12 does not.
-        tube: stats["tube"].trim_matches('"').to_owned(),
+        tube: stats["tube"].clone(),
         state: stats["state"].clone(),
         priority: number("pri"),
         delay: number("delay"),
@@ -140,7 +139,7 @@ fn seen_job(stats: &BTreeMap<String, String>, body: Vec<u8>) -> SeenJob {
 
 /// The pairs of the reply to `stats`.
 pub fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
-    Ok(yaml(&client.ask(b"stats\r\n")?))
+    Ok(pairs_of(&client.ask(b"stats\r\n")?).into_iter().collect())
 }
 
 /// One number of `stats`.
@@ -153,14 +152,6 @@ pub fn job_count(client: &mut Client) -> u64 {
     let stats = stats(client).unwrap();
     let states = ["ready", "reserved", "delayed", "buried"];
     states.iter().map(|state| stats[&format!("current-jobs-{state}")].parse::<u64>().unwrap()).sum()
-}
-
-fn yaml(reply: &[u8]) -> BTreeMap<String, String> {
-    let text = String::from_utf8_lossy(reply);
-    text.lines()
-        .filter_map(|line| line.split_once(": "))
-        .map(|(key, value)| (key.into(), value.into()))
-        .collect()
 }
 
 /// A `put` of `body`.

@@ -95,7 +95,7 @@ fn two_connections_that_take_one_session_at_the_same_moment_are_one_at_the_end()
         let mut holder = held.next().expect("one of them has it");
         assert!(held.next().is_none(), "and the other one is closed");
         first.expect_closed();
-        assert_eq!(holder.data(&format!("stats-job {id}"))["session"], "\"s\"", "with {log:?}");
+        assert_eq!(holder.data(&format!("stats-job {id}"))["session"], "s", "with {log:?}");
         assert_eq!(service.connect().ask(&format!("delete {id}")), "NOT_FOUND");
         assert_eq!(holder.ask(&format!("delete {id}")), "DELETED");
     }

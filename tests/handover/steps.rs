@@ -277,7 +277,7 @@ fn another_program_and_other_rules_at_any_step_are_in_force_at_the_end() {
         world.await_program(step);
         let mut client = world.service.connect();
         wait_until(&format!("the rules are in force, {step:?}"), || {
-            client.data("stats-tube default")["rule"] == format!("\"{pattern}\"")
+            client.data("stats-tube default")["rule"] == pattern
         });
     });
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, pairs_of};
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::PASSWORD;
 use beanstalkd_testkit::server::{self, KilledOnDrop, Server, Transport};
@@ -149,7 +149,7 @@ pub fn has(client: &mut Client, id: u64, body: &str) -> bool {
 
 /// A figure of `stats`.
 pub fn figure(client: &mut Client, key: &str) -> String {
-    let reply = String::from_utf8(client.ask(b"stats\r\n").unwrap()).unwrap();
-    let line = reply.lines().find_map(|line| line.strip_prefix(&format!("{key}: ")));
-    line.unwrap_or_else(|| panic!("stats without {key}: {reply}")).to_owned()
+    let pairs = pairs_of(&client.ask(b"stats\r\n").unwrap());
+    let pair = pairs.into_iter().find(|(found, _)| found == key);
+    pair.unwrap_or_else(|| panic!("stats without {key}")).1
 }

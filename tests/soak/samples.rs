@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::client::{Client, Failure, pairs_of};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -63,10 +63,7 @@ impl fmt::Display for Sample {
 
 /// The pairs of the reply to `stats`.
 fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
-    let reply = client.ask(b"stats\r\n")?;
-    let text = String::from_utf8_lossy(&reply);
-    let pairs = text.lines().filter_map(|line| line.split_once(": "));
-    Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    Ok(pairs_of(&client.ask(b"stats\r\n")?).into_iter().collect())
 }
 
 /// A number of `stats`; 0 if it is not a number.

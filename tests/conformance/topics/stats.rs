@@ -1,8 +1,8 @@
 //! The three stats commands: their keys in C's order, their form, and the counts of commands.
 
-use crate::case::{Bench, Case, Needs, code, dictionary, script};
+use crate::case::{Bench, Case, Needs, code, script};
 use crate::mark::{self, Mark};
-use beanstalkd_testkit::client::Failure;
+use beanstalkd_testkit::client::{Failure, pairs_of};
 
 const STATS: &[&str] = &[
     "current-jobs-urgent",
@@ -255,10 +255,10 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn value(reply: &[u8], key: &str) -> String {
-    dictionary(reply).into_iter().find_map(|(k, v)| (k == key).then_some(v)).unwrap_or_default()
+    pairs_of(reply).into_iter().find_map(|(k, v)| (k == key).then_some(v)).unwrap_or_default()
 }
 
-/// Requires that the dictionary begins with exactly these bytes. Keys that a server adds come after them.
+/// Requires that the data begins with exactly these bytes. Keys that a server adds come after them.
 fn begins(bench: &mut Bench, question: &str, expected: &str) -> Result<(), Failure> {
     let client = bench.client("a")?;
     let reply = client.ask(format!("{question}\r\n").as_bytes())?;
@@ -274,7 +274,7 @@ fn begins(bench: &mut Bench, question: &str, expected: &str) -> Result<(), Failu
 fn has_keys(bench: &mut Bench, question: &[u8], keys: &[&str], in_order: bool) -> Result<(), Failure> {
     let client = bench.client("a")?;
     let reply = client.ask(question)?;
-    let found: Vec<String> = dictionary(&reply).into_iter().map(|(key, _)| key).collect();
+    let found: Vec<String> = pairs_of(&reply).into_iter().map(|(key, _)| key).collect();
     if let Some(lacking) = keys.iter().find(|&&key| !found.iter().any(|found| found == key)) {
         return Err(client.wrong_reply(&format!("the key {lacking}"), &format!("{found:?}")));
     }

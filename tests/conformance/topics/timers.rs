@@ -1,7 +1,8 @@
 //! Delays, pauses and time-outs, and their ends.
 
-use crate::case::{Case, code, dictionary, script};
+use crate::case::{Case, code, script};
 use crate::mark;
+use beanstalkd_testkit::client::pairs_of;
 use rustix::process::Signal;
 
 pub fn cases() -> Vec<Case> {
@@ -221,7 +222,7 @@ pub fn cases() -> Vec<Case> {
                 let mut replies = client.ask(b"stats-job 1\r\n")?;
                 replies.extend(client.ask(b"stats-job 2\r\n")?);
                 replies.extend(client.ask(b"stats-tube default\r\n")?);
-                let pairs = dictionary(&replies);
+                let pairs = pairs_of(&replies);
                 if pairs.iter().any(|(_, value)| value.starts_with('-') || value.len() > 18) {
                     return Err(client.failure("expected no negative time"));
                 }

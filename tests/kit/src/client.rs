@@ -430,6 +430,16 @@ fn body_length(line: &[u8]) -> usize {
     size.and_then(|size| size.parse::<usize>().ok()).map_or(0, |size| size + 2)
 }
 
+/// The pairs in the data of a reply, such as that to `stats`, in their order and without quotes.
+pub fn pairs_of(reply: &[u8]) -> Vec<(String, String)> {
+    let text = String::from_utf8_lossy(reply);
+    let pair = |line: &str| {
+        let (key, value) = line.split_once(": ")?;
+        Some((key.to_owned(), value.trim_matches('"').to_owned()))
+    };
+    text.lines().filter_map(pair).collect()
+}
+
 /// The body that follows the line of a reply, without its CRLF.
 pub fn body_of(reply: &[u8]) -> &[u8] {
     let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);

@@ -311,15 +311,13 @@ impl Client {
         }
     }
 
-    /// Sends `line`, and returns the pairs in the reply's data by key, or `None` if it is NOT_FOUND.
+    /// Sends `line`, and returns the pairs in the reply's data by key, without quotes, or `None` if it is NOT_FOUND.
     #[track_caller]
     pub fn find_data(&mut self, line: &str) -> Option<HashMap<String, String>> {
-        let text = String::from_utf8(self.find(line)?).unwrap();
-        let pairs = text.lines().filter_map(|line| line.split_once(": "));
-        Some(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+        Some(client::pairs_of(&self.find(line)?).into_iter().collect())
     }
 
-    /// Sends `line`, and returns the pairs in the reply's data by key.
+    /// Sends `line`, and returns the pairs in the reply's data by key, without quotes.
     #[track_caller]
     pub fn data(&mut self, line: &str) -> HashMap<String, String> {
         self.find_data(line).unwrap_or_else(|| panic!("{line}: NOT_FOUND"))
