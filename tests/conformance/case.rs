@@ -25,14 +25,11 @@
 use crate::mark::Mark;
 use crate::running::Origin;
 use beanstalkd_testkit::client::{Client, Failure, pairs_of};
-use beanstalkd_testkit::printable;
 use beanstalkd_testkit::server::{Address, POLL_INTERVAL, Server};
+use beanstalkd_testkit::{PATIENCE, printable};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-
-/// How long a step with `until` or `waiting` may take.
-const UNTIL: Duration = Duration::from_secs(60);
 
 /// How long a reply of a running server may take. It is short, because cases use such a server one after the other.
 const PATIENCE_WITH_RUNNING: Duration = Duration::from_secs(10);
@@ -59,6 +56,15 @@ pub enum Needs {
     Work,
     /// The tags of `put`. A server that offers them can be judged by their cases.
     Tags,
+}
+
+impl Needs {
+    /// The features that `OFFERS` can name, with their words there, and the reason why a case is skipped without them.
+    pub const OFFERED: [(&str, Self, &str); 3] = [
+        ("manage", Self::Manage, "needs the management commands (set OFFERS=manage if the server has them)"),
+        ("work", Self::Work, "needs the commands for workers (set OFFERS=work if the server has them)"),
+        ("tags", Self::Tags, "needs the tags of put (set OFFERS=tags if the server has them)"),
+    ];
 }
 
 type Run = Box<dyn Fn(&mut Bench) -> Result<(), Failure> + Send>;
@@ -155,7 +161,7 @@ impl Case {
 }
 
 /// Sets `mark` for those cases that have none.
-pub fn resting_on(mark: Mark, cases: Vec<Case>) -> Vec<Case> {
+pub fn with_mark(mark: Mark, cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(|case| Case { mark: case.mark.or(Some(mark)), ..case }).collect()
 }
 
@@ -164,7 +170,7 @@ pub struct Bench {
     host: Host,
     clients: BTreeMap<String, Client>,
     /// Clients that have sent a line whose reply the script has not required yet.
-    owing: BTreeMap<String, bool>,
+    owing: BTreeSet<String>,
     patience: Option<Duration>,
 }
 
@@ -191,7 +197,7 @@ impl Bench {
     }
 
     fn around(host: Host, patience: Option<Duration>) -> Self {
-        Self { host, clients: BTreeMap::new(), owing: BTreeMap::new(), patience }
+        Self { host, clients: BTreeMap::new(), owing: BTreeSet::new(), patience }
     }
 
     /// The case's own server.
@@ -267,8 +273,8 @@ impl Bench {
             // An error means that the server has closed the connection already.
             let _ = client.half_close();
             let rest = client.read_to_end()?;
-            let owed = self.owing.get(&name).copied().unwrap_or(false);
-            if !(rest.is_empty() || owed && rest == b"TIMED_OUT\r\n") {
+            let is_owed = self.owing.contains(&name);
+            if !(rest.is_empty() || is_owed && rest == b"TIMED_OUT\r\n") {
                 return Err(client.wrong_reply("nothing more", &printable(&rest)));
             }
         }
@@ -338,7 +344,11 @@ impl Bench {
                 (Some(said), Some(expected))
             }
         };
-        self.owing.insert(name.to_owned(), expected.is_none());
+        if expected.is_none() {
+            self.owing.insert(name.to_owned());
+        } else {
+            self.owing.remove(name);
+        }
         if let Some(said) = said {
             let said = bytes_of(&self.to_server(said));
             self.client(name)?.send(&said)?;
@@ -383,7 +393,7 @@ impl Bench {
                 Host::Running { origin, .. } => origin.since(question, pairs_of(&reply)),
             };
             let Some((pair, actual)) = lacking(&found, pairs) else { return Ok(()) };
-            if !again || start.elapsed() > self.patience.unwrap_or(UNTIL) {
+            if !again || start.elapsed() > self.patience.unwrap_or(PATIENCE) {
                 let actual = actual.unwrap_or_else(|| printable(&reply));
                 return Err(self.client(name)?.wrong_reply(pair, &actual));
             }

@@ -11,6 +11,7 @@ use beanstalkd_testkit::client::Failure;
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::server::{Address, Server, Transport, run_to_end};
 use libtest_mimic::{Failed, Trial};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -71,36 +72,30 @@ pub struct Subject {
     /// How the suite reaches it.
     pub reach: Reach,
     /// The path of its program, or its address.
-    pub place: String,
+    pub name: String,
     /// The version that it reports.
     pub version: String,
     /// Its kind, which decides which deviations are excused.
     pub kind: Kind,
-    /// The marks whose cases are run.
-    pub marks: Vec<String>,
-    /// Whether it offers the management commands.
-    pub offers_manage: bool,
-    /// Whether it offers the commands for workers.
-    pub offers_work: bool,
-    /// Whether it offers the tags of `put`.
-    pub offers_tags: bool,
+    /// The names of the marks whose cases are run; empty for all.
+    pub marks: BTreeSet<&'static str>,
+    /// The features that it has although its kind does not say so.
+    pub offers: BTreeSet<Needs>,
 }
 
 impl Subject {
-    /// A program, whose `-v` may tell its kind.
-    pub fn program(binary: &Path, transport: Transport, marks: &[String]) -> io::Result<Self> {
+    /// A program. Its `-v` shows its version.
+    pub fn program(binary: &Path, transport: Transport) -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
         let said = run_to_end(binary, &["-v".into()], directory.path())?.stdout;
         let version = said.lines().next().unwrap_or_default().trim().to_owned();
         let reach = Reach::Program(binary.into(), transport);
-        let place = binary.display().to_string();
-        let (offers_manage, offers_work, offers_tags) = (false, false, false);
-        let (kind, marks) = (Kind::Neutral, marks.to_vec());
-        Ok(Self { reach, place, version, kind, marks, offers_manage, offers_work, offers_tags })
+        let name = binary.display().to_string();
+        Ok(Self::new(reach, name, version))
     }
 
     /// A server that is running already. It must have no jobs.
-    pub fn running(address: Address, place: &str, marks: &[String]) -> io::Result<Self> {
+    pub fn running(address: Address, name: &str) -> io::Result<Self> {
         let mut client = address.connect()?;
         let jobs = running::jobs(&mut client).map_err(|failure| io::Error::other(failure.to_string()))?;
         if jobs > 0 {
@@ -108,18 +103,12 @@ impl Subject {
                 "the server has {jobs} jobs, and the suite would delete them: use an empty server"
             )));
         }
-        let version = "a running server".to_owned();
-        let reach = Reach::Running(address);
-        Ok(Self {
-            reach,
-            place: place.to_owned(),
-            version,
-            kind: Kind::Neutral,
-            marks: marks.to_vec(),
-            offers_manage: false,
-            offers_work: false,
-            offers_tags: false,
-        })
+        Ok(Self::new(Reach::Running(address), name.to_owned(), "a running server".to_owned()))
+    }
+
+    /// A server of which nothing else is known: no deviation is excused, and all marks count.
+    fn new(reach: Reach, name: String, version: String) -> Self {
+        Self { reach, name, version, kind: Kind::Neutral, marks: BTreeSet::new(), offers: BTreeSet::new() }
     }
 
     /// How cases reach the program that they start; none if the server was running before.
@@ -132,7 +121,7 @@ impl Subject {
 
     /// The reason why the case does not apply to the server, if it does not. It completes the sentence "the case …".
     fn skips(&self, case: &Case, mark: Mark) -> Option<&'static str> {
-        if !self.marks.is_empty() && !self.marks.iter().any(|word| word == mark.word()) {
+        if !self.marks.is_empty() && !self.marks.contains(mark.word()) {
             return Some("has a mark that MARKS does not name");
         }
         if matches!(self.reach, Reach::Running(_)) && !case.anywhere {
@@ -141,12 +130,10 @@ impl Subject {
         match (self.kind, case.needs, mark) {
             (Kind::C112, Needs::Since113, _) => Some("needs version 1.13"),
             (Kind::Ours, Needs::Manage | Needs::Work | Needs::Tags, _) => None,
-            (_, Needs::Manage, _) => (!self.offers_manage)
-                .then_some("needs the management commands (set OFFERS=manage if the server has them)"),
-            (_, Needs::Work, _) => (!self.offers_work)
-                .then_some("needs the commands for workers (set OFFERS=work if the server has them)"),
-            (_, Needs::Tags, _) => (!self.offers_tags)
-                .then_some("needs the tags of put (set OFFERS=tags if the server has them)"),
+            (_, needs @ (Needs::Manage | Needs::Work | Needs::Tags), _) => {
+                let lacking = Needs::OFFERED.iter().find(|(_, offered, _)| *offered == needs);
+                lacking.filter(|_| !self.offers.contains(&needs)).map(|(.., reason)| *reason)
+            }
             (Kind::Neutral, _, Mark::Ours)
             | (Kind::C112 | Kind::C113 | Kind::Neutral, Needs::Extension, _) => {
                 Some("is a decision of our server")

@@ -28,8 +28,11 @@ mod topics;
 
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::server::{Address, Transport};
+use case::Needs;
 use judge::{Kind, Outcome, Reach, Subject};
 use libtest_mimic::Arguments;
+use mark::Mark;
+use std::collections::BTreeSet;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,25 +56,33 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let offered = setting("OFFERS").unwrap_or_default();
-    let offers = |group: &str| offered.split(',').any(|word| word == group);
-    let (offers_manage, offers_work, offers_tags) = (offers("manage"), offers("work"), offers("tags"));
     let mut all_pass = true;
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for subject in subjects {
-        let subject = Subject { offers_manage, offers_work, offers_tags, ..subject };
-        let name = format!("{} ({})", subject.version, subject.place);
+        let name = format!("{} ({})", subject.version, subject.name);
         let (passes, outcomes) = judge_server(subject);
         all_pass &= passes;
-        told.push((name, outcomes));
+        results.push((name, outcomes));
     }
     if let Some(path) = setting("JUNIT")
-        && let Err(error) = std::fs::write(&path, report::junit(&told))
+        && let Err(error) = std::fs::write(&path, report::junit(&results))
     {
         eprintln!("conformance: JUNIT={path}: {error}");
         return ExitCode::from(USAGE);
     }
     if all_pass { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The values of the words in this setting, which are separated by commas; empty if it is not set.
+fn values_of<T: Copy + Ord>(name: &str, known: &[(&str, T)]) -> Result<BTreeSet<T>, String> {
+    let words = setting(name).unwrap_or_default();
+    let value = |word: &str| known.iter().find(|(known, _)| *known == word).map(|(_, value)| *value);
+    let expected = || known.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    let values = words.split_terminator(',').map(|word| {
+        value(word)
+            .ok_or_else(|| format!("{name}={word}: expected some of {}, separated by commas", expected()))
+    });
+    values.collect()
 }
 
 fn setting(name: &str) -> Option<String> {
@@ -80,11 +91,8 @@ fn setting(name: &str) -> Option<String> {
 
 /// The servers to test.
 fn subjects() -> Result<Vec<Subject>, String> {
-    let marks: Vec<String> =
-        setting("MARKS").iter().flat_map(|words| words.split(',')).map(str::to_owned).collect();
-    if let Some(unknown) = marks.iter().find(|word| !["promised", "habit", "ours"].contains(&word.as_str())) {
-        return Err(format!("MARKS={unknown}: expected promised, habit or ours"));
-    }
+    let marks = values_of("MARKS", &Mark::WORDS.map(|word| (word, word)))?;
+    let offers = values_of("OFFERS", &Needs::OFFERED.map(|(word, needs, _)| (word, needs)))?;
     let kind = match setting("KIND") {
         None => None,
         Some(name) => Some(Kind::named(&name).ok_or_else(|| {
@@ -99,36 +107,37 @@ fn subjects() -> Result<Vec<Subject>, String> {
         Some(other) => return Err(format!("TRANSPORT={other}: expected unix, tcp or tls")),
     };
     // The error names the server that could not be started.
-    let program =
-        |path: PathBuf| Subject::program(&path, transport, &marks).map_err(|error| error.to_string());
+    let program = |path: PathBuf| Subject::program(&path, transport).map_err(|error| error.to_string());
+    let chosen = |subject: Subject, usual: Kind| {
+        let (marks, offers) = (marks.clone(), offers.clone());
+        Subject { kind: kind.unwrap_or(usual), marks, offers, ..subject }
+    };
     match (setting("SERVER"), setting("ADDRESS")) {
         (Some(_), Some(_)) => Err("SERVER and ADDRESS are both set: set one of them".to_owned()),
-        (Some(path), None) => {
-            Ok(vec![Subject { kind: kind.unwrap_or(Kind::Neutral), ..program(path.into())? }])
-        }
-        (None, Some(place)) => {
-            let wrong = |error: std::io::Error| format!("ADDRESS={place}: {error}");
-            let subject = Subject::running(address(&place).map_err(wrong)?, &place, &marks).map_err(wrong)?;
-            Ok(vec![Subject { kind: kind.unwrap_or(Kind::Neutral), ..subject }])
+        (Some(path), None) => Ok(vec![chosen(program(path.into())?, Kind::Neutral)]),
+        (None, Some(name)) => {
+            let wrong = |error: std::io::Error| format!("ADDRESS={name}: {error}");
+            let subject = Subject::running(address(&name).map_err(wrong)?, &name).map_err(wrong)?;
+            Ok(vec![chosen(subject, Kind::Neutral)])
         }
         (None, None) => {
             let ours = program(env!("CARGO_BIN_EXE_beanstalkd").into())?;
-            let mut subjects = vec![Subject { kind: kind.unwrap_or(Kind::Ours), ..ours }];
+            let mut subjects = vec![chosen(ours, Kind::Ours)];
             if let Some(debian) = beanstalkd_testkit::debian_server() {
                 let debian = program(debian)?;
-                subjects
-                    .push(Subject { kind: kind.unwrap_or_else(|| Kind::of_c(&debian.version)), ..debian });
+                let usual = Kind::of_c(&debian.version);
+                subjects.push(chosen(debian, usual));
             }
             Ok(subjects)
         }
     }
 }
 
-fn address(place: &str) -> std::io::Result<Address> {
-    if let Some(path) = place.strip_prefix("unix:") {
+fn address(name: &str) -> std::io::Result<Address> {
+    if let Some(path) = name.strip_prefix("unix:") {
         return Ok(Address::Unix(path.into()));
     }
-    let first = place.to_socket_addrs()?.next();
+    let first = name.to_socket_addrs()?.next();
     first.map(Address::Tcp).ok_or_else(|| std::io::Error::other("the name has no address"))
 }
 

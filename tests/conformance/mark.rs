@@ -17,6 +17,9 @@ pub enum Mark {
 }
 
 impl Mark {
+    /// The names in `MARKS`.
+    pub const WORDS: [&str; 3] = ["promised", "habit", "ours"];
+
     /// Its name in `MARKS`.
     pub fn word(self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@
 
 use crate::deviations::DEVIATIONS;
 use crate::judge::{Outcome, Subject, Verdict};
+use crate::mark::Mark;
 use beanstalkd_testkit::client::Failure;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,9 +15,9 @@ const MAX_CAUSE_CHARS: usize = 60;
 /// Prints the numbers of passed, failed and skipped cases by mark, the causes of failures, and the deviations that
 /// showed.
 pub fn print(subject: &Subject, outcomes: &[Outcome]) {
-    println!("{} ({}), judged as {}", subject.version, subject.place, subject.kind.name());
+    println!("{} ({}), judged as {}", subject.version, subject.name, subject.kind.name());
     println!("  {:<10} {:>6} {:>6} {:>8} {:>7}", "mark", "passed", "failed", "excused", "skipped");
-    for word in ["promised", "habit", "ours"] {
+    for word in Mark::WORDS {
         let of_mark: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.mark.word() == word).collect();
         print_counts(word, &of_mark);
     }

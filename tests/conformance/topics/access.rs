@@ -146,7 +146,7 @@ fn guarded() -> Vec<Case> {
                     }
                     if replies[0] != replies[1] {
                         return Err(Failure::new(format!(
-                            "{client}: {word} tells whether there is a job: {replies:?}"
+                            "{client}: {word} shows whether there is a job: {replies:?}"
                         )));
                     }
                 }

@@ -1,12 +1,12 @@
 //! The TTR (time to run): expiry, touch, and DEADLINE_SOON.
 
-use crate::case::{Case, code, resting_on, script};
+use crate::case::{Case, code, script, with_mark};
 use crate::mark;
 
 pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = expiries().into_iter().map(|case| case.deviation("lost-expiries")).collect();
-    cases.extend(resting_on(mark::MARGIN, soon()));
-    cases.extend(resting_on(mark::TOUCH, touches()));
+    cases.extend(with_mark(mark::MARGIN, soon()));
+    cases.extend(with_mark(mark::TOUCH, touches()));
     cases
 }
 

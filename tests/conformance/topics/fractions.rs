@@ -2,8 +2,8 @@
 
 use crate::case::{Case, Needs, script};
 
-/// A number of seconds of a command, which is written with `#` in its place; what comes before it, and the reply.
-const PLACES: [(&str, &str, &str, &str); 8] = [
+/// A number of seconds of a command, for which `#` stands; the steps before it, and the reply.
+const ARGUMENTS: [(&str, &str, &str, &str); 8] = [
     ("the_delay_of_a_put", "", "put 0 # 60 1 | x", "INSERTED 1"),
     ("the_ttr_of_a_put", "", "put 0 0 # 1 | x", "INSERTED 1"),
     ("the_delay_of_a_release", RESERVED, "release 1 0 #", "RELEASED"),
@@ -29,18 +29,20 @@ const MALFORMED: [(&str, &str); 6] = [
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (place, before, command, reply) in PLACES {
+    for (argument, before, command, reply) in ARGUMENTS {
         for text in ["0.5", "0.25", "0.001", "0.000", "00.50"] {
             let command = command.replace('#', text);
-            cases
-                .push(script(format!("{place}_may_be_{text}"), format!("{before}\na: {command} -> {reply}")));
+            cases.push(script(
+                format!("{argument}_may_be_{text}"),
+                format!("{before}\na: {command} -> {reply}"),
+            ));
         }
         for (name, text) in MALFORMED {
             let is_put = command.starts_with("put");
             // Like after any other error in the line of a put, the server reads the body as a command.
             let reply = if is_put { "BAD_FORMAT | UNKNOWN_COMMAND" } else { "BAD_FORMAT" };
             let command = command.replace('#', text);
-            let case = script(format!("{place}_{name}"), format!("{before}\na: {command} -> {reply}"));
+            let case = script(format!("{argument}_{name}"), format!("{before}\na: {command} -> {reply}"));
             let is_ignored_by_c = command.starts_with("reserve-with-timeout 0");
             cases.push(if is_ignored_by_c { case.deviation("fraction-ignored") } else { case });
         }

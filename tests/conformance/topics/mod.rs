@@ -1,6 +1,6 @@
 //! The topics of the suite, with a file for each.
 
-use crate::case::{Case, resting_on};
+use crate::case::{Case, with_mark};
 use crate::mark::{self, Mark};
 
 mod access;
@@ -39,37 +39,37 @@ mod work;
 /// All cases by topic, with the mark of cases that do not set their own.
 pub fn all() -> Vec<(&'static str, Vec<Case>)> {
     vec![
-        ("access", resting_on(mark::UNKNOWN_COMMAND, access::cases())),
+        ("access", with_mark(mark::UNKNOWN_COMMAND, access::cases())),
         ("clients", timed(clients::cases())),
         ("complete", timed(complete::cases())),
-        ("deadlines", resting_on(mark::PUT, timed(deadlines::cases()))),
-        ("drain", resting_on(mark::DRAINING, drain::cases())),
+        ("deadlines", with_mark(mark::PUT, timed(deadlines::cases()))),
+        ("drain", with_mark(mark::DRAINING, drain::cases())),
         ("fields", timed(fields::cases())),
         ("fractions", timed(fractions::cases())),
-        ("half_close", resting_on(Mark::Habit, half_close::cases())),
-        ("kick", resting_on(mark::KICK, kick::cases())),
-        ("limits", resting_on(mark::PUT, limits::cases())),
-        ("lines", resting_on(mark::BAD_FORMAT, lines::cases())),
+        ("half_close", with_mark(Mark::Habit, half_close::cases())),
+        ("kick", with_mark(mark::KICK, kick::cases())),
+        ("limits", with_mark(mark::PUT, limits::cases())),
+        ("lines", with_mark(mark::BAD_FORMAT, lines::cases())),
         ("manage", manage::cases()),
-        ("names", resting_on(mark::NAMES, names::cases())),
-        ("numbers", resting_on(mark::BAD_FORMAT, numbers::cases())),
-        ("order", resting_on(mark::RESERVE, order::cases())),
-        ("peek", resting_on(mark::PEEK, peek::cases())),
-        ("pipelining", resting_on(mark::PROTOCOL, pipelining::cases())),
-        ("prefixes", resting_on(Mark::Habit, prefixes::cases())),
-        ("process", resting_on(Mark::Habit, process::cases())),
-        ("put", resting_on(mark::PUT, put::cases())),
-        ("reserve", resting_on(mark::RESERVE, timed(reserve::cases()))),
-        ("restart", resting_on(Mark::Habit, restart::cases())),
+        ("names", with_mark(mark::NAMES, names::cases())),
+        ("numbers", with_mark(mark::BAD_FORMAT, numbers::cases())),
+        ("order", with_mark(mark::RESERVE, order::cases())),
+        ("peek", with_mark(mark::PEEK, peek::cases())),
+        ("pipelining", with_mark(mark::PROTOCOL, pipelining::cases())),
+        ("prefixes", with_mark(Mark::Habit, prefixes::cases())),
+        ("process", with_mark(Mark::Habit, process::cases())),
+        ("put", with_mark(mark::PUT, put::cases())),
+        ("reserve", with_mark(mark::RESERVE, timed(reserve::cases()))),
+        ("restart", with_mark(Mark::Habit, restart::cases())),
         ("rules", rules::cases()),
         ("sessions", timed(sessions::cases())),
-        ("states", resting_on(mark::LIFE, states::cases())),
-        ("stats", resting_on(mark::STATS, timed(stats::cases()))),
+        ("states", with_mark(mark::LIFE, states::cases())),
+        ("stats", with_mark(mark::STATS, timed(stats::cases()))),
         ("tags", tags::cases()),
-        ("timers", resting_on(mark::PUT, timed(timers::cases()))),
-        ("tubes", resting_on(mark::TUBES, tubes::cases())),
+        ("timers", with_mark(mark::PUT, timed(timers::cases()))),
+        ("tubes", with_mark(mark::TUBES, tubes::cases())),
         ("wait_job", timed(wait_job::cases())),
-        ("waits", resting_on(mark::RESERVE, timed(waits::cases()))),
+        ("waits", with_mark(mark::RESERVE, timed(waits::cases()))),
         ("work", timed(work::cases())),
     ]
 }

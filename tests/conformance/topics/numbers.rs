@@ -12,9 +12,9 @@ enum Takes {
     U64,
 }
 
-/// A number of a command, which is written with `#` in its place. Each command runs after job 1 was put. The same
+/// A number of a command, for which `#` stands. Each command runs after job 1 was put. The same
 /// client has also reserved the job, unless the command needs a ready one.
-struct Place {
+struct Argument {
     name: &'static str,
     command: &'static str,
     setup: &'static str,
@@ -32,37 +32,37 @@ const RESERVED: &str = "a: put 0 0 600 1 | x -> INSERTED 1
 const READY: &str = "a: put 0 0 600 1 | x -> INSERTED 1";
 const NONE: &str = "";
 
-const fn place(
+const fn argument(
     name: &'static str,
     command: &'static str,
     setup: &'static str,
     takes: Takes,
     last: bool,
     replies: (&'static str, &'static str),
-) -> Place {
-    Place { name, command, setup, takes, last, reply_to_1: replies.0, reply: replies.1 }
+) -> Argument {
+    Argument { name, command, setup, takes, last, reply_to_1: replies.0, reply: replies.1 }
 }
 
 const fn same(reply: &'static str) -> (&'static str, &'static str) {
     (reply, reply)
 }
 
-const PLACES: &[Place] = &[
-    place("put_priority", "put # 0 10 0 | ", NONE, Takes::U32, false, same("INSERTED 1")),
-    place("put_delay", "put 0 # 10 0 | ", NONE, Takes::U32, false, same("INSERTED 1")),
-    place("put_ttr", "put 0 0 # 0 | ", NONE, Takes::U32, false, same("INSERTED 1")),
-    place("release_id", "release # 0 0", RESERVED, Takes::U64, false, ("RELEASED", "NOT_FOUND")),
-    place("release_priority", "release 1 # 0", RESERVED, Takes::U32, false, same("RELEASED")),
-    place("release_delay", "release 1 0 #", RESERVED, Takes::U32, true, same("RELEASED")),
-    place("bury_id", "bury # 0", RESERVED, Takes::U64, false, ("BURIED", "NOT_FOUND")),
-    place("bury_priority", "bury 1 #", RESERVED, Takes::U32, true, same("BURIED")),
-    place("delete_id", "delete #", RESERVED, Takes::U64, true, ("DELETED", "NOT_FOUND")),
-    place("touch_id", "touch #", RESERVED, Takes::U64, true, ("TOUCHED", "NOT_FOUND")),
-    place("peek_id", "peek #", RESERVED, Takes::U64, true, ("FOUND 1 1 | x", "NOT_FOUND")),
-    place("reserve_job_id", "reserve-job #", READY, Takes::U64, true, ("RESERVED 1 1 | x", "NOT_FOUND")),
-    place("kick_job_id", "kick-job #", NONE, Takes::U64, true, same("NOT_FOUND")),
-    place("stats_job_id", "stats-job #", NONE, Takes::U64, true, same("NOT_FOUND")),
-    place("pause_tube_delay", "pause-tube default #", NONE, Takes::U32, true, same("PAUSED")),
+const ARGUMENTS: &[Argument] = &[
+    argument("put_priority", "put # 0 10 0 | ", NONE, Takes::U32, false, same("INSERTED 1")),
+    argument("put_delay", "put 0 # 10 0 | ", NONE, Takes::U32, false, same("INSERTED 1")),
+    argument("put_ttr", "put 0 0 # 0 | ", NONE, Takes::U32, false, same("INSERTED 1")),
+    argument("release_id", "release # 0 0", RESERVED, Takes::U64, false, ("RELEASED", "NOT_FOUND")),
+    argument("release_priority", "release 1 # 0", RESERVED, Takes::U32, false, same("RELEASED")),
+    argument("release_delay", "release 1 0 #", RESERVED, Takes::U32, true, same("RELEASED")),
+    argument("bury_id", "bury # 0", RESERVED, Takes::U64, false, ("BURIED", "NOT_FOUND")),
+    argument("bury_priority", "bury 1 #", RESERVED, Takes::U32, true, same("BURIED")),
+    argument("delete_id", "delete #", RESERVED, Takes::U64, true, ("DELETED", "NOT_FOUND")),
+    argument("touch_id", "touch #", RESERVED, Takes::U64, true, ("TOUCHED", "NOT_FOUND")),
+    argument("peek_id", "peek #", RESERVED, Takes::U64, true, ("FOUND 1 1 | x", "NOT_FOUND")),
+    argument("reserve_job_id", "reserve-job #", READY, Takes::U64, true, ("RESERVED 1 1 | x", "NOT_FOUND")),
+    argument("kick_job_id", "kick-job #", NONE, Takes::U64, true, same("NOT_FOUND")),
+    argument("stats_job_id", "stats-job #", NONE, Takes::U64, true, same("NOT_FOUND")),
+    argument("pause_tube_delay", "pause-tube default #", NONE, Takes::U32, true, same("PAUSED")),
 ];
 
 /// A spelling of a number, with a name for the case, and its value if it is valid.
@@ -124,11 +124,11 @@ const NUMBERS: &[Written] = &[
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for place in PLACES {
+    for argument in ARGUMENTS {
         // A number of seconds may have a fraction here: see `fractions`.
-        let has_seconds = place.name.ends_with("_delay") || place.name.ends_with("_ttr");
+        let has_seconds = argument.name.ends_with("_delay") || argument.name.ends_with("_ttr");
         let numbers = NUMBERS.iter().filter(|number| !(has_seconds && number.name == "fraction"));
-        cases.extend(numbers.map(|number| number_in_place(place, number)));
+        cases.extend(numbers.map(|number| number_for(argument, number)));
     }
     cases.extend(timeouts());
     cases.extend(kick_bounds());
@@ -136,36 +136,36 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-fn number_in_place(place: &Place, number: &Written) -> Case {
-    let limit = match place.takes {
+fn number_for(argument: &Argument, number: &Written) -> Case {
+    let limit = match argument.takes {
         Takes::U32 => u128::from(u32::MAX),
         Takes::U64 => u128::from(u64::MAX),
     };
     let fine = match number.value {
-        Some(value) => value <= limit && !(place.last && number.not_last),
+        Some(value) => value <= limit && !(argument.last && number.not_last),
         None => false,
     };
-    let command = place.command.replace('#', number.text);
+    let command = argument.command.replace('#', number.text);
     let reply = match (fine, number.value) {
-        (true, Some(1)) => place.reply_to_1.to_owned(),
-        (true, _) => place.reply.to_owned(),
+        (true, Some(1)) => argument.reply_to_1.to_owned(),
+        (true, _) => argument.reply.to_owned(),
         // A refused put does not take its body. The server executes it as a command, here an empty one.
-        (false, _) if place.command.starts_with("put") => "BAD_FORMAT | UNKNOWN_COMMAND".to_owned(),
+        (false, _) if argument.command.starts_with("put") => "BAD_FORMAT | UNKNOWN_COMMAND".to_owned(),
         (false, _) => "BAD_FORMAT".to_owned(),
     };
     // The document gives the range of numbers of 32 bits and of no others. It does not mention zeros and spaces, nor
     // what happens to the body of a refused put.
-    let told = match number.value {
-        Some(value) => value <= limit && !number.loose || place.takes == Takes::U32,
+    let is_documented = match number.value {
+        Some(value) => value <= limit && !number.loose || argument.takes == Takes::U32,
         None => true,
     };
-    let silent = !told || number.loose || !fine && place.command.starts_with("put");
+    let silent = !is_documented || number.loose || !fine && argument.command.starts_with("put");
     let case = script(
-        format!("{}_{}", place.name, number.name),
-        format!("{}\na: {command} -> {reply}", place.setup),
+        format!("{}_{}", argument.name, number.name),
+        format!("{}\na: {command} -> {reply}", argument.setup),
     );
     // Each of these spellings is the id of the first job.
-    let case = if number.loose && place.takes == Takes::U64 { case.fresh() } else { case };
+    let case = if number.loose && argument.takes == Takes::U64 { case.fresh() } else { case };
     if silent { case.habit() } else { case }
 }
 
