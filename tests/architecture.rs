@@ -1,7 +1,7 @@
 //! Checks the manifests and the source against the tables of doc/architecture.md: which crate may use which, and which
-//! part of the server may import which. Checks which parts are pure, where the system is called, how long a file and a
-//! function may be, and how many fields a type may have. Checks the length of lines, in whatever people write here, and
-//! the names of functions and tests.
+//! part of the server may import which. Checks which parts are pure, and where the system is called. Checks how long a
+//! file is, and in the server and in the shared code of the tests, how long a function and how large a type is. Checks
+//! the length of lines, in whatever people write here, and the names of functions and tests.
 //! Fails on a comment that names a missing source file.
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
@@ -79,7 +79,6 @@ const SYSTEM: &[&str] = &["libc", "nix", "unsafe", "transmute", "target_os", "ta
 struct Source {
     /// Relative to the directory of the workspace.
     path: PathBuf,
-    lines: usize,
     tokens: TokenStream,
 }
 
@@ -154,7 +153,21 @@ fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let below = rows().into_iter().filter(Row::is_below_server);
     let crates = below.map(|row| root.join("crates").join(row.name).join("src"));
-    let mut directories: Vec<_> = crates.chain([root.join("src")]).collect();
+    let sources = sources_in(crates.chain([root.join("src")]).collect());
+    assert!(sources.len() > 200, "expected more than 200 source files");
+    sources
+}
+
+/// The files whose functions and types are short: those of the server, and the code that the tests share.
+fn short_sources() -> Vec<Source> {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let shared = sources_in(vec![tests.join("kit/src"), tests.join("model/src")]);
+    assert!(shared.len() > 40, "expected more than 40 files of shared code");
+    sources().into_iter().chain(shared).collect()
+}
+
+fn sources_in(mut directories: Vec<PathBuf>) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = Vec::new();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
@@ -164,14 +177,12 @@ fn sources() -> Vec<Source> {
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
                 sources.push(Source {
-                    lines: text.lines().count(),
                     tokens: text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display())),
                     path: path.strip_prefix(root).unwrap().to_owned(),
                 });
             }
         }
     }
-    assert!(sources.len() > 200, "expected more than 200 source files");
     sources
 }
 
@@ -358,14 +369,24 @@ fn only_os_has_unsafe_code_and_calls_the_system_directly() {
 
 #[test]
 fn no_file_is_longer_than_the_limit() {
-    let long = sources().into_iter().filter(|source| source.lines > MAX_FILE_LINES);
-    report(long.map(|source| source.fail(source.lines, "the file is too long")).collect());
+    let files = texts().into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
+    let lines = files.map(|path| (fs::read_to_string(&path).unwrap().lines().count(), path));
+    let long = lines.filter(|(count, _)| *count > MAX_FILE_LINES);
+    report(long.map(|(count, path)| format!("{}:{count}: the file is too long", path.display())).collect());
 }
+
+/// Longer functions of the model, and why.
+const LONG_FUNCTIONS: &[&str] = &[
+    // An arm for each command.
+    "command_as_seen",
+    // A line for each key.
+    "stats",
+];
 
 #[test]
 fn every_function_fits_on_a_screen() {
     let mut failures = Vec::new();
-    for source in sources() {
+    for source in short_sources() {
         walk(&source.tokens, 0, &mut |trees, _| {
             let [keyword, TokenTree::Ident(name), rest @ ..] = trees else { return };
             if !is_ident(keyword, "fn") {
@@ -380,7 +401,9 @@ fn every_function_fits_on_a_screen() {
             });
             let start = keyword.span().start().line;
             let lines = end.unwrap_or(0).saturating_sub(start) + 1;
-            if lines > MAX_FUNCTION_LINES {
+            let is_exempt =
+                source.path.starts_with("tests/model") && LONG_FUNCTIONS.iter().any(|long| name == long);
+            if lines > MAX_FUNCTION_LINES && !is_exempt {
                 failures.push(source.fail(start, &format!("{name} has {lines} lines")));
             }
         });
@@ -409,7 +432,7 @@ fn count_fields(fields: TokenStream) -> usize {
 #[test]
 fn a_type_has_few_fields_or_says_why() {
     let mut failures = Vec::new();
-    for source in sources() {
+    for source in short_sources() {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&source.path)).unwrap();
         walk(&source.tokens, 0, &mut |trees, _| {
             let [keyword, TokenTree::Ident(name), rest @ ..] = trees else { return };

@@ -405,7 +405,8 @@ impl Tube {
 
     /// Applies a restart.
     pub fn restart(&mut self) {
-        self.model.restart();
+        self.model.restart_with_log(NOW);
+        self.model.connect(CLIENT);
     }
 
     /// Applies a start of C: it counts the burial of each buried job once more, and may or may not log that.

@@ -189,31 +189,23 @@ impl Model {
             session.number = number.expect("it has a job") as u32;
         }
         (self.free_numbers, self.next_number) = (Vec::new(), numbers.len() as u32);
-        self.line_up_again_with_held();
+        self.line_up_again_with_reserved();
         (0..self.tubes.len()).for_each(|index| self.remove_if_idle(index));
     }
 
     /// All jobs that are ready join new rows. Those of the sessions do so, too, because they are reserved again only
     /// when all jobs are there.
-    fn line_up_again_with_held(&mut self) {
-        let is_held = |job: &&Job| matches!(job.state, State::Reserved { .. });
-        let mut held: Vec<(u64, State)> =
-            self.jobs.iter().filter(is_held).map(|job| (job.id, job.state)).collect();
-        held.sort_unstable_by_key(|&(id, _)| id);
-        held.iter().for_each(|&(id, _)| self.job_mut(id).state = State::Ready);
+    fn line_up_again_with_reserved(&mut self) {
+        let is_reserved = |job: &&Job| matches!(job.state, State::Reserved { .. });
+        let mut reserved: Vec<(u64, State)> =
+            self.jobs.iter().filter(is_reserved).map(|job| (job.id, job.state)).collect();
+        reserved.sort_unstable_by_key(|&(id, _)| id);
+        reserved.iter().for_each(|&(id, _)| self.job_mut(id).state = State::Ready);
         self.line_up_again();
-        for (id, state) in held {
+        for (id, state) in reserved {
             let before = self.job(id).expect("it is there").clone();
             self.leave_front(&before);
             self.job_mut(id).state = state;
         }
-    }
-
-    /// The server ends and starts again: reserved jobs become ready.
-    pub fn restart(&mut self) {
-        for job in self.jobs.iter_mut().filter(|job| matches!(job.state, State::Reserved { .. })) {
-            (job.state, job.upgraded) = (State::Ready, false);
-        }
-        self.line_up_again();
     }
 }

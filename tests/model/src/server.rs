@@ -20,7 +20,8 @@ pub const ANY_NUMBER: u8 = 1;
 /// With at most this many unread bytes, a batch is not cut short.
 const MIN_ROOM_BYTES: usize = 64 * 1024;
 
-/// A model of the whole server without its sockets.
+/// A model of the whole server without its sockets. It has more fields than other types because each is a setting, a
+/// count of the stats, or what a command has left of a client.
 #[derive(Clone, Debug)]
 pub struct Server {
     pub model: Model,
@@ -196,9 +197,9 @@ impl Server {
     pub fn answer_batch(&mut self, client: u32, count: u64, unread: usize, now: Timestamp) -> Answer {
         let batch = self.batches.remove(&client).expect("a batch is not answered");
         let mut jobs: Vec<u64> = batch.first.into_iter().collect();
-        let is_held =
+        let count_reserved =
             |jobs: &[u64], model: &Model| jobs.iter().filter(|&&id| model.holds(client, id)).count() as u64;
-        while is_held(&jobs, &self.model) < count {
+        while count_reserved(&jobs, &self.model) < count {
             match self.model.reserve(client, Some(Seconds::ZERO), None, now) {
                 Reserve::Job(id) => jobs.push(id.0),
                 other => panic!("{count} jobs for client {client}, but {other:?} after {}", jobs.len()),
@@ -497,7 +498,7 @@ impl Server {
             Command::Put(header) => self.put(client, header.size, PutTags::Good),
             Command::PutWith(header, text) => self.put(client, header.size, PutTags::of(text)),
             Command::Session { name, grace } => match model.begin_session(client, name, grace.as_ms()) {
-                Some(held) => reply(format!("SESSION {held}")),
+                Some(count) => reply(format!("SESSION {count}")),
                 None => self.refuse("BAD_FORMAT"),
             },
             // Only the server knows the addresses and the owners of connections: a caller that needs more checks these

@@ -40,15 +40,17 @@ impl Model {
             self.taken_over.push(before);
         }
         if has_new_grace {
-            let held = self.held(number, usize::MAX);
-            held.into_iter().for_each(|(_, id)| self.note(Change::SessionReserved(JobId(id))));
+            let reservations = self.reservations(number, usize::MAX);
+            reservations.into_iter().for_each(|(_, id)| self.note(Change::SessionReserved(JobId(id))));
         }
-        for (_, id) in self.held(client, usize::MAX) {
-            let State::Reserved { until, .. } = self.job_mut(id).state else { unreachable!("it is held") };
+        for (_, id) in self.reservations(client, usize::MAX) {
+            let State::Reserved { until, .. } = self.job_mut(id).state else {
+                unreachable!("it is reserved")
+            };
             self.job_mut(id).state = State::Reserved { until, by: number };
             self.note(Change::SessionReserved(JobId(id)));
         }
-        Some(self.held(number, usize::MAX).len() as u64)
+        Some(self.reservations(number, usize::MAX).len() as u64)
     }
 
     /// The holder of this client's reservations: its session, if it has one.
@@ -75,8 +77,9 @@ impl Model {
 
     /// A session ends when it has neither a client nor jobs.
     pub(crate) fn end_idle_sessions(&mut self) {
-        let is_idle =
-            |session: &&Session| session.client.is_none() && self.held(session.number, usize::MAX).is_empty();
+        let is_idle = |session: &&Session| {
+            session.client.is_none() && self.reservations(session.number, usize::MAX).is_empty()
+        };
         let idle: Vec<u32> = self.sessions.iter().filter(is_idle).map(|session| session.number).collect();
         self.sessions.retain(|session| !idle.contains(&session.number));
         idle.into_iter().for_each(|number| self.free_number(number));
@@ -92,12 +95,12 @@ impl Model {
     pub(crate) fn end_of_grace(&mut self, number: u32, now: Timestamp) {
         let share = self.share;
         loop {
-            let held = self.held(number, share);
-            if held.is_empty() {
+            let reservations = self.reservations(number, share);
+            if reservations.is_empty() {
                 break;
             }
-            held.iter().for_each(|&(_, id)| self.note(Change::Updated(JobId(id))));
-            self.give_back_all(held.into_iter().map(|(_, id)| id).collect(), now);
+            reservations.iter().for_each(|&(_, id)| self.note(Change::Updated(JobId(id))));
+            self.give_back_all(reservations.into_iter().map(|(_, id)| id).collect(), now);
         }
         self.end_idle_sessions();
     }

@@ -104,34 +104,34 @@ impl Pair {
 
     fn compare_tubes(&self) {
         assert_eq!(self.queue.figures().tubes, self.model.listed.len());
-        for (found, &place) in self.queue.tubes_from(0, self.now).zip(&self.model.listed) {
-            let expected = self.model.tube(place);
+        for (found, &tube) in self.queue.tubes_from(0, self.now).zip(&self.model.listed) {
+            let expected = self.model.tube(tube);
             let (pause_until, pause_s) = expected.pause.unwrap_or_default();
             assert_eq!(found.name.as_str(), expected.name, "the order of the tubes");
-            assert_eq!(found.jobs, self.model.counts(Some(place)));
+            assert_eq!(found.jobs, self.model.counts(Some(tube)));
             assert_eq!(
                 (found.counters, found.pauses, found.pause_s),
                 (expected.counters, expected.pauses, pause_s)
             );
-            let rule = self.model.rule_of(place).map(|rule| &*rule.pattern);
+            let rule = self.model.rule_of(tube).map(|rule| &*rule.pattern);
             assert_eq!(found.rule.as_ref().map(|rule| &*rule.pattern), rule);
             assert_eq!((found.rejected, found.dead), (expected.rejected, expected.dead));
             assert_eq!(found.is_throttled, expected.is_closed, "{}", expected.name);
             assert_eq!(found.pause_left_s, pause_until.since_s(self.now));
-            let using = self.model.clients_that(|client| client.using == place);
-            let watching = self.model.clients_that(|client| client.watching.contains(&place));
+            let using = self.model.clients_that(|client| client.using == tube);
+            let watching = self.model.clients_that(|client| client.watching.contains(&tube));
             let waiting =
-                self.model.clients_that(|client| client.watching.contains(&place) && client.wait.is_some());
+                self.model.clients_that(|client| client.watching.contains(&tube) && client.wait.is_some());
             assert_eq!((u64::from(found.using), u64::from(found.watching)), (using, watching));
             assert_eq!(found.waiting as u64, waiting);
-            self.compare_ages(&found, place);
-            compare_times(found.wait(), self.model.waits(place, self.now));
-            compare_times(found.run(), self.model.runs(place, self.now));
+            self.compare_ages(&found, tube);
+            compare_times(found.wait(), self.model.waits(tube, self.now));
+            compare_times(found.run(), self.model.runs(tube, self.now));
         }
     }
 
-    fn compare_ages(&self, found: &TubeView, place: TubeIndex) {
-        let oldest = |state| self.model.oldest(place, state);
+    fn compare_ages(&self, found: &TubeView, tube: TubeIndex) {
+        let oldest = |state| self.model.oldest(tube, state);
         let age_s = |state| oldest(state).map_or(0, |job| self.now.since_s(job.created_at));
         assert_eq!(found.oldest_ready.map(|id| id.0), oldest(JobState::Ready).map(|job| job.id));
         assert_eq!(found.oldest_ready_age_s, age_s(JobState::Ready));
@@ -145,7 +145,7 @@ impl Pair {
             let using = expected.using;
             assert_eq!(self.queue.used_tube(id).as_str(), self.model.tube(using).name);
             let watched = self.queue.watched_tubes_from(id, 0).map(|name| name.as_str());
-            let expected = expected.watching.iter().map(|&place| self.model.tube(place).name.as_str());
+            let expected = expected.watching.iter().map(|&tube| self.model.tube(tube).name.as_str());
             assert!(watched.eq(expected), "the order of the watched tubes");
             assert_eq!(self.queue.peek(id, JobState::Ready).map(|id| id.0), self.model.first_ready(using));
             assert_eq!(self.queue.peek(id, JobState::Buried).map(|id| id.0), self.model.first_buried(using));
@@ -178,8 +178,8 @@ impl Pair {
                     break;
                 }
             }
-            let place = self.model.find(tube).expect("the tube exists in the model, as it does in the queue");
-            let expected = self.model.in_order(place, state).into_iter().map(|(_, id)| JobId(id));
+            let tube = self.model.find(tube).expect("the tube exists in the model, as it does in the queue");
+            let expected = self.model.in_order(tube, state).into_iter().map(|(_, id)| JobId(id));
             assert!(found.iter().copied().eq(expected), "{state:?} by {limit}: {found:?}");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use beanstalkd_model::{self as model, CompletedPut, Model, NO_JUMPS_FROM, State};
 use beanstalkd_queue::{
     self as queue, BeginFlush, BeginSession, ClientId, Duplicate, EncodedBody, FlushScope, FlushStep, NewJob,
-    Planned, PoisonLimits, Queue, Reserve, ReserveMode, SessionKey, Slices,
+    Planned, PoisonLimits, Queue, Reserve, ReserveMode, SessionKey, Slices, TubeRule,
 };
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, JobId, JobState, Priority};
@@ -119,11 +119,7 @@ impl Pair {
                 }
                 assert_eq!(kickable, self.model.kick_job(id.0, self.now));
             }
-            O::PauseTube { tube, length_s } => {
-                let paused = self.queue.pause_tube(tube, length_s, self.now);
-                self.finish_slices();
-                assert_eq!(paused, self.model.pause_tube(tube, length_s, self.now));
-            }
+            O::PauseTube { tube, length_s } => self.pause_tube(tube, length_s),
             O::Reprioritize { job, priority } => {
                 let id = job_of(job, &self.model);
                 let is_free = self.queue.is_unreserved(id);
@@ -132,13 +128,7 @@ impl Pair {
                 }
                 assert_eq!(is_free, self.model.reprioritize(id.0, priority));
             }
-            O::SetRules { number } => {
-                let rules = rules(number);
-                self.queue.set_tube_rules(rules.clone(), self.now);
-                self.finish_slices();
-                self.model.set_rules(rules, self.now);
-                self.model.advance(self.now);
-            }
+            O::SetRules { number } => self.set_rules(rules(number)),
             O::List { tube, limit } => self.list(tube, limit),
             O::Pass { ns } => self.advance(self.now + ns),
             O::PassToDeadline { offset_ns } => {
@@ -152,6 +142,19 @@ impl Pair {
                 }
             }
         }
+    }
+
+    fn pause_tube(&mut self, tube: &str, length_s: Seconds) {
+        let paused = self.queue.pause_tube(tube, length_s, self.now);
+        self.finish_slices();
+        assert_eq!(paused, self.model.pause_tube(tube, length_s, self.now));
+    }
+
+    fn set_rules(&mut self, rules: Vec<TubeRule>) {
+        self.queue.set_tube_rules(rules.clone(), self.now);
+        self.finish_slices();
+        self.model.set_rules(rules, self.now);
+        self.model.advance(self.now);
     }
 
     /// Applies the command of a connected client that does not wait.
@@ -197,14 +200,7 @@ impl Pair {
                 let released = queue.holds(id, job).then(|| queue.release(id, job, release, now));
                 assert_eq!(released, model.release(index, job.0, release, now));
             }
-            C::Bury { job, priority } => {
-                let job = job_of(job, model);
-                let held = queue.holds(id, job);
-                if held {
-                    queue.bury(id, job, Priority(priority), now);
-                }
-                assert_eq!(held, model.bury(index, job.0, priority, now));
-            }
+            C::Bury { job, priority } => self.bury(id, job, priority),
             C::Touch { job, for_s } => {
                 let job = job_of(job, model);
                 assert_eq!(queue.touch(id, job, for_s, now), model.touch(index, job.0, for_s, now));
@@ -217,6 +213,15 @@ impl Pair {
                 assert_eq!(flushed, model.flush(tube, only_buried, now));
             }
         }
+    }
+
+    fn bury(&mut self, id: ClientId, job: u64, priority: u32) {
+        let (job, now) = (job_of(job, &self.model), self.now);
+        let holds = self.queue.holds(id, job);
+        if holds {
+            self.queue.bury(id, job, Priority(priority), now);
+        }
+        assert_eq!(holds, self.model.bury(id.index, job.0, priority, now));
     }
 
     /// The id of a put, which both give to the client that puts.

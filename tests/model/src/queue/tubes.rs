@@ -26,11 +26,11 @@ impl Model {
         self.stop_waiting(index);
         self.leave_session(index, now);
         loop {
-            let held = self.held(index, share);
-            if held.is_empty() {
+            let reservations = self.reservations(index, share);
+            if reservations.is_empty() {
                 break;
             }
-            self.give_back_all(held.into_iter().map(|(_, id)| id).collect(), now);
+            self.give_back_all(reservations.into_iter().map(|(_, id)| id).collect(), now);
         }
         // C's order, which shows in `list-tubes`.
         while !self.client(index).watching.is_empty() {
@@ -82,13 +82,13 @@ impl Model {
 
     /// Removes the tube if it has no jobs and no client uses or watches it.
     pub(crate) fn remove_if_idle(&mut self, index: TubeIndex) {
-        let held = index == DEFAULT
+        let is_needed = index == DEFAULT
             || self.tubes[index].is_none()
             || self.tube(index).deficit.0 > 0
             || self.jobs.iter().any(|job| job.tube == index)
             || self.cooldowns.iter().any(|cooldown| cooldown.tube == index)
             || self.clients.iter().any(|client| client.using == index || client.watching.contains(&index));
-        if !held {
+        if !is_needed {
             self.tubes[index] = None;
             self.free.push(index);
             let position = self.listed.iter().position(|&listed| listed == index);
