@@ -56,7 +56,7 @@ def start(program, arguments=()):
 
 
 def stop(pid):
-    """Whether the server ended well when it was told to."""
+    """Sends SIGTERM. Returns whether the server exits with 0."""
     os.kill(pid, signal.SIGTERM)
     give_up_at = time.monotonic() + STOP_WITHIN_S
     while time.monotonic() < give_up_at:

@@ -225,7 +225,7 @@ def the_list_the_question_and_the_change_have_one_filter(server, browser):
     browser.wait(
         "the list is as empty of filters as the field",
         lambda: len(browser.rows()) == 9 and not browser.all("#search")[0].get_attribute("value"))
-    # Nothing tells the page of this change of the field.
+    # No event informs the page about this change of the field.
     browser.driver.execute_script(
         "document.querySelector('#search').value = 'needle';"
         " document.querySelector('[data-key=change-delete]').click()")

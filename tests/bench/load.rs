@@ -553,7 +553,7 @@ fn parse_bulk(line: &[u8]) -> Option<usize> {
     std::str::from_utf8(line.strip_prefix(b"$")?.strip_suffix(b"\r\n")?).ok()?.parse().ok()
 }
 
-/// The number at this place among the words of a line.
-fn number_in(line: &[u8], place: usize) -> Option<usize> {
-    std::str::from_utf8(line).ok()?.split_ascii_whitespace().nth(place)?.parse().ok()
+/// The number that is the word of a line with this index.
+fn number_in(line: &[u8], index: usize) -> Option<usize> {
+    std::str::from_utf8(line).ok()?.split_ascii_whitespace().nth(index)?.parse().ok()
 }

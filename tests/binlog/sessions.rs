@@ -73,7 +73,7 @@ fn used(bytes: &[u8]) -> usize {
 }
 
 /// The file with the reservation, and the offsets where it begins and ends.
-fn place(before: &BTreeMap<u32, Vec<u8>>, after: &BTreeMap<u32, Vec<u8>>) -> (u32, usize, usize) {
+fn difference(before: &BTreeMap<u32, Vec<u8>>, after: &BTreeMap<u32, Vec<u8>>) -> (u32, usize, usize) {
     let (&index, bytes) = after.iter().find(|(index, bytes)| before.get(index) != Some(bytes)).unwrap();
     (index, used(&before[&index]), used(bytes))
 }
@@ -83,7 +83,7 @@ fn a_reservation_that_is_cut_off_anywhere_has_changed_nothing() {
     for state in [JobState::Ready, JobState::Delayed, JobState::Buried] {
         for name in NAMES {
             let [before, after] = files(state, name, false);
-            let (index, start, end) = place(&before, &after);
+            let (index, start, end) = difference(&before, &after);
             let LoggedReservation { until, grace_ms, .. } = reservation(name);
             let held =
                 RestoredReservation { id: JobId(1), until, grace_ms, identity: "".into(), name: name.into() };
@@ -123,7 +123,7 @@ fn logs_of_earlier_versions_say_the_same() {
             let sync = SyncPolicy::EachCommit;
             assert_eq!(found(&old, sync), found(&new, sync));
             let bytes = |before, after| {
-                let (_, start, end) = place(before, after);
+                let (_, start, end) = difference(before, after);
                 end - start
             };
             assert!(bytes(&before_new, &new) < bytes(&before_old, &old), "it is one record");

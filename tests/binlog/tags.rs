@@ -196,11 +196,13 @@ fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job(
         let is_there = |id: u64| jobs.iter().find(|(record, ..)| record.id == JobId(id));
         for (record, _, _, tags) in &whole.0 {
             let id = record.id.0;
-            let told =
+            let is_reported =
                 warnings.iter().any(|warning| matches!(warning, Warning::TagsLost { job, .. } if *job == id));
-            lost[0] += usize::from(told);
+            lost[0] += usize::from(is_reported);
             match is_there(id) {
-                Some((_, _, _, found)) if told => assert!(found.is_empty(), "bit {bit}: tags that were lost"),
+                Some((_, _, _, found)) if is_reported => {
+                    assert!(found.is_empty(), "bit {bit}: tags that were lost")
+                }
                 // A held job may be free or not: the delete that frees it may be before or after the damage.
                 Some((_, _, _, found)) => {
                     assert_eq!(found.len(), tags.len(), "bit {bit}: tags are lost without a report");
@@ -208,8 +210,8 @@ fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job(
                 None => assert!(!warnings.is_empty(), "bit {bit}: job {id} is lost without a report"),
             }
         }
-        let told = warnings.iter().any(|warning| matches!(warning, Warning::SideEffectsLost { .. }));
-        lost[1] += usize::from(told);
+        let is_reported = warnings.iter().any(|warning| matches!(warning, Warning::SideEffectsLost { .. }));
+        lost[1] += usize::from(is_reported);
         assert!(
             cooldowns == whole.1 || !warnings.is_empty(),
             "bit {bit}: a cooldown is lost without a report"

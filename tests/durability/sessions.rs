@@ -102,7 +102,7 @@ impl Worker {
     }
 
     fn step(&mut self, random: &mut Random, history: &mut History) -> Result<(), Failure> {
-        let own = history.held_by(self.number).nth(random.below(8) as usize);
+        let own = history.reservations(self.number).nth(random.below(8) as usize);
         let asked = match (random.below(8), own) {
             (0, Some(id)) => Asked::Touch(id),
             (1, Some(id)) => Asked::Delete(id),
@@ -157,7 +157,7 @@ impl Worker {
 
     /// Sends a command whose reply it may never read.
     fn leave_in_the_middle(&mut self, random: &mut Random, history: &mut History) -> Result<Asked, Failure> {
-        let own = history.held_by(self.number).next().filter(|_| random.once_in(2));
+        let own = history.reservations(self.number).next().filter(|_| random.once_in(2));
         let asked = own.map_or(Asked::Reserve, Asked::Delete);
         self.ask(asked, history)?;
         Ok(asked)

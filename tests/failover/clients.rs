@@ -19,7 +19,7 @@ use crate::world::{meet, open};
 /// How many clients work at once.
 const CLIENTS: usize = 4;
 /// The maximum number of jobs that a client holds at once.
-const MAX_HELD: usize = 8;
+const MAX_RESERVATIONS: usize = 8;
 /// The maximum number of puts in a pipeline.
 const MAX_DEPTH: u64 = 12;
 /// The pause before another try to connect.
@@ -116,7 +116,7 @@ impl Load {
                 addresses: addresses.to_vec(),
                 random: Random::new(random.next()),
                 shared: Arc::clone(shared),
-                held: Vec::new(),
+                reserved: Vec::new(),
                 is_relayed,
             };
             thread::spawn(move || worker.run())
@@ -174,7 +174,7 @@ struct Worker {
     random: Random,
     shared: Arc<Shared>,
     /// The jobs that it has reserved through its connection.
-    held: Vec<u64>,
+    reserved: Vec<u64>,
     /// Whether a balancer may close both its connections at once. The server may then give a job to another client
     /// before this one knows.
     is_relayed: bool,
@@ -192,7 +192,7 @@ impl Worker {
                     while !self.is_over() && self.step(&mut open).is_ok() {}
                     // The history must know it first, because the server gives the jobs to others at once.
                     self.shared.observed().history.disconnected(self.number);
-                    self.held.clear();
+                    self.reserved.clear();
                 }
                 None => thread::sleep(PAUSE),
             }
@@ -209,11 +209,11 @@ impl Worker {
             return Ok(());
         }
         let choice = self.random.below(10);
-        match self.held.pop() {
-            Some(id) if choice < 4 || self.held.len() + 1 >= MAX_HELD => self.delete(open, id),
+        match self.reserved.pop() {
+            Some(id) if choice < 4 || self.reserved.len() + 1 >= MAX_RESERVATIONS => self.delete(open, id),
             Some(id) if choice == 4 => self.give_back(open, id),
-            held => {
-                self.held.extend(held);
+            last => {
+                self.reserved.extend(last);
                 if choice < 8 { self.reserve(open) } else { self.put(open) }
             }
         }
@@ -251,7 +251,7 @@ impl Worker {
         let id = reserved(&reply).ok_or(Lost)?;
         let history = &mut self.shared.observed().history;
         if history.reserved(self.number, &open.owner, id, body_of(&reply), open.asked_at) {
-            self.held.push(id);
+            self.reserved.push(id);
         }
         Ok(())
     }

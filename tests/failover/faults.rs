@@ -30,7 +30,7 @@ pub enum Fault {
     PauseOwner,
     /// A server is paused, for a shorter or a longer time than a takeover takes.
     PauseForAWhile,
-    /// Both servers are paused, the second one perhaps during its takeover.
+    /// Both servers are paused, the second one sometimes during its takeover.
     PauseBoth,
     /// The owner is paused until another server has taken over, and this one until the first one is the owner again.
     TakeOverTwice,
@@ -62,7 +62,7 @@ pub enum Fault {
     LateAnswers,
     /// The statements of the owner reach the database late.
     LateRequests,
-    /// The link between standby and database has a fault, perhaps during a takeover.
+    /// The link between standby and database has a fault, sometimes during a takeover.
     SpoilLinkOfStandby,
     /// The owner gets SIGTERM while it cannot reach the database.
     StopCutOff,
@@ -352,7 +352,7 @@ fn no_room_for_files(world: &mut World, load: &Load, owner: usize) -> io::Result
 fn spoil_link_of_standby(world: &World, load: &Load, owner: usize, random: &mut Random) {
     let link = random.pick(&[Link::Cut, Link::Silent, Link::LateRequests, Link::LateAnswers]);
     let still = random.once_in(2).then(|| Standstill::begin(world, load, owner));
-    // In the middle of a takeover, perhaps.
+    // Sometimes in the middle of a takeover.
     thread::sleep(TAKEOVER_AFTER.mul_f64(0.75) + Duration::from_millis(random.below(1500)));
     world.set_links(1 - owner, link);
     thread::sleep(Duration::from_millis(random.below(2000)));

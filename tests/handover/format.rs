@@ -10,7 +10,7 @@ use beanstalkd::server::hand_over::{FORMAT, OLDEST_FORMAT, check};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_testkit::fuzz;
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::subject::executor;
+use beanstalkd_testkit::simulated::executor;
 
 fn recorded(format: u32) -> String {
     format!("{}/tests/handover/formats/{format}", env!("CARGO_MANIFEST_DIR"))
@@ -61,8 +61,8 @@ fn a_description_is_read_whole_or_not_at_all() {
     for _ in 0..20_000 {
         let mut changed = bytes.clone();
         for _ in 0..=random.below(3) {
-            let place = random.below(changed.len() as u64) as usize;
-            changed[place] = if random.once_in(2) { random.next() as u8 } else { changed[place] ^ 1 };
+            let at = random.below(changed.len() as u64) as usize;
+            changed[at] = if random.once_in(2) { random.next() as u8 } else { changed[at] ^ 1 };
         }
         let _ = read(&changed);
     }

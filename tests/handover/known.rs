@@ -1,4 +1,4 @@
-//! Clients that put, reserve with sessions and delete until they are told to end or the server is gone, and their
+//! Clients that put, reserve with sessions and delete until the test ends them or the server has ended, and their
 //! common knowledge of the jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ struct Jobs {
     unsure: BTreeSet<u64>,
     gone: BTreeSet<u64>,
     /// The jobs of each session.
-    held: BTreeMap<&'static str, BTreeSet<u64>>,
+    reserved: BTreeMap<&'static str, BTreeSet<u64>>,
 }
 
 /// The common knowledge of the clients.
@@ -69,8 +69,9 @@ impl Known {
             return;
         }
         let found = jobs_of(&mut client);
-        for (name, held) in &jobs.held {
-            let lost: Vec<_> = held.iter().filter(|id| found.get(id).is_none_or(|at| at != name)).collect();
+        for (name, reserved) in &jobs.reserved {
+            let lost: Vec<_> =
+                reserved.iter().filter(|id| found.get(id).is_none_or(|at| at != name)).collect();
             assert!(lost.is_empty(), "{context}: the session {name} has lost {lost:?}");
         }
         let lost: Vec<_> = jobs.there.iter().filter(|id| !found.contains_key(id)).collect();
@@ -86,8 +87,8 @@ impl Known {
         jobs.put.extend(found.keys());
         jobs.there = found.keys().copied().collect();
         jobs.unsure_puts = 0;
-        for (name, held) in &mut jobs.held {
-            *held = found.iter().filter(|(_, at)| at == name).map(|(&id, _)| id).collect();
+        for (name, reserved) in &mut jobs.reserved {
+            *reserved = found.iter().filter(|(_, at)| at == name).map(|(&id, _)| id).collect();
         }
     }
 }
@@ -143,12 +144,12 @@ pub fn produce(mut client: Client, known: &Known) {
 /// Reserves jobs, and touches, releases or deletes them.
 pub fn work(mut client: Client, name: &'static str, known: &Known) {
     let mut random = Random::new(name.len() as u64);
-    let held = known.jobs().held.entry(name).or_default().len();
+    let reserved = known.jobs().reserved.entry(name).or_default().len();
     let Some(answer) = ask(&mut client, &format!("session {name} 600")) else { return };
-    assert_eq!(answer, format!("SESSION {held}"), "{name}");
+    assert_eq!(answer, format!("SESSION {reserved}"), "{name}");
     while !known.is_over() {
         thread::sleep(Duration::from_millis(1));
-        let own: Vec<u64> = known.jobs().held[name].iter().copied().collect();
+        let own: Vec<u64> = known.jobs().reserved[name].iter().copied().collect();
         let answer = if own.is_empty() || own.len() < MAX_HELD && random.once_in(2) {
             reserve(&mut client, name, known)
         } else {
@@ -169,9 +170,9 @@ fn reserve(client: &mut Client, name: &'static str, known: &Known) -> Option<()>
     let id = id.unwrap_or_else(|| panic!("a reserve is answered {line}")).parse().unwrap();
     let mut jobs = known.jobs();
     assert!(!jobs.gone.contains(&id), "{id} was deleted, and goes to {name}");
-    let is_held = jobs.held.values().any(|held| held.contains(&id));
+    let is_held = jobs.reserved.values().any(|reserved| reserved.contains(&id));
     assert!(!is_held, "{id} goes to {name}, and a session has it");
-    jobs.held.get_mut(name)?.insert(id);
+    jobs.reserved.get_mut(name)?.insert(id);
     drop(jobs);
     let body = reply(client)?;
     assert_eq!(body, "body");
@@ -182,12 +183,12 @@ fn treat(client: &mut Client, name: &'static str, id: u64, how: u64, known: &Kno
     match how {
         0 => assert_eq!(ask(client, &format!("touch {id}"))?, "TOUCHED"),
         1 => {
-            known.jobs().held.get_mut(name)?.remove(&id);
+            known.jobs().reserved.get_mut(name)?.remove(&id);
             assert_eq!(ask(client, &format!("release {id} 0 0"))?, "RELEASED");
         }
         _ => {
             let mut jobs = known.jobs();
-            jobs.held.get_mut(name)?.remove(&id);
+            jobs.reserved.get_mut(name)?.remove(&id);
             jobs.there.remove(&id);
             jobs.unsure.insert(id);
             drop(jobs);

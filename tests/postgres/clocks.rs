@@ -122,7 +122,7 @@ fn tables_without_the_clock_get_it_from_the_owner_of_the_tables() {
     servers.use_once(&url);
     let drop_clock = "ALTER TABLE beanstalkd.queue DROP COLUMN clock, DROP COLUMN clock_at";
     cluster.query(drop_clock).unwrap();
-    // If the role may not change the tables, the message tells the operator the commands.
+    // If the role may not change the tables, the message has the commands for the operator.
     cluster
         .query("ALTER TABLE beanstalkd.queue OWNER TO postgres; GRANT ALL ON beanstalkd.queue TO beanstalkd")
         .unwrap();

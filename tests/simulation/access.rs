@@ -11,8 +11,8 @@ use beanstalkd_queue::{ClientId, PoisonLimits};
 use beanstalkd_types::clock::Timestamp;
 
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
-use beanstalkd_testkit::subject::{START, executor};
 
 /// The user of the operator, which may do everything.
 pub const OPERATOR: Peer = Peer::Unix(Some(0));

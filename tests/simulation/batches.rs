@@ -10,8 +10,8 @@ use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::JobId;
 
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
-use beanstalkd_testkit::subject::{START, executor};
 
 struct Client {
     id: ClientId,

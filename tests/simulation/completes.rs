@@ -5,8 +5,8 @@ use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::FakeStream;
-use beanstalkd_testkit::subject::{START, executor};
 
 use beanstalkd_types::description::Reader;
 use std::cell::Cell;
@@ -163,7 +163,7 @@ fn a_complete_that_is_refused_anyway_does_not_wait_and_uses_no_permission() {
     assert!(server.reply(&client, "stats\r\n").contains("identity-puts-delayed: 0\n"));
 }
 
-/// The client could not touch the job while it waits, and would be told NOT_FOUND in the end.
+/// The client could not touch the job while it waits, and would get NOT_FOUND in the end.
 #[test]
 fn a_complete_that_would_wait_past_the_end_of_its_reservation_is_refused_at_once() {
     let (mut server, client) = guarded("puts-per-second = 2");

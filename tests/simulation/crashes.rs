@@ -23,8 +23,8 @@ use beanstalkd_model::State;
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, Seen};
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::FakeStream;
-use beanstalkd_testkit::subject::{START, executor};
 
 /// The number of servers that run on the same disk, one after another.
 const LIVES: u64 = 4;
@@ -214,7 +214,7 @@ impl Lives {
                 self.help();
                 self.disk.fail_after(NEVER);
             }
-            self.hear();
+            self.report_completion();
             self.turn();
             self.disk.fail_after(NEVER);
             if self.server.executor().has_failed() {
@@ -275,7 +275,7 @@ impl Lives {
             10..=15 => self.arrive(client),
             16 => self.now = self.now + self.random.below(2_000_000_000),
             17..=20 => self.help(),
-            21..=23 => self.hear(),
+            21..=23 => self.report_completion(),
             24 if self.random.once_in(8) => self.leave(client),
             25 if self.random.once_in(4) => self.hand_over(),
             _ => self.turn(),
@@ -286,7 +286,7 @@ impl Lives {
     /// meanwhile.
     fn hand_over(&mut self) {
         while !self.done.is_empty() {
-            self.hear();
+            self.report_completion();
         }
         if !self.server.is_quiet() || self.disk.has_crashed() {
             return;
@@ -376,7 +376,7 @@ impl Lives {
     }
 
     /// Reports the oldest completed task to the server.
-    fn hear(&mut self) {
+    fn report_completion(&mut self) {
         if let Some((completion, before)) = self.done.pop_front() {
             if matches!(completion.task, StoreTask::Sync(_)) && completion.result.is_ok() {
                 self.durable = before;
@@ -518,7 +518,7 @@ impl Lives {
             if self.disk.has_crashed() {
                 return;
             }
-            self.hear();
+            self.report_completion();
             self.turn();
             let is_busy = self.disk.has_crashed()
                 || !self.given.is_empty()

@@ -9,8 +9,8 @@ use beanstalkd_queue::{ClientId, PoisonLimits};
 use beanstalkd_types::clock::Timestamp;
 
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
-use beanstalkd_testkit::subject::{START, executor};
 
 pub struct Client {
     pub id: ClientId,

@@ -107,7 +107,7 @@ fn an_owner_acknowledges_only_what_every_later_owner_reads() {
     let sum = |of: fn(&ownership::Outcome) -> usize| outcomes.iter().map(of).sum::<usize>() as u64;
     assert_seen("acknowledged", sum(|outcome| outcome.acknowledged), 10 * runs, runs);
     assert_seen("takeovers", sum(|outcome| outcome.takeovers), 2 * runs, runs);
-    assert_seen("told", sum(|outcome| outcome.told), 10 * runs, runs);
+    assert_seen("replies", sum(|outcome| outcome.replies), 10 * runs, runs);
     assert_seen("silences", sum(|outcome| outcome.silences), runs, runs);
 }
 

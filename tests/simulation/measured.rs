@@ -13,8 +13,8 @@ use beanstalkd_queue::{PoisonLimits, Queue};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
-use beanstalkd_testkit::subject::{START, executor};
 
 use crate::access::{ANNA, OPERATOR};
 use crate::directed::{Client, connect, received};

@@ -6,7 +6,7 @@ use beanstalkd_queue::{Queue, TubeRule};
 use beanstalkd_types::job::JobId;
 
 use beanstalkd_testkit::disk::SimDisk;
-use beanstalkd_testkit::subject::START;
+use beanstalkd_testkit::simulated::START;
 
 use crate::waits::Harness;
 

@@ -383,22 +383,22 @@ fn what_is_in_tubes_that_may_not_be_seen_changes_no_reply() {
             }
             let replies = [0, 1].map(|at| {
                 let reply = servers[at].reply(&annas[at], &command.text);
-                let told =
+                let shown =
                     reply.lines().filter(|line| !OF_THE_SERVER.iter().any(|key| line.starts_with(key)));
-                let mut told = told.collect::<Vec<_>>();
+                let mut shown = shown.collect::<Vec<_>>();
                 if command.word == "list-tubes" {
                     // Their order depends on the creation and removal of all tubes.
-                    told.sort_unstable();
+                    shown.sort_unstable();
                 }
-                told.join("\n")
+                shown.join("\n")
             });
             last_id += u64::from(replies[0].starts_with("INSERTED"));
             if is_shown {
                 println!("{:?} -> {:?}", command.text, replies[0]);
             }
-            let [told, of_nothing] = replies.each_ref().map(|reply| reply.lines().collect::<Vec<_>>());
-            let differs = told.iter().zip(&of_nothing).find(|(one, other)| one != other);
-            assert!(told == of_nothing, "{:?}: {differs:?} with {}", command.text, rights.rules());
+            let [shown, of_nothing] = replies.each_ref().map(|reply| reply.lines().collect::<Vec<_>>());
+            let differs = shown.iter().zip(&of_nothing).find(|(one, other)| one != other);
+            assert!(shown == of_nothing, "{:?}: {differs:?} with {}", command.text, rights.rules());
         }
     });
 }

@@ -14,7 +14,7 @@ use beanstalkd_types::tags::{After, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::crashes::MAX_JOB_BYTES;
-use beanstalkd_testkit::subject::START;
+use beanstalkd_testkit::simulated::START;
 
 /// One version of a job. A deleted job has no facts.
 #[derive(Clone, Debug)]

@@ -14,8 +14,8 @@ use beanstalkd_types::clock::Timestamp;
 
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
-use beanstalkd_testkit::subject::{START, executor};
 
 const SYNCS: [SyncPolicy; 2] = [SyncPolicy::EachCommit, SyncPolicy::Every(50)];
 

@@ -26,8 +26,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Takes a sample: asks the server over `control`, and reads what the kernel tells of the process `pid`. The binlog
-    /// is in `directory`.
+    /// Takes a sample: asks the server over `control`, and reads the figures of the kernel about the process `pid`. The
+    /// binlog is in `directory`.
     pub fn take(at: Duration, pid: u64, directory: &Path, control: &mut Client) -> Result<Self, Failure> {
         let stats = stats(control)?;
         Ok(Self {

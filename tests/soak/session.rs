@@ -28,7 +28,7 @@ pub struct Session<'a> {
     pub client: Client,
     pub random: Random,
     /// The jobs that it has reserved, unless their TTR has ended.
-    held: Vec<u64>,
+    reserved: Vec<u64>,
     /// When it sent the last command.
     asked_at: Tick,
 }
@@ -39,7 +39,7 @@ impl<'a> Session<'a> {
         let client = harness.address.connect()?;
         harness.connections.fetch_add(1, Ordering::Relaxed);
         let random = Random::new(random.next());
-        let mut session = Self { harness, client, random, held: Vec::new(), asked_at: 0 };
+        let mut session = Self { harness, client, random, reserved: Vec::new(), asked_at: 0 };
         let (used, watched) = (session.random.below(TUBES), session.random.below(TUBES));
         session.expect(&format!("use tube-{used}"), &["USING "])?;
         session.expect(&format!("watch tube-{used}"), &["WATCHING "])?;
@@ -82,8 +82,8 @@ impl<'a> Session<'a> {
     }
 
     fn command(&mut self) -> Result<(), Failure> {
-        let is_full = self.held.len() >= MAX_RESERVATIONS;
-        if is_full || !self.held.is_empty() && self.random.once_in(2) {
+        let is_full = self.reserved.len() >= MAX_RESERVATIONS;
+        if is_full || !self.reserved.is_empty() && self.random.once_in(2) {
             return self.finish_one();
         }
         let is_crowded = self.harness.history().kept() > POPULATION;
@@ -222,7 +222,7 @@ impl<'a> Session<'a> {
     /// Notes the job of a reply to a reserve, if the reply has one.
     pub fn take_reservation(&mut self, reply: &[u8]) {
         if let Some(id) = id_of(reply, "RESERVED").filter(|&id| self.saw(id, reply)) {
-            self.held.push(id);
+            self.reserved.push(id);
         }
     }
 
@@ -263,8 +263,8 @@ impl<'a> Session<'a> {
 
     /// Sends a command on a job that it has reserved, or lets the job time out.
     fn finish_one(&mut self) -> Result<(), Failure> {
-        let index = self.random.below(self.held.len() as u64) as usize;
-        let id = self.held[index];
+        let index = self.random.below(self.reserved.len() as u64) as usize;
+        let id = self.reserved[index];
         let kind = self.random.below(12);
         if kind == 0 {
             let reply = self.expect(&format!("touch {id}"), &["TOUCHED\r\n", "NOT_FOUND\r\n"])?;
@@ -272,7 +272,7 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
         }
-        self.held.swap_remove(index);
+        self.reserved.swap_remove(index);
         let priority = self.random.below(4);
         match kind {
             1..7 => self.delete(id),

@@ -101,8 +101,12 @@ fn garbage_is_refused_and_closed() {
     for bytes in garbage {
         let mut socket = server.socket();
         socket.write_all(bytes).unwrap();
-        let told = read_to_close(&socket);
-        assert!(told.is_empty() || told[0] == 21, "nothing but an alert answers {}", bytes.escape_ascii());
+        let received = read_to_close(&socket);
+        assert!(
+            received.is_empty() || received[0] == 21,
+            "nothing but an alert answers {}",
+            bytes.escape_ascii()
+        );
     }
     assert_eq!(server.connections(), 1);
     let line = "TLS: closed the connection of 127.0.0.1:";
@@ -134,8 +138,8 @@ fn old_versions_and_weak_suites_are_refused() {
     for (hello, reason) in [(old, PROTOCOL_VERSION), (weak, HANDSHAKE_FAILURE)] {
         let mut socket = server.socket();
         socket.write_all(&hello).unwrap();
-        let told = read_to_close(&socket);
-        assert!(told.first() == Some(&21) && told.ends_with(&[2, reason]), "{told:?}");
+        let received = read_to_close(&socket);
+        assert!(received.first() == Some(&21) && received.ends_with(&[2, reason]), "{received:?}");
     }
 }
 

@@ -111,8 +111,8 @@ fn only_clients_of_the_authority_are_answered() {
     site.ask(&site.server.settings(None), request).unwrap_err();
     let mut plain = site.socket();
     plain.write_all(request.as_bytes()).unwrap();
-    let told = read_to_close(&plain);
-    assert!(told.is_empty() || told[0] == 21, "nothing but an alert answers a plain request");
+    let received = read_to_close(&plain);
+    assert!(received.is_empty() || received[0] == 21, "nothing but an alert answers a plain request");
     let line = "TLS: closed the connection of 127.0.0.1:";
     wait_until("the log says so", || site.server.server.log().contains(line));
 }

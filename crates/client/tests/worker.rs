@@ -80,10 +80,11 @@ fn outcomes_decide_on_the_job_and_a_panic_is_a_failure() {
         // Longer than the test may take.
         let delay = Duration::from_millis(3_600_500);
         let retry = Retry::new().max_attempts(2).delays(delay, 2 * delay);
-        let (told, events) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let worker = worker(server).retry(retry).on_event(move |event| {
             if let Event::Ended { delivery, settled, .. } = event {
-                told.send((String::from_utf8(delivery.body.clone()).unwrap(), delivery.attempt, *settled))
+                sender
+                    .send((String::from_utf8(delivery.body.clone()).unwrap(), delivery.attempt, *settled))
                     .unwrap();
             }
         });
@@ -180,10 +181,10 @@ fn a_job_is_done_and_the_next_ones_are_put_or_it_has_failed() {
     each(|server, is_async| {
         let mut client = put(server, 2, &PutOptions::new());
         let retry = Retry::new().max_attempts(1);
-        let (told, events) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let worker = worker(server).retry(retry).on_event(move |event| {
             if let Event::Ended { outcome: Outcome::Failed(why), .. } = event {
-                told.send(why.clone()).unwrap();
+                sender.send(why.clone()).unwrap();
             }
         });
         let to_work = |options: PutOptions| options.tag("tub:work".parse().unwrap());

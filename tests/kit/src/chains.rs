@@ -32,8 +32,8 @@ impl Chain {
     /// # Panics
     /// If a reply is wrong.
     pub fn go_on(&mut self, client: &mut Client) {
-        let Ok(mut held) = self.come(client) else { return };
-        while self.hand_on(client, held.take()).is_ok() {}
+        let Ok(mut reserved) = self.come(client) else { return };
+        while self.hand_on(client, reserved.take()).is_ok() {}
     }
 
     /// Returns the job that its session holds.
@@ -47,10 +47,10 @@ impl Chain {
         Ok(first_id(&client.ask(format!("list-jobs {tube} reserved 1\r\n").as_bytes())?, "- {id: "))
     }
 
-    /// Reserves the job, unless it is `held` already, and puts the next one and its note in its place.
-    fn hand_on(&mut self, client: &mut Client, held: Option<u64>) -> Result<(), Failure> {
+    /// Reserves the job, unless it is `reserved` already, and puts the next one and its note in its place.
+    fn hand_on(&mut self, client: &mut Client, reserved: Option<u64>) -> Result<(), Failure> {
         let tube = &self.tube;
-        let id = match held {
+        let id = match reserved {
             Some(id) => id,
             None => {
                 let reply = client.ask(b"reserve-with-timeout 0\r\n")?;

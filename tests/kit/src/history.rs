@@ -43,7 +43,7 @@ pub struct History {
     kept: Vec<usize>,
     keys: HashMap<u64, usize>,
     /// The reserved jobs: the client of each, and the owner of the queue that gave it to this client.
-    held: BTreeMap<u64, (usize, String)>,
+    reserved_by: BTreeMap<u64, (usize, String)>,
     problems: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl History {
     pub fn reserved(&mut self, client: usize, owner: &str, id: u64, body: &[u8], asked_at: Tick) -> bool {
         let is_good = self.seen(id, body, asked_at);
         if is_good {
-            let holder = self.held.insert(id, (client, owner.to_owned()));
+            let holder = self.reserved_by.insert(id, (client, owner.to_owned()));
             if let Some((other, _)) = holder.filter(|(other, of)| *other != client && of == owner) {
                 self.report(format!("job {id} was given to clients {other} and {client} by {owner:?}"));
             }
@@ -122,23 +122,23 @@ impl History {
 
     /// The client is about to send that it does not need the job any more.
     pub fn giving_back(&mut self, id: u64) {
-        self.held.remove(&id);
+        self.reserved_by.remove(&id);
     }
 
     /// The client has lost its connection, or is about to close it.
     pub fn disconnected(&mut self, client: usize) {
-        self.held.retain(|_, (holder, _)| *holder != client);
+        self.reserved_by.retain(|_, (holder, _)| *holder != client);
     }
 
     /// The jobs that the client has reserved.
-    pub fn held_by(&self, client: usize) -> impl Iterator<Item = u64> {
-        self.held.iter().filter(move |(_, (holder, _))| *holder == client).map(|(&id, _)| id)
+    pub fn reservations(&self, client: usize) -> impl Iterator<Item = u64> {
+        self.reserved_by.iter().filter(move |(_, (holder, _))| *holder == client).map(|(&id, _)| id)
     }
 
     /// The client comes back to its session, which has these jobs. It must have those that the client had reserved,
     /// except those that it was about to delete.
     pub fn came_back(&mut self, client: usize, found: &BTreeSet<u64>) {
-        let before: BTreeSet<u64> = self.held_by(client).collect();
+        let before: BTreeSet<u64> = self.reservations(client).collect();
         for id in before.difference(found) {
             let (now, key) = (self.tick(), self.keys[id]);
             if std::mem::take(&mut self.jobs[key].deletes) == 0 {
@@ -151,7 +151,8 @@ impl History {
                 self.jobs[key].deletes = 0;
                 self.jobs[key].fate
             });
-            let other = self.held.insert(id, (client, String::new())).filter(|(other, _)| *other != client);
+            let other =
+                self.reserved_by.insert(id, (client, String::new())).filter(|(other, _)| *other != client);
             if other.is_some() || fate != Some(Fate::Kept) {
                 self.report(format!("client {client} has job {id} of {other:?}, which is {fate:?}"));
             }
@@ -214,7 +215,7 @@ impl History {
         for (&id, body) in found {
             self.seen(id, body, Tick::MAX);
         }
-        self.held.clear();
+        self.reserved_by.clear();
         let now = self.tick();
         for key in 0..self.jobs.len() {
             let job = &mut self.jobs[key];
@@ -273,7 +274,7 @@ impl History {
         job.fate = Fate::Gone(since);
         let index = job.index;
         if let Some(id) = job.id {
-            self.held.remove(&id);
+            self.reserved_by.remove(&id);
         }
         if before == Fate::Kept {
             self.kept.swap_remove(index);

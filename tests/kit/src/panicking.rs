@@ -13,18 +13,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Signal;
 use rustls::ClientConfig;
 
 use crate::client::{self, Failure};
-use crate::server::{self, Address, Transport};
+use crate::server::{self, Address, POLL_INTERVAL, Transport};
 use crate::system::Process;
 use crate::{PATIENCE, server_under_test, tls};
-
-/// The pause between two checks of a condition that causes no event.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Whether the tests run as root. Prints a message if they do not.
 pub fn is_root() -> bool {

@@ -30,7 +30,7 @@ pub struct Pipe {
     capacity: usize,
     /// The client sends no more bytes.
     pub ended: bool,
-    /// An event or a read has told the server this.
+    /// An event or a read has shown to the server that the client sends no more bytes.
     pub end_is_known: bool,
     /// The client reads no more bytes.
     pub gone: bool,
@@ -182,8 +182,8 @@ impl Stream for FakeStream {
         let pipe = &mut *self.pipe.borrow_mut();
         pipe.before_read()?;
         let count = buffer.len().min(pipe.inbound.len());
-        for (place, byte) in buffer.iter_mut().zip(pipe.inbound.drain(..count)) {
-            *place = byte;
+        for (target, byte) in buffer.iter_mut().zip(pipe.inbound.drain(..count)) {
+            *target = byte;
         }
         pipe.read += count as u64;
         Ok(count)

@@ -1,6 +1,6 @@
 //! Certificates for the tests, and clients that speak TLS.
 //!
-//! Owns: an authority and its certificates, made anew by each test program, and a bridge by which any client of plain
+//! Owns: an authority and its certificates, which each test program makes, and a bridge by which any client of plain
 //! bytes talks to a TLS listener.
 
 use std::io::{self, ErrorKind, Read, Write};

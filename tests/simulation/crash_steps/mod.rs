@@ -25,8 +25,8 @@ use beanstalkd_model::{Accepted, Answer, Facts, Model, PutTags, Server as Oracle
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, Seen};
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
-use beanstalkd_testkit::subject::{START, executor};
 
 use self::judge::ids_of;
 use crate::facts::facts_of;
@@ -238,7 +238,7 @@ impl Steps {
         }
     }
 
-    /// A kill or a loss of power, perhaps followed by more of them while the next servers start.
+    /// A kill or a loss of power, sometimes followed by more of them while the next servers start.
     fn crash(&mut self) {
         if self.settings.sync == SyncPolicy::EachCommit {
             let stages = self.stages_after_restart();

@@ -148,10 +148,10 @@ impl Harness {
     }
 
     fn see_closed(&mut self, id: ClientId) {
-        let place =
+        let at =
             self.clients.iter().position(|client| client.id == id).expect("a closed client was connected");
         let waits = self.oracle.model.client(id.index).waits();
-        let client = &self.clients[place];
+        let client = &self.clients[at];
         let (lost, ended, left) = {
             let pipe = client.pipe.borrow();
             (pipe.broken || pipe.gone || client.is_taken_over, pipe.ended, pipe.unread_by_server())
@@ -159,15 +159,15 @@ impl Harness {
         if !lost {
             let done = ended && left == 0 && !waits && client.requests.is_empty();
             assert!(client.has_quit || done, "client {} is closed without a reason", id.index);
-            self.take_replies(place, usize::MAX);
+            self.take_replies(at, usize::MAX);
             assert!(
-                self.clients[place].expected.is_empty(),
+                self.clients[at].expected.is_empty(),
                 "client {} is closed before its last reply",
                 id.index
             );
         }
         self.digest.write_u64(u64::MAX);
-        self.clients.remove(place);
+        self.clients.remove(at);
         self.oracle.batches.remove(&id.index);
         self.oracle.completing.remove(&id.index);
         self.oracle.fields.remove(&id.index);

@@ -25,8 +25,8 @@ use crate::script::{Knowledge, Request, Tags, request};
 use beanstalkd_model::{ANY_NUMBER, Accepted, Answer, NO_JUMPS_FROM, Server as Oracle};
 use beanstalkd_testkit::observer::{self, Seen};
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
-use beanstalkd_testkit::subject::{START, executor};
 
 /// The most clients at a time.
 const MAX_CLIENTS: usize = 6;
@@ -348,19 +348,19 @@ impl Harness {
         }
         self.digest.write_u32(client.id.index);
         self.digest.write(&bytes);
-        for (place, &byte) in bytes.iter().enumerate() {
+        for (at, &byte) in bytes.iter().enumerate() {
             if client.expected.front() == Some(&ANY_NUMBER) && !byte.is_ascii_digit() {
                 client.expected.pop_front();
             }
             match client.expected.front() {
                 Some(&ANY_NUMBER) => {}
                 Some(&expected) if expected == byte => drop(client.expected.pop_front()),
-                _ => client.complain(&bytes, place),
+                _ => client.complain(&bytes, at),
             }
         }
     }
 
-    /// Closes a client's sending half, perhaps in the middle of a request. Sometimes the client does not read either.
+    /// Closes a client's sending half, sometimes in the middle of a request. Sometimes the client does not read either.
     fn end(&mut self, client: usize) {
         let gone = self.random.once_in(3);
         let cut = self.random.once_in(2);
@@ -424,9 +424,9 @@ impl Harness {
         self.expect_deliveries();
         self.server.turn(events.into_iter(), self.now);
         let all = observer::take();
-        for (place, &seen) in all.iter().enumerate() {
+        for (at, &seen) in all.iter().enumerate() {
             // A command that is answered at once is followed by its reply.
-            let number = match (seen, all.get(place + 1)) {
+            let number = match (seen, all.get(at + 1)) {
                 (Seen::Command(index), Some(&Seen::Reply(of, number))) if of == index => number,
                 (Seen::Reply(_, number), _) => number,
                 _ => 0,
@@ -464,15 +464,15 @@ impl Client {
         self.expected.extend(reply.bytes());
     }
 
-    /// Panics because the received byte at `place` is not the expected one.
-    fn complain(&self, bytes: &[u8], place: usize) -> ! {
+    /// Panics because the received byte `at` this index is not the expected one.
+    fn complain(&self, bytes: &[u8], at: usize) -> ! {
         let expected: Vec<u8> = self.expected.iter().copied().take(100).collect();
-        let end = bytes.len().min(place + 100);
+        let end = bytes.len().min(at + 100);
         panic!(
             "client {} receives \"{}\", then \"{}\" instead of \"{}\"",
             self.id.index,
-            bytes[place.saturating_sub(40)..place].escape_ascii(),
-            bytes[place..end].escape_ascii(),
+            bytes[at.saturating_sub(40)..at].escape_ascii(),
+            bytes[at..end].escape_ascii(),
             expected.escape_ascii(),
         );
     }

@@ -40,7 +40,7 @@ impl World {
 
     /// The primary is lost with all connections, and its standby takes its place. Later there is a new standby.
     pub(super) fn fail_over(&mut self) {
-        self.tell(|| "the primary is lost".to_owned());
+        self.say(|| "the primary is lost".to_owned());
         if self.cluster.is_attached && !self.cluster.is_slow && self.random.once_in(2) {
             self.cluster.replicated = self.cluster.changes.len();
         }
@@ -53,7 +53,7 @@ impl World {
     /// The primary starts again. A change that was waiting for the standby is committed now, although the standby may
     /// not have it.
     pub(super) fn restart_primary(&mut self) {
-        self.tell(|| "the primary starts again".to_owned());
+        self.say(|| "the primary starts again".to_owned());
         self.recover();
     }
 
@@ -84,7 +84,7 @@ impl World {
         }
         let at = self.random.below(self.flights.len() as u64) as usize;
         if let Some((server, life)) = self.flights[at].server.take() {
-            self.tell(|| format!("server {server} loses its connection: {:?}", self.flights[at].request));
+            self.say(|| format!("server {server} loses its connection: {:?}", self.flights[at].request));
             self.lost(server, life);
         }
     }

@@ -235,7 +235,7 @@ struct World {
     /// The step in which each owner has learned of its ownership, by the epoch with which it began.
     taken: BTreeMap<u64, u64>,
     steps: u64,
-    told: usize,
+    replies: usize,
     silences: usize,
     lives: u64,
     trace: bool,
@@ -248,7 +248,7 @@ pub struct Outcome {
     pub takeovers: usize,
     pub epochs: u64,
     /// Replies that were sent, and checks that found the lease over.
-    pub told: usize,
+    pub replies: usize,
     pub silences: usize,
 }
 
@@ -272,7 +272,7 @@ pub fn run_mutant(seed: u64, trace: bool, mutation: Mutation) -> Outcome {
         acknowledged: world.acknowledged.len(),
         takeovers: world.read.len(),
         epochs: world.cluster.visible.row.epoch,
-        told: world.told,
+        replies: world.replies,
         silences: world.silences,
     }
 }
@@ -312,14 +312,14 @@ impl World {
             read: BTreeMap::new(),
             taken: BTreeMap::new(),
             steps: 0,
-            told: 0,
+            replies: 0,
             silences: 0,
             lives: SERVERS as u64,
             trace,
         }
     }
 
-    fn tell(&self, what: impl FnOnce() -> String) {
+    fn say(&self, what: impl FnOnce() -> String) {
         if self.trace {
             eprintln!("{:>9} ms {}", self.now.0 / MS, what());
         }
@@ -357,7 +357,7 @@ impl World {
             1 => {
                 let pause = self.random.below(20_000) * MS;
                 self.servers[server].frozen_until = self.now + pause;
-                self.tell(|| format!("server {server} is stopped for {} ms", pause / MS));
+                self.say(|| format!("server {server} is stopped for {} ms", pause / MS));
             }
             2..=5 => self.lose_connection(),
             6 => self.fail_over(),

@@ -4,7 +4,7 @@ use super::*;
 
 impl World {
     pub(super) fn die(&mut self, server: usize, why: &str) {
-        self.tell(|| format!("server {server} {why}"));
+        self.say(|| format!("server {server} {why}"));
         self.lives += 1;
         let until = self.now + self.random.below(3000) * MS;
         self.servers[server] = Server {
@@ -96,7 +96,7 @@ impl World {
                     later.is_none_or(|(_, &taken)| taken > executed),
                     "server {at} answers what it has executed after {later:?} has taken over"
                 );
-                self.told += 1;
+                self.replies += 1;
                 Turn::Idle
             }
         };
@@ -215,7 +215,7 @@ impl World {
         let ids: BTreeSet<u64> = log.values().copied().collect();
         let next_id = ids.last().map_or(1, |last| last + 1);
         let file = log.keys().last().map_or(1, |last| last.0 + 1);
-        self.tell(|| format!("server {server} owns the queue, epoch {epoch}, next id {next_id}"));
+        self.say(|| format!("server {server} owns the queue, epoch {epoch}, next id {next_id}"));
         self.read.insert(epoch, ids);
         let owner = Owner::new(TIMES, epoch, sent_at);
         self.servers[server].role = Role::Owning(Box::new(Owning {
@@ -232,7 +232,7 @@ impl World {
 
     /// The owner that began with epoch `claimed` acknowledges a job.
     fn acknowledge(&mut self, id: u64, claimed: u64) {
-        self.tell(|| format!("the owner that began with epoch {claimed} acknowledges job {id}"));
+        self.say(|| format!("the owner that began with epoch {claimed} acknowledges job {id}"));
         assert!(self.acknowledged.insert(id), "id {id} is given twice");
         for (epoch, ids) in self.read.range(claimed + 1..) {
             assert!(

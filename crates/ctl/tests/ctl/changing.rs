@@ -172,21 +172,21 @@ fn times_have_fractions_of_a_second() {
         let stats = client.stats().unwrap();
         let has_fractions = stats.get("extensions").is_some_and(|words| words.contains("fractions"));
         let expected = |whole: u64| whole + u64::from(!has_fractions);
-        let told = |ended: super::support::Ended| {
+        let assert_reported = |ended: super::support::Ended| {
             let ended = ended.ends_with(0);
             assert_eq!(ended.err.contains("whole seconds only"), !has_fractions, "{ended:?}");
         };
         let put = ctl(&address, &["put", "t", "x", "--delay", "900.5", "--ttr", "60s 250ms"]);
         let id: u64 = put.out.trim().parse().unwrap();
-        told(put);
+        assert_reported(put);
         let info = client.stats_job(id).unwrap();
         assert_eq!((info.delay, info.ttr), (expected(900), expected(60)), "{info:?}");
-        told(ctl(&address, &["release", &id.to_string(), "--delay", "500.001"]));
+        assert_reported(ctl(&address, &["release", &id.to_string(), "--delay", "500.001"]));
         assert_eq!(client.stats_job(id).unwrap().delay, expected(500));
-        told(ctl(&address, &["pause", "t", "--for", "600500ms"]));
+        assert_reported(ctl(&address, &["pause", "t", "--for", "600500ms"]));
         assert_eq!(client.stats_tube(&name("t")).unwrap().number_or_zero("pause"), expected(600));
         ctl(&address, &["resume", "t"]).ends_with(0);
-        told(ctl(&address, &["pause", "t", "--for", "500ms", "--json"]));
+        assert_reported(ctl(&address, &["pause", "t", "--for", "500ms", "--json"]));
         let stats = client.stats_tube(&name("t")).unwrap();
         assert_eq!(stats.number_or_zero("cmd-pause-tube"), 3, "{stats:?}");
         // No job comes in time.

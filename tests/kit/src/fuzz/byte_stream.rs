@@ -9,8 +9,8 @@ use beanstalkd_queue::PoisonLimits;
 
 use crate::observer;
 use crate::random::Random;
+use crate::simulated::{START, executor};
 use crate::sockets::{FakeStream, Pipe};
-use crate::subject::{START, executor};
 
 /// The client's address, for the checks that depend on it.
 const ANONYMOUS: Peer = Peer::Unix(None);

@@ -15,8 +15,8 @@ use beanstalkd_types::description::Writer;
 use crate::disk::SimDisk;
 use crate::observer;
 use crate::random::Random;
+use crate::simulated::{START, executor};
 use crate::sockets::{FakeStream, Pipe};
-use crate::subject::{START, executor};
 
 /// The bytes that some clients have sent to the described server: jobs in all states with all tags, waits, half a
 /// command, half a body, and a reply that is not read.
@@ -32,19 +32,19 @@ const STREAMS: [&str; 7] = [
     "session s 60.5\r\nput 0 0 600 2\r\nss\r\nreserve-job 8\r\n",
 ];
 
-/// Reads `input` as a description, and as changes of a valid one: place and byte.
+/// Reads `input` as a description, and as changes of a valid one: index and byte.
 pub fn check(input: &[u8]) {
     let _ = check_description(executor(PoisonLimits::default(), 1000), input);
     static WHOLE: OnceLock<Vec<u8>> = OnceLock::new();
     let mut changed = WHOLE.get_or_init(whole).clone();
     for change in input.chunks_exact(4) {
-        let place = usize::from(u16::from_le_bytes([change[0], change[1]]));
-        let Some(place) = place.checked_rem(changed.len()) else { break };
+        let at = usize::from(u16::from_le_bytes([change[0], change[1]]));
+        let Some(at) = at.checked_rem(changed.len()) else { break };
         match change[2] % 4 {
-            0 => changed[place] = change[3],
-            1 => changed[place] ^= 1 << (change[3] % 8),
-            2 => drop(changed.splice(place..place, [change[3]; 8])),
-            _ => changed.truncate(changed.len().max(place + 1) - usize::from(change[3]).min(place)),
+            0 => changed[at] = change[3],
+            1 => changed[at] ^= 1 << (change[3] % 8),
+            2 => drop(changed.splice(at..at, [change[3]; 8])),
+            _ => changed.truncate(changed.len().max(at + 1) - usize::from(change[3]).min(at)),
         }
     }
     let _ = check_description(executor(PoisonLimits::default(), 1000), &changed);

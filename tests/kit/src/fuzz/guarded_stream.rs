@@ -8,8 +8,8 @@ use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority
 use beanstalkd_types::tube_name::TubeName;
 
 use super::byte_stream::{MAX_JOB_BYTES, check_with};
+use crate::simulated::{START, executor};
 use crate::sockets::FakeStream;
-use crate::subject::{START, executor};
 
 /// A token that makes the client an identity with other rights. The inputs know it.
 const TOKEN: &[u8] = b"the-token-of-the-guarded-stream-0";

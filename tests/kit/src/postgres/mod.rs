@@ -353,7 +353,7 @@ impl Cluster {
         run(command).map(drop)
     }
 
-    /// Writes the settings anew; a copy of another cluster has that one's.
+    /// Replaces the settings: a copy of another cluster has those of that cluster.
     fn configure(&self, settings: &str) -> io::Result<()> {
         let directory = self.directory.path().display();
         let address = self.address;
