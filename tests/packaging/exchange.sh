@@ -3,13 +3,11 @@
 # client that notices only the restarts. PEER names the C server, by default Debian's.
 set -eu
 cd "$(dirname "$0")/../.."
+. tests/packaging/common.sh
 peer=${PEER:-/usr/bin/beanstalkd}
 ours=${BEANSTALKD:-target/debug/beanstalkd}
-if ! [ -x "$peer" ] || ! command -v nc >/dev/null; then
-    echo "exchange: skipped, there is no C server, or no nc" >&2
-    [ -z "${CI:-}" ] || exit 1
-    exit 0
-fi
+[ -x "$peer" ] || skip "there is no $peer"
+command -v nc >/dev/null || skip "there is no nc"
 root=$(mktemp -d)
 server=
 finish() {
@@ -17,19 +15,13 @@ finish() {
     rm -rf "$root"
 }
 trap finish EXIT
-fail() { echo "exchange: $1" >&2; exit 1; }
 
 start() {
     rm -f "$root/socket"
     mkdir -p "$root/jobs"
     RUST_LOG=warn "$1" -l "unix:$root/socket" -b "$root/jobs" -f0 &
     server=$!
-    tries=500
-    until [ -S "$root/socket" ]; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "$1 does not listen"
-        sleep 0.01
-    done
+    soon [ -S "$root/socket" ] || fail "$1 does not listen"
 }
 
 stop() {
@@ -80,4 +72,4 @@ expect NOT_FOUND "peek 3"
 expect "FOUND 4 4
 four" "peek 4"
 stop
-echo "exchange: good"
+echo "$test: good"

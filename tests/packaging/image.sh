@@ -8,12 +8,7 @@
 set -eu
 here=$(dirname "$(realpath "$0")")
 cd "$here/../.."
-skip() {
-    echo "image: skipped, $1" >&2
-    [ -z "${CI:-}" ] || exit 1
-    exit 0
-}
-fail() { echo "image: $1" >&2; exit 1; }
+. tests/packaging/common.sh
 command -v buildah >/dev/null || skip "there is no buildah"
 [ "$(id -u)" = 0 ] || skip "buildah needs root"
 busybox=$(command -v busybox) && ! ldd "$busybox" >/dev/null 2>&1 || skip "there is no busybox-static"
@@ -72,13 +67,9 @@ container=$(images from --pull-never beanstalkd)
 in_image() { images run --volume /usr/lib:/usr/lib:ro --volume /usr/lib64:/usr/lib64:ro "$container" -- "$@"; }
 # shellcheck disable=SC2046 # words
 in_image $(words Entrypoint) -b /var/lib/beanstalkd -l 127.0.0.1 </dev/null >"$directory/log" 2>&1 &
-tries=500
 served_by() { printf 'stats\r\nquit\r\n' | nc -w 2 127.0.0.1 11300 | tr -d '\r' | sed -n 's/^pid: //p'; }
-until pid=$(served_by) && [ -n "$pid" ]; do
-    tries=$((tries - 1))
-    [ $tries -gt 0 ] || fail "the server does not answer: $(cat "$directory/log")"
-    sleep 0.02
-done
+answers() { pid=$(served_by) && [ -n "$pid" ]; }
+soon answers || fail "the server does not answer: $(cat "$directory/log")"
 [ "$(stat -c %u /proc/"$pid")" = 65532 ] || fail "the server runs as user $(stat -c %u /proc/"$pid"), expected 65532"
 check=$(words Healthcheck.Test)
 # shellcheck disable=SC2086 # words
@@ -88,4 +79,4 @@ in_image beanstalkctl put mail 'to: ann' >/dev/null || fail "beanstalkctl in the
 kill -TERM "$pid"
 pid=
 wait $! || fail "the server did not stop cleanly: $(cat "$directory/log")"
-echo "image: built without a registry, and its server answers: good"
+echo "$test: built without a registry, and its server answers: good"

@@ -3,14 +3,10 @@
 # starts with the command line of its unit and the settings of /etc/default, and `make uninstall` leaves the settings.
 set -eu
 cd "$(dirname "$0")/../.."
-if ! command -v nc >/dev/null; then
-    echo "install: skipped, there is no nc" >&2
-    [ -z "${CI:-}" ] || exit 1
-    exit 0
-fi
+. tests/packaging/common.sh
+command -v nc >/dev/null || skip "there is no nc"
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-fail() { echo "install: $1" >&2; exit 1; }
 program=${BINARY:-target/debug/beanstalkd}
 quietly() { make --silent --no-print-directory "$@" DESTDIR="$root" PREFIX=/usr BINARY="$program"; }
 
@@ -40,12 +36,7 @@ eval "exec_line=\"$command\""
 # shellcheck disable=SC2154
 RUST_LOG=warn "$root"/${exec_line#/} &
 server=$!
-tries=500
-until [ -S "$root/socket" ]; do
-    tries=$((tries - 1))
-    [ $tries -gt 0 ] || fail "the server does not listen"
-    sleep 0.01
-done
+soon [ -S "$root/socket" ] || fail "the server does not listen"
 printf 'stats\r\n' | nc -q1 -U "$root/socket" | grep -q '^max-job-size: 1000' ||
     fail "stats does not show the limit of BEANSTALKD_EXTRA"
 kill $server
@@ -85,12 +76,7 @@ started() { # OPTIONS...: starts a server on a port that nobody has, and waits f
     says 'listening on\|standby: waiting' || fail "the server does not start: $(cat "$root/log")"
 }
 says() { # PATTERN: waits until the log has it, and notes the port if the log has that too
-    tries=500
-    until grep -q "$1" "$root/log" 2>/dev/null; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || return 1
-        sleep 0.01
-    done
+    soon grep -qs "$1" "$root/log" || return 1
     port=$(sed -n 's/.*listening on 127\.0\.0\.1:\([0-9]*\)$/\1/p' "$root/log")
 }
 healthy() { sh packaging/health-check "${port:-1}" "$server"; }
@@ -109,7 +95,7 @@ healthy || fail "the health check fails for a server with access rules"
 ended "$server"
 "${BINARY:-target/debug/beanstalkd}" -l "unix:$root/active" -b "$root/queue" 2>/dev/null &
 active=$!
-until [ -S "$root/active" ]; do sleep 0.01; done
+soon [ -S "$root/active" ] || fail "the server with the lock does not listen"
 started -b "$root/queue" --wait-for-lock
 healthy || fail "the health check fails for a standby"
 ended "$active"
@@ -118,4 +104,4 @@ healthy || fail "the health check fails for a standby that has taken over"
 kill -STOP "$server"
 unhealthy || fail "the health check succeeds for a standby that has taken over and hangs"
 ended "$server"
-echo "install: good"
+echo "$test: good"

@@ -4,6 +4,7 @@
 # systemd-analyze, but no running systemd.
 set -eu
 cd "$(dirname "$0")/../.."
+. tests/packaging/common.sh
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 
@@ -12,7 +13,7 @@ allows() {
     printf '%b' "$1" >"$root/settings"
     sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf" >/dev/null
     given=$(cat "$root/drop-in.d/paths.conf" 2>/dev/null | sed '1,/^.Service/d' | tr '\n' ' ')
-    [ "$given" = "$2" ] || { echo "units: for $1, allow-paths writes \"$given\", expected \"$2\"" >&2; exit 1; }
+    [ "$given" = "$2" ] || fail "for $1, allow-paths writes \"$given\", expected \"$2\""
 }
 allows 'BEANSTALKD_EXTRA="-b /srv/jobs"\n' 'ReadWritePaths=-/srv/jobs '
 allows "BEANSTALKD_EXTRA='-f0 -b/srv/jobs'\n" 'ReadWritePaths=-/srv/jobs '
@@ -25,7 +26,7 @@ allows 'BEANSTALKD_EXTRA="-b /home/q -l unix:/run/q/s --metrics unix:/run/m/s"\n
 allows 'BEANSTALKD_EXTRA="-b postgresql://mail@db1,db2/jobs?queue=mail --wait-for-lock"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /srv/*"\n' 'ReadWritePaths=-/srv/* '
 allows 'BEANSTALKD_LISTEN_ADDR=127.0.0.1\n#BEANSTALKD_EXTRA="-b /srv/jobs"\n' ''
-[ ! -e "$root/drop-in.d" ] || { echo "units: allow-paths writes a drop-in although no path needs one" >&2; exit 1; }
+[ ! -e "$root/drop-in.d" ] || fail "allow-paths writes a drop-in although no path needs one"
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/a -u b --listen 10.0.0.1 --listen unix:/run/beanstalkd/s"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/../x"\n' 'ReadWritePaths=-/var/lib/x '
 allows 'BEANSTALKD_EXTRA="--binlog-dir /srv/x"\n' 'ReadWritePaths=-/srv/x '
@@ -35,7 +36,7 @@ allows "BEANSTALKD_EXTRA='-b \"/srv/my jobs\"'\\n" 'ReadWritePaths="-/srv/my job
 rm "$root/settings"
 sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf"
 [ ! -e "$root/drop-in.d" ] ||
-    { echo "units: allow-paths writes exceptions although there are no settings" >&2; exit 1; }
+    fail "allow-paths writes exceptions although there are no settings"
 
 # The instances beanstalkd@PORT: each has separate settings, directories and a drop-in.
 etc=$root/etc
@@ -53,25 +54,18 @@ expected='./beanstalkd.service.d/50-paths.conf:ReadWritePaths=-/srv/jobs'
 expected="$expected ./beanstalkd@11301.service.d/50-paths.conf:ReadWritePaths=-/srv/1"
 expected="$expected ./beanstalkd@11303.service.d/50-paths.conf:ReadWritePaths=-/var/lib/beanstalkd/jobs "
 given=$(exceptions)
-[ "$given" = "$expected" ] || {
-    echo "units: for the instances, allow-paths writes \"$given\", expected \"$expected\"" >&2
-    exit 1
-}
+[ "$given" = "$expected" ] || fail "for the instances, allow-paths writes \"$given\", expected \"$expected\""
 rm "$etc/default/beanstalkd-11301" "$etc/default/beanstalkd-11303"
 given=$(exceptions)
 [ "$given" = "${expected%% *} " ] ||
-    { echo "units: exceptions are left of instances without settings: $given" >&2; exit 1; }
+    fail "exceptions are left of instances without settings: $given"
 
 for unit in beanstalkd.service beanstalkd@.service; do
     grep -q '^LimitCORE=0$' $unit ||
-        { echo "units: $unit has no LimitCORE=0, so the kernel may write the memory to a file" >&2; exit 1; }
+        fail "$unit has no LimitCORE=0, so the kernel may write the memory to a file"
 done
 
-if ! command -v systemd-analyze >/dev/null; then
-    echo "units: skipped, there is no systemd-analyze" >&2
-    [ -z "${CI:-}" ] || exit 1
-    exit 0
-fi
+command -v systemd-analyze >/dev/null || skip "there is no systemd-analyze"
 worst=1.4 # of 10; what is left is mostly the network, which is what the server is for
 
 # The units as installed, but with a program that exists, because systemd accepts no other.
@@ -82,20 +76,14 @@ for unit in beanstalkd.service beanstalkd@11301.service beanstalkd.socket; do
     # It accepts what it does not know, but objects to it.
     objections=$(systemd-analyze verify --man=no --recursive-errors=no "$root/$unit" 2>&1) ||
         objections="$objections refused"
-    if [ -n "$objections" ]; then
-        echo "$objections" >&2
-        exit 1
-    fi
+    [ -z "$objections" ] || fail "systemd objects to $unit: $objections"
 done
 
 for unit in beanstalkd.service beanstalkd@11301.service; do
     line=$(systemd-analyze security --offline=yes --no-pager "$root/$unit" | grep 'Overall exposure')
     exposure=$(echo "$line" | sed 's/.*: *\([0-9.]*\).*/\1/')
-    echo "units: $unit has an exposure of $exposure"
-    if ! awk "BEGIN { exit !($exposure <= $worst) }"; then
-        echo "units: an exposure above $worst is not accepted" >&2
-        exit 1
-    fi
+    echo "$test: $unit has an exposure of $exposure"
+    awk "BEGIN { exit !($exposure <= $worst) }" || fail "an exposure above $worst is not accepted"
 done
 
 # From Type= on, both services are the same.
@@ -108,4 +96,4 @@ diff "$root/one" "$root/each"
 code_of() { sed -n "s/.*pub const $1: i32 = \([0-9]*\);/\1/p" src/options/mod.rs; }
 final="$(code_of USAGE) $(code_of NO_SUCH_USER) $(code_of BECOME_USER) $(code_of BINLOG_DAMAGED)"
 grep -qx "RestartPreventExitStatus=$final" beanstalkd.service
-echo "units: good"
+echo "$test: good"

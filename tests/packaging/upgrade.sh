@@ -3,12 +3,18 @@
 # of this test in place of systemd's, and a real server. The argument is the program; needs dpkg.
 set -eu
 cd "$(dirname "$0")/../.."
+. tests/packaging/common.sh
 program=$(realpath "${1:?the program}")
-command -v dpkg >/dev/null || { echo "upgrade: skipped, there is no dpkg" >&2; exit 0; }
+command -v dpkg >/dev/null || skip "there is no dpkg"
 root=$(mktemp -d)
 server=""
-trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null || true; rm -rf "$root"' EXIT
-fail() { echo "upgrade: $1" >&2; cat "$root/log" >&2 || true; exit 1; }
+clean_up() {
+    code=$?
+    if [ $code != 0 ] && [ -e "$root/log" ]; then cat "$root/log" >&2; fi
+    [ -z "$server" ] || kill -9 "$server" 2>/dev/null || true
+    rm -rf "$root"
+}
+trap clean_up EXIT
 
 mkdir "$root/bin"
 cat >"$root/bin/systemctl" <<END
@@ -43,7 +49,7 @@ printf '[[tube]]\nname = "full"\nmax-jobs = 1\n' >"$root/tubes"
 "$root/beanstalkd" -l "unix:$root/socket" --tubes "$root/tubes" 2>"$root/log" &
 server=$!
 echo $server >"$root/pid"
-until grep -q "listening on" "$root/log"; do sleep 0.05; done
+soon grep -qs "listening on" "$root/log" || fail "the server does not listen"
 replace
 expect "C's server" "restart beanstalkd.service" "version 1.13-1 cannot" 1.13-1
 echo "standby: waiting" >"$root/status"
@@ -60,4 +66,4 @@ replace "$root/broken"
 expect "a program that is not fit" "" "serving" 2.0.0-1
 grep -q "still runs its earlier program" "$root/said" || fail "no message says that the earlier program runs"
 kill -0 $server || fail "the server has ended after a program that is not fit"
-echo "upgrade: good"
+echo "$test: good"
