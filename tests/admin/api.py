@@ -34,33 +34,33 @@ def resolved(part):
 
 
 def check(schema, value):
-    """Fails where the value has another form."""
+    """Fails if the value does not follow the schema."""
     whole = {**schema, "components": DESCRIPTION["components"]}
     jsonschema.Draft202012Validator(whole).validate(value)
 
 
 def operation_of(method, path):
-    """The description of what answers a request, with the path in it."""
+    """The path of the description that a request belongs to, with its description."""
     bare = path.split("?")[0]
     fits = lambda described: re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(described)), bare)
-    # A path without a variable part is meant before one that has it.
+    # A path without a variable part comes before one that has it.
     described = min(filter(fits, DESCRIPTION["paths"]), key=lambda found: found.count("{"))
     return described, DESCRIPTION["paths"][described].get(method.lower())
 
 
 class Checked:
-    """Asks a server, and notes what was answered."""
+    """Sends requests to a server, and notes which responses it has sent."""
 
     def __init__(self):
         self.seen = set()
 
     def ask(self, server, method, path, status, body=None, headers=None):
-        """The answer, which has this status and the form that is described."""
+        """Sends a request. Returns the response, which must have this status and follow its schema."""
         sent = server.send(method, f"/api/v1/{path}", body, headers)
         return self.answer(server, sent, method, path, status, body)
 
     def answer(self, server, sent, method, path, status, body=None):
-        """The answer to a request that was sent, which has this status and the form that is described."""
+        """The response to a request that was sent. It must have this status and follow its schema."""
         path = f"/api/v1/{path}"
         actual, answered, data = server.answer(sent)
         assert actual == status, f"{method} {path} {body}: {actual} {data[:300]}"
@@ -91,7 +91,7 @@ class Checked:
         assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
 
     def missing(self):
-        """What is described and was not answered."""
+        """The responses in the description that the server has not sent."""
         for path, operations in DESCRIPTION["paths"].items():
             for method, operation in operations.items():
                 for status in map(int, operation["responses"]):
@@ -297,14 +297,14 @@ def follows(checked, server):
         server.get("server")
     ask = lambda job, status: checked.ask(server, "GET", f"jobs/{job}?wait=60", status)
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        # Sent by this thread: the next connection would replace one whose request has not come.
+        # This thread sends it: the next connection would replace a connection whose request has not arrived.
         def wait(job, status):
             path = f"jobs/{job}?wait=60"
             sent = server.send("GET", f"/api/v1/{path}")
             return threads.submit(checked.answer, server, sent, "GET", path, status)
 
         gone, aside = wait(ended, 404), wait(buried, 200)
-        # Neither a release nor another request is an answer.
+        # Neither a release nor another request ends the wait.
         assert client.reserve_job(buried) and client.ask(f"release {buried} 0 0") == "RELEASED"
         server.get(f"jobs/{buried}")
         assert not concurrent.futures.wait([gone, aside], 0.3).done
@@ -321,7 +321,7 @@ def follows(checked, server):
 
 
 def crowd(checked, server):
-    """More tasks than may be under way, each with much to do."""
+    """More tasks than may run at a time, each with much work."""
     client = server.client()
     client.put_many("crowd", MANY_JOBS)
     counted = server.get("tubes/crowd/jobs/count?state=ready")
@@ -375,7 +375,7 @@ def what_every_operation_refuses(checked, server):
 
 
 def what_an_action_does_not_take(checked, server):
-    """What the description forbids is refused, and what it requires is asked for."""
+    """The server refuses what the description forbids, and a request that lacks what it requires."""
     job = server.client().put("keys", "x")
     counted = server.get("tubes/keys/jobs/count?state=ready")
     chosen = {"state": "ready", "expected": counted["count"], "as_of": counted["as_of"]}
@@ -490,7 +490,7 @@ def dead_jobs_are_sent_back(checked):
         task = server.finish(checked.ask(server, "POST", "tubes/dead/actions", 202, fast))
         assert (task["done"], task["skipped"]) == (counted["count"], 0), task
         assert {client.stats(job)["tube"] for job in dead} == {"mail"} and client.stats(alive)["tube"] == "dead"
-        # A tube that is full by then.
+        # By then the tube is full.
         for job in client.kill("full"):
             client.put("full", "another")
             refused = checked.ask(server, "POST", f"jobs/{job}/actions", 409, {"action": "redrive"})
@@ -518,7 +518,7 @@ def short_of_memory(checked):
 
 
 def what_was_answered_survives(checked):
-    """A kill right after the answers loses nothing of them: with -f0 they wait for the disk."""
+    """A kill directly after the responses loses no change: with -f0 a response waits for the disk."""
     with tempfile.TemporaryDirectory() as directory:
         options = ("-b", directory, "-f0")
         server = kit.Server(*options)
@@ -540,7 +540,7 @@ def what_was_answered_survives(checked):
             assert client.stats(jobs[2])["tube"] == "moved"
             assert client.stats(jobs[3])["delay"] == "5000"
             assert {client.stats(job)["state"] for job in jobs[4:]} == {"delayed"}
-            # The count was one of the server before.
+            # The earlier server has made this count.
             checked.ask(server, "POST", "tubes/kept/actions", 409, {**order, "action": "delete"})
 
 

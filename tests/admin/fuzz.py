@@ -52,7 +52,7 @@ def main():
         if ended.returncode:
             print(ended.stdout, ended.stderr, file=sys.stderr)
             return 1
-        # Not the client from before: a request may have ended it.
+        # A new client, because a request may have ended the one before.
         assert server.client().ask("use mail") == "USING mail", "the server goes on"
         print("admin: " + next(line.strip() for line in ended.stdout.splitlines() if "generated" in line))
     return 0

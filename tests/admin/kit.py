@@ -19,7 +19,7 @@ PATIENCE_S = 60
 
 
 class Client:
-    """Speaks the protocol."""
+    """A client of the protocol."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
@@ -50,7 +50,7 @@ class Client:
         return words[0] == "RESERVED" and bool(self.replies.read(int(words[2]) + 2))
 
     def put_many(self, tube, count, body="x"):
-        """Puts as fast as the server takes them."""
+        """Puts many jobs, a thousand in each write."""
         self.ask(f"use {tube}")
         line = f"put 0 0 600 {len(body)}\r\n{body}\r\n".encode()
         for start in range(0, count, 1000):
@@ -60,7 +60,7 @@ class Client:
                 assert self.replies.readline().startswith(b"INSERTED")
 
     def reserve(self, tube):
-        """The id of a job of the tube."""
+        """Reserves a job of the tube, and returns its id."""
         self.ask(f"watch {tube}")
         self.ask("ignore default")
         words = self.ask("reserve-with-timeout 0").split()
@@ -118,7 +118,7 @@ class Server:
         given = {"X-Beanstalkd-Admin": "1", "Content-Type": "application/json"} if headers is None else headers
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         if isinstance(body, tuple):
-            # Only a head that announces a body: the server answers it, and closes, before the body comes.
+            # Sends only a head that announces a body: the server answers, and closes, before the body arrives.
             connection.putrequest(method, path)
             for header in (*given.items(), body):
                 connection.putheader(*header)

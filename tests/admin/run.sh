@@ -1,6 +1,6 @@
 #!/bin/sh
-# Holds the API against its description, also with requests that are made from it, and uses the page in a browser. What
-# cannot be had is skipped with a word; with CI=true that fails.
+# Compares the API with its description, also by requests that a program makes from it, and uses the page in a browser.
+# A part whose tools cannot be installed is skipped with a message. With CI=true that fails.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/admin

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the clients from the registries against the server: every method of some, and what the recipes beside them add to
-# each. A client that cannot be installed is skipped with a message. With CI=true that fails.
+# Runs the clients from the registries against the server: every method of some, and the additions of each recipe. A
+# client that cannot be installed is skipped with a message. With CI=true that fails.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/clients
@@ -63,7 +63,7 @@ for client in pheanstalk:Pheanstalk:php-pda-pheanstalk \
     fi
 done
 
-# Rules for tubes below what the frameworks do on top.
+# Rules for tubes together with the retries of the frameworks.
 if php -r "foreach (['Illuminate/Queue', 'Symfony/Component/Messenger/Bridge/Beanstalkd'] as \$library)
     stream_resolve_include_path(\"\$library/autoload.php\") || exit(1);" 2>/dev/null; then
     run_additions php $here/php/rules_test.php
@@ -78,7 +78,7 @@ else
     skip "Rust: beanstalkc and the crates of OpenTelemetry cannot be fetched"
 fi
 
-# The recipe and its test run with go-beanstalk itself where a module proxy has it, else with what stands for it.
+# The recipe and its test run with go-beanstalk if a module proxy has it, else with its replacement.
 if ! command -v go >/dev/null; then
     skip "Go: there is no go (Debian: golang-go)"
 else

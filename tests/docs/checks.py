@@ -31,7 +31,7 @@ NOT_IN_HELP = "--check-handover"  # the server itself uses it
 
 
 def all_faults():
-    """What all checks find."""
+    """The faults that all checks find."""
     yield from broken_links()
     yield from tests_missing()
     yield from long_recipes()
@@ -64,7 +64,7 @@ def tests_missing():
 
 
 def threat_tests():
-    """The tests in the last column of the threats of doc/security.md."""
+    """The names in the last column of the tables of threats in doc/security.md."""
     with open(os.path.join(ROOT, "doc/security.md"), encoding="utf-8") as file:
         tables = re.findall(r"^\| threat \|.*\n\|[-|]+\n((?:\|.*\n)+)", file.read(), re.MULTILINE)
     for row in "".join(tables).splitlines():
@@ -76,7 +76,7 @@ def sources(path):
 
 
 def long_recipes():
-    """A recipe is one file that a reader copies and understands."""
+    """The recipes that are too long: a recipe is one file that a reader copies and understands."""
     with open(os.path.join(ROOT, "doc/clients.md"), encoding="utf-8") as file:
         recipes = re.findall(r"^\|.*\]\(\.\./(tests/clients/\S+)\) \|$", file.read(), re.M)
     if len(recipes) < 8:
@@ -99,7 +99,7 @@ def flags_missing():
 
 
 def stats_keys_missing():
-    """What differs between the keys of the stats and those that doc/protocol.md lists, in their order."""
+    """The differences between the keys of the stats, with their order, and those that doc/protocol.md lists."""
     with open(os.path.join(ROOT, "doc/protocol.md"), encoding="utf-8") as file:
         sections = dict(re.findall(r"^### (stats\S*)\n(.*?)(?=^##|\Z)", file.read(), re.S | re.M))
     pid, port = with_server.start(SERVER)
@@ -122,7 +122,7 @@ def stats_keys_missing():
 
 
 def metrics_missing():
-    """The series that the alerts and the dashboard watch and that the server does not have."""
+    """The series that the alerts or the dashboard use and that the server does not have."""
     watched = {}
     for path in ("packaging/monitoring/alerts.yml", "packaging/monitoring/grafana-dashboard.json"):
         with open(os.path.join(ROOT, path), encoding="utf-8") as file:
@@ -149,7 +149,7 @@ def metrics_missing():
                     pass
         finally:
             with_server.stop(pid)
-    # Those of a database are in the table of doc/ha.md; a test of the server compares that with its series.
+    # doc/ha.md has the series of a database; a test of the server compares that table with its series.
     with open(os.path.join(ROOT, "doc/ha.md"), encoding="utf-8") as file:
         of_database = set(re.findall(r"^\| `(beanstalkd_store_\w+)` ", file.read(), re.M))
     for name in sorted(watched.keys() - set(re.findall(r"^\w+", scrape, re.M)) - of_database):
@@ -157,7 +157,7 @@ def metrics_missing():
 
 
 def dashboard_faults():
-    """Panels of the dashboard that have one id, or cover each other."""
+    """Panels of the dashboard that have the same id, or cover each other."""
     path = "packaging/monitoring/grafana-dashboard.json"
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         panels = json.load(file)["panels"]

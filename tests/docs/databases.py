@@ -33,20 +33,20 @@ PGHOST=%s PGPORT=%s PGUSER=postgres PGPASSWORD= exec "$@"
 
 
 def programs():
-    """Where Debian has them, or None."""
+    """The directory of the newest PostgreSQL that Debian has installed, or None."""
     found = glob.glob("/usr/lib/postgresql/*/bin")
     return max(found, key=lambda path: float(path.split("/")[4]), default=None)
 
 
 def missing():
-    """None, or why there can be no database."""
+    """The reason why there can be no database here, or None."""
     if programs() is None:
         return "no PostgreSQL (apt-get install postgresql)"
     return None
 
 
 def as_user():
-    """Arguments for subprocess: PostgreSQL does not run as root."""
+    """Arguments for subprocess by which root runs a program as another user: PostgreSQL does not run as root."""
     if os.getuid() != 0:
         return {}
     return {"user": "postgres", "group": pwd.getpwnam("postgres").pw_gid, "extra_groups": []}

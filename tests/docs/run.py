@@ -62,7 +62,8 @@ PHP_LIBRARIES = {
     "Laravel": "Illuminate/Queue",
     "Symfony": "Symfony/Component/Messenger/Bridge/Beanstalkd",
 }
-# What changes the machine, as it is for a directory in place of /. Signals to the service go to the block's server.
+# Replacements of the commands that would change the machine: they change a directory that stands for /. Signals to the
+# service go to the server of the block.
 STAGED_COMMANDS = {
     "sudo": 'exec "$@"',
     "useradd": 'exec /usr/sbin/useradd --prefix "$DESTDIR" "$@"',
@@ -77,7 +78,7 @@ STAGED_COMMANDS = {
     esac
     echo "the test has no replacement of: systemctl $*" >&2
     exit 1""",
-    # There is no cluster: the manifests are checked, and the label that is asked for is in them.
+    # There is no cluster: this checks the manifests, and that they have the label that the command selects.
     "kubectl": """case "$1 $2" in
         "apply -f") [ "$3" = packaging/kubernetes/ ] && exec sh tests/packaging/kubernetes.sh ;;
         "get pods") [ "$3" = --selector ] && exec grep -q "${4%%=*}: ${4#*=}" packaging/kubernetes/beanstalkd.yaml ;;
@@ -157,7 +158,7 @@ def blocks(path):
 
 
 def command_for(block, directory):
-    """How to run the program, or None and the reason why it cannot be."""
+    """The command that runs the program, its environment, and the reason why it cannot run, or None."""
     name = os.path.join(directory, "program")
     environment = dict(os.environ)
     if block.language == "sh":
@@ -205,7 +206,7 @@ def command_for(block, directory):
 
 
 def go_command(name, directory, environment):
-    """As `command_for`, in a module whose package extended is the recipe, with go-beanstalk or what stands for it."""
+    """As `command_for`, in a module whose package `extended` is the recipe, with go-beanstalk or its replacement."""
     os.rename(name, name + ".go")
     os.mkdir(os.path.join(directory, "extended"))
     os.symlink(os.path.join(RECIPES, "go/extended.go"), os.path.join(directory, "extended/extended.go"))
@@ -219,7 +220,8 @@ def go_command(name, directory, environment):
 
 
 def stage(directory, environment):
-    """Installs into `directory`, and puts STAGED_COMMANDS before the machine's own. None, or why it cannot be."""
+    """Installs into `directory`, and puts STAGED_COMMANDS before the commands of the machine. Returns the reason why
+    this is impossible here, or None."""
     for needed in ("/usr/bin/systemctl", "/usr/sbin/useradd"):
         if not os.path.exists(needed):
             return f"no {needed}"
@@ -229,7 +231,7 @@ def stage(directory, environment):
     os.makedirs(os.path.join(root, "etc"))
     for base in ("passwd", "group", "shadow", "gshadow"):
         open(os.path.join(root, "etc", base), "w", encoding="utf-8").close()
-    # CARGO: the program of the test is installed, so none is built.
+    # With CARGO=true, `make` builds nothing: it installs the program under test.
     environment.update(DESTDIR=root, PREFIX="/usr", BINARY=SERVER, CARGO="true")
     subprocess.run(["make", "--silent", "install"], cwd=ROOT, env=environment, check=True)
     commands = os.path.join(directory, "commands")
@@ -272,7 +274,7 @@ def differs(expected, actual):
 
 
 def run(block, directory, of_port):
-    """None where all is well; else what is wrong, or "skipped" and why."""
+    """Runs the block. Returns None if it succeeds, else the fault, or "skipped" and the reason."""
     ports = {shown: port for shown, (_, port) in of_port.items()}
     with open(os.path.join(directory, "program"), "w", encoding="utf-8") as program:
         program.write(here(block.text, ports, directory))
@@ -301,7 +303,7 @@ def run(block, directory, of_port):
 
 def run_beside(databases, block, directory):
     """As `run`, for a block that needs databases."""
-    # As many ports as it shows, those of metrics, too.
+    # A port for each port in the block, also for those of metrics.
     ports = {shown: (None, with_server.free_port()) for shown in re.findall(r"\b113[0-9]{2}\b", block.text)}
     block.lines = databases.here(block.text).splitlines()
     if re.search(r"&$", block.text, re.M):
@@ -311,7 +313,7 @@ def run_beside(databases, block, directory):
 
 
 def serve(block, directory):
-    """Each command line of the block starts a server."""
+    """Starts a server with each command line of the block. Returns None if all answer and stop, else the fault."""
     text = here(block.text.replace("\\\n", " "), {TLS_PORT: 0}, directory)
     if needs_certificate(block, directory):
         return "skipped: no certificate"
@@ -323,7 +325,7 @@ def serve(block, directory):
             continue
         if arguments[0] != "beanstalkd":
             return f"expected a command line of beanstalkd, found: {line}"
-        # Its own -l and -p are set aside for the inherited socket.
+        # The server ignores its -l and -p, because it inherits a socket.
         pid, port = with_server.start(SERVER, arguments[1:])
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
@@ -349,8 +351,8 @@ def rules_refused():
 
 
 def of_used_servers(files):
-    """What is wrong with the blocks of NEWCOMERS if they are run again, in their order, beside servers with jobs of
-    others, and beside servers that permit them their own tubes alone."""
+    """The faults of the blocks of NEWCOMERS when they run again, in their order, beside servers with jobs of others,
+    and beside servers whose access rules permit only the tubes of the examples."""
     # Every new connection watches `default`.
     rights = f'produce = ["{OWN_TUBES}"]\nmanage = ["{OWN_TUBES}"]\nobserve = ["*"]\n'
     rights += f'work = ["{OWN_TUBES}", "default"]\n'

@@ -14,12 +14,12 @@ TIMEOUT_S = 60
 
 
 def needs_certificate(block, directory):
-    """Whether the block needs a certificate that is not there; None if it needs none."""
+    """Whether the block needs a certificate that no earlier block has made; None if it does not use TLS."""
     return not os.path.exists(os.path.join(directory, "cert.pem")) if TLS_PORT in block.text else None
 
 
 class Servers:
-    """One for each port that a block shows, until a block comes that wants its own."""
+    """A server for each port that a block shows. A block with another mark than `then` gets new servers."""
 
     def __init__(self, options=()):
         self.options = options  # of each of them
@@ -27,7 +27,7 @@ class Servers:
         self.plain_ports = {}  # as shown: the port without TLS
 
     def prepare(self, block, directory):
-        """None, or what is wrong."""
+        """Starts the servers that the block needs and that do not run yet. Returns a fault, or None."""
         wrong = None if block.mark == "then" else self.stop()
         if needs_certificate(block, directory) is False and TLS_PORT not in self.of_port:
             port = with_server.free_port()
@@ -48,13 +48,13 @@ class Servers:
         self.of_port[shown] = pid, port or self.plain_ports[shown]
 
     def stop(self):
-        """None, or what is wrong."""
+        """Stops all servers. Returns a fault, or None."""
         stopped = [with_server.stop(pid) for pid, _ in self.of_port.values()]
         self.of_port, self.plain_ports = {}, {}
         return None if all(stopped) else "the server of the blocks before did not stop cleanly"
 
     def put_old_jobs(self, ports):
-        """In OLD_TUBES, more urgent than any other job."""
+        """Puts jobs of another client into OLD_TUBES, more urgent than any other job."""
         for shown in ports:
             with socket.create_connection(("127.0.0.1", self.plain_ports[shown]), timeout=TIMEOUT_S) as client:
                 replies = client.makefile("rb")
@@ -67,7 +67,7 @@ class Servers:
 
 
 def has_old_job(port, tube):
-    """Whether its job is ready, and was never reserved."""
+    """Whether the old job of the tube is ready, and was never reserved."""
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
         replies = client.makefile("rb")
         client.sendall(b"use %b\r\npeek-ready\r\n" % tube.encode())

@@ -80,7 +80,7 @@ class ExtendedBeanstalkdQueue extends BeanstalkdQueue implements ClearableQueue
         return new ExtendedBeanstalkdJob($this->extended->fields[$job->getId()] ?? [], ...$arguments);
     }
 
-    /** For `artisan queue:clear`: one command, however many jobs there are. Reserved jobs are deleted, too. */
+    /** For `artisan queue:clear`: one command, however many jobs there are. Also deletes reserved jobs. */
     public function clear($queue)
     {
         return (int) $this->extended->say('flush-tube ' . $this->getQueue($queue), 'FLUSHED')[0];
@@ -94,7 +94,7 @@ class ExtendedBeanstalkdJob extends BeanstalkdJob
     public function __construct(array $fields, ...$arguments)
     {
         parent::__construct(...$arguments);
-        // It came with the job, so Laravel knows it also when the job is gone. A server without fields is asked now.
+        // The number came with the job, so it is known after the job is deleted. A server without fields is asked now.
         $this->attempts = $fields['attempts'] ?? parent::attempts();
     }
 

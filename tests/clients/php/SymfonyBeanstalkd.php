@@ -12,8 +12,8 @@
 //
 //     $bus->dispatch($message, [new TagsStamp(['idp' => "order-$id", 'exp' => 3600])]);
 //
-// A message that a worker receives has a FieldsStamp. Its `attempts` go up as well when a worker dies of the message,
-// which Messenger's own count of retries does not know.
+// A message that a worker receives has a FieldsStamp. Its `attempts` also count a message that has crashed its worker,
+// which Messenger's own count of retries does not.
 
 use Pheanstalk\Exception as PheanstalkException;
 use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\{BeanstalkdReceivedStamp, BeanstalkdTransport, Connection};

@@ -1,5 +1,5 @@
 <?php
-// What the tests of the clients for PHP have in common.
+// The functions that the tests of the clients for PHP share.
 
 // Debian's Laravel and Symfony are older than its PHP; and pheanstalk notices a lost connection by a failed write.
 error_reporting(E_ALL & ~E_DEPRECATED & ~E_NOTICE);

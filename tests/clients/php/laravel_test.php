@@ -103,19 +103,19 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
     equal(true, $queue->push(new Order(7), '', 'orders')->getId() > $first->getId());
     equal(1, $queue->clear('orders'));
 
-    // The attempts are the server's: also of a job that was tried by another worker.
+    // The server counts the attempts, also those of another worker.
     Order::$meanwhile = fn ($attempt) => $attempt > 1 ?: throw new RuntimeException('once');
     $queue->push(new Order(8), '', 'orders');
     equal([['once'], []], [work($manager), work($manager)]);
     equal([[7, 1], [8, 1], [8, 2]], Order::$handled);
 
-    // What Laravel asks a job that is gone, it is answered; only its delete says so.
+    // A job that is deleted still answers the questions of Laravel; only its delete fails.
     Order::$meanwhile = fn () => equal(1, $queue->clear('orders'));
     $queue->later(0, new Order(9), '', 'orders');
     equal(1, count(work($manager)));
     equal([9, 1], end(Order::$handled));
 
-    // The attempts came with the job: nobody was asked for them.
+    // The attempts came with the job, so no command asked for them.
     $queue->push(new Order(11), '', 'orders');
     $asked = fn () => $queue->getPheanstalk()->stats()['cmd-stats-job'];
     $before = $asked();

@@ -37,7 +37,7 @@ class ExtendedClient(aiostalk.Client):
             await self._send_cmd(b"auth %b" % self.token.encode("ascii"), b"AUTHENTICATED")
         if self.fields:
             await self.reserve_fields(*self.fields)
-        # A connection uses and watches `default` by itself. To say so needs a right to that tube.
+        # A new connection uses and watches `default`. A command for that would need a right to the tube.
         if self.used_tube != aiostalk.DEFAULT_TUBE:
             await self.use(self.used_tube)
         tubes = {self.watched_tubes} if isinstance(self.watched_tubes, str) else set(self.watched_tubes)

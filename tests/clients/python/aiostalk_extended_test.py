@@ -119,7 +119,7 @@ async def all_of(place, **options):
 
 
 async def rights_to_one_tube(where):
-    """What a new connection uses and watches by itself needs no right, and is not said again."""
+    """A new connection uses and watches `default`: the recipe needs no right to it, and sends no command for it."""
     for tubes in ({"use": "mail"}, {"watch": "mail"}, {"watch": ["mail"]}, {"use": "mail", "watch": "mail"}):
         async with ExtendedClient(where, token=TOKEN_FOR_MAIL, **tubes) as client:
             assert await client.watching() == (["mail"] if "watch" in tubes else [])

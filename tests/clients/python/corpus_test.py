@@ -1,4 +1,4 @@
-"""Tests greenstalk without a server: what it sends, and what it makes of the replies, as doc/corpus has them.
+"""Tests greenstalk without a server: compares what it sends and how it reads the replies with doc/corpus.
 
 A conversation counts if one connection sends it and greenstalk has a method for each of its requests.
 """
@@ -39,7 +39,7 @@ def call(client, request):
 
 
 def reply_of(step):
-    """The reply as bytes; of one of which the corpus has only pairs, as its README says."""
+    """The reply as bytes. If the corpus has only its pairs, the reply is made as the README of the corpus says."""
     if "expect" in step:
         return step["expect"].encode("latin-1")
     lines = "".join(f"{key}: {value.split('..')[0]}\n" for key, value in step["expect-pairs"].items())
@@ -47,7 +47,7 @@ def reply_of(step):
 
 
 def check(result, reply):
-    """The client has made of the reply what it says."""
+    """Checks that the client has read the reply correctly."""
     first, *words = reply.split(b"\r\n")[0].split(b" ")
     if isinstance(result, greenstalk.Error):
         assert isinstance(result, greenstalk.ERROR_RESPONSES[first]), (result, reply)
@@ -61,7 +61,7 @@ def check(result, reply):
 
 
 def play(case):
-    """Whether greenstalk can hold this conversation. Fails if it says or understands something else."""
+    """Whether greenstalk can have this conversation. Fails if it sends or reads something else."""
     steps = case["steps"]
     if len({step.get("connection") for step in steps}) != 1:
         return False

@@ -107,7 +107,7 @@ def a_session_keeps_the_jobs_of_a_lost_connection(**how):
 
 
 def rights_to_one_tube(where):
-    """What a new connection uses and watches by itself needs no right, and is not said again."""
+    """A new connection uses and watches `default`: the recipe needs no right to it, and sends no command for it."""
     for tubes in ({"use": "mail"}, {"watch": "mail"}, {"watch": ["mail"]}, {"use": "mail", "watch": "mail"}):
         client = ExtendedClient(where, token=TOKEN_FOR_MAIL, **tubes)
         assert client.watching() == (["mail"] if "watch" in tubes else [])
