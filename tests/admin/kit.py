@@ -75,16 +75,16 @@ class Client:
             assert self.ask(f"bury {job} 7") == "BURIED"
 
     def stats(self, job):
-        """The stats of a job as a dictionary; empty if there is none."""
-        words = self.ask(f"stats-job {job}").split()
-        if words[0] != "OK":
-            return {}
-        text = self.replies.read(int(words[1]) + 2).decode()
-        return dict(re.findall(r"^(\S+): \"?(.*?)\"?$", text, re.M))
+        """The stats of a job as a dictionary; empty if there is no such job."""
+        return self.data(f"stats-job {job}")
 
     def stats_tube(self, tube):
-        """The stats of a tube as a dictionary; empty if there is none."""
-        words = self.ask(f"stats-tube {tube}").split()
+        """The stats of a tube as a dictionary; empty if there is no such tube."""
+        return self.data(f"stats-tube {tube}")
+
+    def data(self, line):
+        """The pairs in the reply to the line; empty if the reply has none."""
+        words = self.ask(line).split()
         if words[0] != "OK":
             return {}
         text = self.replies.read(int(words[1]) + 2).decode()
