@@ -19,7 +19,7 @@ FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
 .PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check \
 	exchange publish-check conformance corpus differential model simulation cross-check check-32bit failover handover \
-	kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro install install-ctl \
+	kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro figures install install-ctl \
 	install-units uninstall uninstall-ctl deb package-check clean
 
 # Builds the server and beanstalkctl.
@@ -178,6 +178,10 @@ bench:
 # Micro-benchmarks of the pure parts. BENCH_LARGE=1 adds 10 million jobs.
 micro:
 	$(CARGO) bench --bench micro --bench structures
+
+# Measures everything that doc/figures.md has, and writes that page: about an hour, in which nothing else may run.
+figures:
+	CARGO="$(CARGO)" sh tests/figures.sh
 
 # Simulates the server. SEEDS=number, by default a million; SEED=n replays one and prints every step.
 simulation:
