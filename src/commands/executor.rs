@@ -315,8 +315,6 @@ impl Executor {
         }
     }
 
-    /// Checks and executes a command. Always inlined, or each command of the hot path would cost a call more.
-    #[inline(always)]
     fn command<const GUARDED: bool>(
         &mut self,
         client: ClientId,
