@@ -35,10 +35,10 @@ fn sighup_puts_other_rules_for_tubes_in_force_and_bad_ones_change_nothing() {
     );
     assert!(server.log().contains("line 3, column 12: max-jobs: expected a whole number of 1 to 4294967295"));
     assert_eq!(client.ask(PUT), "TUBE_FULL");
-    reload(&server, path, "[[tube]]\nname = \"d*\"\nmax-bytes = 3\n", "read again; they count from now on");
+    reload(&server, path, "[[tube]]\nname = \"d*\"\nmax-bytes = 3\n", "read again; they apply from now on");
     assert_eq!((client.ask(PUT), client.ask(PUT)), ("INSERTED 4".to_owned(), "INSERTED 5".to_owned()));
     wait_until("the job that was there before counts", || client.ask(PUT) == "TUBE_FULL");
-    reload(&server, path, "", "read again; they count from now on");
+    reload(&server, path, "", "read again; they apply from now on");
     assert!(client.ask(PUT).starts_with("INSERTED "), "a tube whose rule is gone has no limit");
     assert_eq!(client.data("stats-tube default")["rule"], "");
 }
@@ -62,7 +62,7 @@ fn a_reload_wakes_clients_that_a_rule_has_kept_waiting() {
         clients[1].send("reserve\r\n");
         wait_until("it waits", || server.connect().data("stats-tube default")["current-waiting"] == "1");
         let after = if after.is_empty() { String::new() } else { rule(after) };
-        reload(&server, path, &after, "read again; they count from now on");
+        reload(&server, path, &after, "read again; they apply from now on");
         assert_eq!(clients[1].line(), "RESERVED 2 1", "{keys}");
     }
 }
