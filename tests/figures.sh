@@ -57,7 +57,7 @@ $(cat "$outputs/structures")
 The memory that the queue allocates for a job, and the memory that it counts for \`--max-memory\`
 (\`tests/queue_bytes.rs\`):
 
-$(sed -n 's/^test .* \.\.\. //; /bytes/s/^/- /p' "$outputs/jobs")
+$(sed -n 's/^test .* \.\.\. //; /bytes for a job/s/^/- /p' "$outputs/jobs")
 
 ## Soak
 

@@ -14,7 +14,7 @@ const MIN_MEAN_ENTRIES: usize = 4;
 /// The number of buckets in a segment, of which only the last grows.
 const SEGMENT_BUCKETS: usize = 256;
 /// How many entries a full bucket grows by: few, because there are many such buckets.
-const GROWTH_ENTRIES: usize = 4;
+const GROWTH_ENTRIES: usize = 2;
 /// A bucket keeps room for this many entries even if it has fewer.
 const MIN_ROOM_ENTRIES: usize = 4;
 
