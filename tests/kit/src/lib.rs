@@ -1,6 +1,6 @@
 //! The code that the tests share: a server process and clients for black-box tests, and a history of what the clients
-//! have seen; a fake server for
-//! tests of clients; fake sockets and a fake disk for tests of the pure parts; random numbers that a seed repeats.
+//! have seen; a fake server for tests of clients; fake sockets and a fake disk for tests of the pure parts; random
+//! numbers that a seed repeats.
 //!
 //! Owns: starting, stopping and identifying a server, and the deadlines of the tests' reads. Driven by the suites in
 //! `tests/`, the benchmark and the fuzz targets. The server does not depend on it.
