@@ -109,7 +109,7 @@ pub struct Cli {
     pub token_file: Option<PathBuf>,
     /// The subcommand
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CtlCommand,
 }
 
 const GLOBAL: &str = "Options of every command";
@@ -120,7 +120,7 @@ Exit codes: 0 done, 1 nothing matched, 2 wrong command line, 3 no connection, 4 
 
 /// The subcommands.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum CtlCommand {
     /// Show the counters of the server, or of a tube
     Stats {
         /// Show the counters of this tube instead of those of the server

@@ -10,7 +10,7 @@ use std::time::Instant;
 use beanstalk_client::{JobInfo, JobState, Seconds, TubeName};
 use serde_json::json;
 
-use super::batch::{self, ActionOutcome};
+use super::batch::{self, ChangeOutcome};
 use super::pace::Pacer;
 use super::{confirm, jobs};
 use crate::cli::{ActOn, JobRate};
@@ -104,9 +104,9 @@ struct Targets {
     jobs: Vec<CountedJob>,
     tubes: Vec<String>,
     by_state: BTreeMap<JobState, u64>,
-    /// The number of jobs that match but whose state does not allow the action.
+    /// The number of jobs that match but whose state does not allow the change.
     left_out: BTreeMap<JobState, u64>,
-    /// The number of jobs that match but are not dead, if the action is for dead jobs.
+    /// The number of jobs that match but are not dead, if the change is for dead jobs.
     not_dead: u64,
     /// The tubes that dead jobs came from.
     sources: BTreeSet<TubeName>,
@@ -114,8 +114,8 @@ struct Targets {
 }
 
 impl Targets {
-    fn add(&mut self, action: &JobChange, info: &JobInfo) {
-        if let JobChange::Redrive(_) = action {
+    fn add(&mut self, change: &JobChange, info: &JobInfo) {
+        if let JobChange::Redrive(_) = change {
             match &info.dead_from {
                 None => {
                     self.not_dead += 1;
@@ -127,7 +127,7 @@ impl Targets {
                 Some(_) => {}
             }
         }
-        if !action.applies_to(info.state) {
+        if !change.applies_to(info.state) {
             *self.left_out.entry(info.state).or_default() += 1;
             return;
         }
@@ -140,17 +140,17 @@ impl Targets {
     }
 
     /// Adds jobs until there are `limit`.
-    fn add_first(&mut self, action: &JobChange, infos: impl IntoIterator<Item = JobInfo>, limit: usize) {
+    fn add_first(&mut self, change: &JobChange, infos: impl IntoIterator<Item = JobInfo>, limit: usize) {
         for info in infos {
             if self.jobs.len() < limit {
-                self.add(action, &info);
+                self.add(change, &info);
             }
         }
     }
 
     /// The targets of dead jobs, and the rate; empty for other actions.
-    fn back_to(&self, action: &JobChange) -> String {
-        let JobChange::Redrive(rate) = action else { return String::new() };
+    fn back_to(&self, change: &JobChange) -> String {
+        let JobChange::Redrive(rate) = change else { return String::new() };
         let mut names: Vec<&str> =
             self.sources.iter().take(MAX_SHOWN_SOURCES).map(TubeName::as_str).collect();
         let others = counted((self.sources.len() - names.len()) as u64, "other tube");
@@ -188,20 +188,20 @@ fn states(counts: &BTreeMap<JobState, u64>) -> String {
 
 /// The outcomes, counted.
 #[derive(Default)]
-struct ActionReport {
+struct ChangeReport {
     done: u64,
     gone: u64,
-    changed: u64,
+    stale: u64,
     refused: BTreeMap<String, u64>,
 }
 
-impl ActionReport {
-    fn add(&mut self, outcome: ActionOutcome) {
+impl ChangeReport {
+    fn add(&mut self, outcome: ChangeOutcome) {
         match outcome {
-            ActionOutcome::Done => self.done += 1,
-            ActionOutcome::Gone => self.gone += 1,
-            ActionOutcome::Changed => self.changed += 1,
-            ActionOutcome::Refused(why) => *self.refused.entry(why).or_default() += 1,
+            ChangeOutcome::Done => self.done += 1,
+            ChangeOutcome::Gone => self.gone += 1,
+            ChangeOutcome::Stale => self.stale += 1,
+            ChangeOutcome::Refused(why) => *self.refused.entry(why).or_default() += 1,
         }
     }
 
@@ -210,14 +210,14 @@ impl ActionReport {
     }
 }
 
-impl fmt::Display for ActionReport {
+impl fmt::Display for ChangeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if self.gone > 0 {
             parts.push(format!("{} were deleted meanwhile", with_commas(self.gone)));
         }
-        if self.changed > 0 {
-            parts.push(format!("{} had changed meanwhile", with_commas(self.changed)));
+        if self.stale > 0 {
+            parts.push(format!("{} had changed meanwhile", with_commas(self.stale)));
         }
         parts.extend(self.refused.iter().map(|(why, count)| format!("{}: {why}", with_commas(*count))));
         f.write_str(&parts.join("; "))
@@ -227,44 +227,44 @@ impl fmt::Display for ActionReport {
 /// Finds the jobs, asks for confirmation unless they are given by id, and changes them.
 pub fn run(
     session: &mut ServerSession,
-    action: JobChange,
+    change: JobChange,
     on: &ActOn,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
-    let targets = find(session, &action, on)?;
+    let targets = find(session, &change, on)?;
     let total = targets.jobs.len() as u64;
     if total == 0 {
-        return Err(nothing(&action, &targets));
+        return Err(nothing(&change, &targets));
     }
     let what = format!(
         "{} {} ({}) {}{} on {}{}",
-        action.verb(),
+        change.verb(),
         counted(total, "job"),
         states(&targets.by_state),
         targets.tubes(),
-        targets.back_to(&action),
+        targets.back_to(&change),
         session.address,
         targets.left_out(),
     );
     let by_id = !on.ids.is_empty() && !on.confirm.dry_run;
     if !by_id && !confirm::ask(&on.confirm, &what)? {
-        return out.dry_run(action.verb(), total);
+        return out.dry_run(change.verb(), total);
     }
-    let mut report = ActionReport::default();
-    let ended = act_on_all(session, &action, &targets, &mut report);
-    print_report(&action, total, &report, out)?;
+    let mut report = ChangeReport::default();
+    let ended = act_on_all(session, &change, &targets, &mut report);
+    print_report(&change, total, &report, out)?;
     ended?;
-    conclude(&action, &targets, &report)
+    conclude(&change, &targets, &report)
 }
 
-fn find(session: &mut ServerSession, action: &JobChange, on: &ActOn) -> Result<Targets, Failure> {
+fn find(session: &mut ServerSession, change: &JobChange, on: &ActOn) -> Result<Targets, Failure> {
     let mut targets = Targets::default();
     if !on.ids.is_empty() {
         let ids = input::ids(&on.ids)?;
         let infos = session.job_infos(ids.iter().copied())?;
         for (id, info) in ids.into_iter().zip(infos) {
             match info {
-                Some(info) => targets.add(action, &info),
+                Some(info) => targets.add(change, &info),
                 None => targets.missing.push(id),
             }
         }
@@ -285,23 +285,23 @@ fn find(session: &mut ServerSession, action: &JobChange, on: &ActOn) -> Result<T
         let infos = found.into_iter().map(|found| found.info);
         match must_sort {
             true => unsorted.extend(infos),
-            false => targets.add_first(action, infos, limit),
+            false => targets.add_first(change, infos, limit),
         }
         Ok(targets.jobs.len() < limit)
     })?;
     jobs::sort(&mut unsorted);
-    targets.add_first(action, unsorted, limit);
+    targets.add_first(change, unsorted, limit);
     // A move by copies assigns ascending ids: if the jobs are copied in this order, jobs of one priority keep their
     // order.
     targets.jobs.sort_by_key(|target| target.id);
     Ok(targets)
 }
 
-fn nothing(action: &JobChange, targets: &Targets) -> Failure {
+fn nothing(change: &JobChange, targets: &Targets) -> Failure {
     let cannot = if targets.left_out.is_empty() {
         String::new()
     } else {
-        format!("; {} cannot be {}", states(&targets.left_out), action.done())
+        format!("; {} cannot be {}", states(&targets.left_out), change.done())
     };
     let text = match targets.missing.as_slice() {
         // The server does not show that a job is dead to a client without a role for the tube that it came from.
@@ -321,12 +321,12 @@ fn nothing(action: &JobChange, targets: &Targets) -> Failure {
 
 fn act_on_all(
     session: &mut ServerSession,
-    action: &JobChange,
+    change: &JobChange,
     targets: &Targets,
-    report: &mut ActionReport,
+    report: &mut ChangeReport,
 ) -> Result<(), Failure> {
-    let progress = ShownProgress::new(action.verb(), targets.jobs.len() as u64);
-    let rate = if let JobChange::Redrive(rate) = action { *rate } else { None };
+    let progress = ShownProgress::new(change.verb(), targets.jobs.len() as u64);
+    let rate = if let JobChange::Redrive(rate) = change { *rate } else { None };
     let mut pace = Pacer::new(rate, Instant::now());
     for targets_now in targets.jobs.chunks(pace.batch(BATCH)) {
         if interrupt::wait(pace.wait(targets_now.len(), Instant::now())) {
@@ -337,35 +337,35 @@ fn act_on_all(
         let mut same = Vec::with_capacity(infos.len());
         for (target, info) in targets_now.iter().zip(infos) {
             match info {
-                None => report.add(ActionOutcome::Gone),
+                None => report.add(ChangeOutcome::Gone),
                 Some(info)
                     if info.state == target.state
                         && info.tube == targets.tubes[target.tube as usize]
-                        && (info.dead_from.is_some() || !matches!(action, JobChange::Redrive(_))) =>
+                        && (info.dead_from.is_some() || !matches!(change, JobChange::Redrive(_))) =>
                 {
                     same.push(info);
                 }
-                Some(_) => report.add(ActionOutcome::Changed),
+                Some(_) => report.add(ChangeOutcome::Stale),
             }
         }
-        batch::apply(session, action, &same, &mut |outcome| report.add(outcome))?;
+        batch::apply(session, change, &same, &mut |outcome| report.add(outcome))?;
         progress.add(targets_now.len() as u64);
     }
     Ok(())
 }
 
 fn print_report(
-    action: &JobChange,
+    change: &JobChange,
     matched: u64,
-    report: &ActionReport,
+    report: &ChangeReport,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let value = json!({
-        "action": action.verb(),
+        "action": change.verb(),
         "matched": matched,
         "done": report.done,
         "gone": report.gone,
-        "changed": report.changed,
+        "changed": report.stale,
         "refused": report.refused(),
     });
     let details = report.to_string();
@@ -373,11 +373,11 @@ fn print_report(
     let colon = if details.is_empty() { "" } else { "; " };
     out.value_or_line(
         &value,
-        &format!("{} {}{of}{colon}{details}", action.done(), counted(report.done, "job")),
+        &format!("{} {}{of}{colon}{details}", change.done(), counted(report.done, "job")),
     )
 }
 
-fn conclude(action: &JobChange, targets: &Targets, report: &ActionReport) -> Result<(), Failure> {
+fn conclude(change: &JobChange, targets: &Targets, report: &ChangeReport) -> Result<(), Failure> {
     if report.refused() > 0 {
         return Err(Failure::Refused(format!("the server has refused {}", counted(report.refused(), "job"))));
     }
@@ -386,7 +386,7 @@ fn conclude(action: &JobChange, targets: &Targets, report: &ActionReport) -> Res
         return Err(Failure::no_jobs(&targets.missing));
     }
     if report.done == 0 {
-        return Err(Failure::NothingMatched(format!("no job was {}", action.done())));
+        return Err(Failure::NothingMatched(format!("no job was {}", change.done())));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! An action on a batch of jobs, with the server's own command or with the commands of C.
+//! A change of a batch of jobs, with the server's own command or with the commands of C.
 //!
 //! `bury` and `release`, and without these extensions also `move` and `reprioritize`, first reserve the job, so that no
 //! worker gets it. If the connection breaks before the second command, the job is ready.
@@ -10,27 +10,27 @@ use super::relocate;
 use crate::failure::Failure;
 use crate::session::{ServerSession, unexpected};
 
-/// The outcome of an action on a job.
+/// The outcome of a change of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ActionOutcome {
+pub enum ChangeOutcome {
     /// The job was changed.
     Done,
     /// The job had already been deleted.
     Gone,
     /// The job was in another state or tube than before.
-    Changed,
+    Stale,
     /// The server refused the change, for this reason.
     Refused(String),
 }
 
-/// Performs the action on all of `jobs`, and passes the outcome of each to `each`.
+/// Makes the change of all of `jobs`, and passes the outcome of each to `each`.
 pub fn apply(
     session: &mut ServerSession,
-    action: &JobChange,
+    change: &JobChange,
     jobs: &[JobInfo],
-    each: &mut dyn FnMut(ActionOutcome),
+    each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
-    match action {
+    match change {
         JobChange::Delete => directly(session, jobs.iter().map(|job| Command::Delete(JobId(job.id))), each),
         JobChange::Kick => directly(session, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
         JobChange::Bury => after_reserve(session, jobs, |job| bury(job.id, job.pri), each),
@@ -87,7 +87,7 @@ pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
 fn directly<'a>(
     session: &mut ServerSession,
     commands: impl Iterator<Item = Command<'a>>,
-    each: &mut dyn FnMut(ActionOutcome),
+    each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
     Ok(session.client.pipeline(commands, |_, reply| each(outcome(reply)))?)
 }
@@ -97,7 +97,7 @@ fn after_reserve(
     session: &mut ServerSession,
     jobs: &[JobInfo],
     then: impl Fn(&JobInfo) -> Command<'static>,
-    each: &mut dyn FnMut(ActionOutcome),
+    each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
     let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(JobId(job.id)), then(job)]);
     Ok(session.client.pipeline(commands, |position, reply| {
@@ -108,19 +108,19 @@ fn after_reserve(
 }
 
 /// The outcome for a reply.
-pub fn outcome(reply: Reply<'_>) -> ActionOutcome {
+pub fn outcome(reply: Reply<'_>) -> ChangeOutcome {
     match reply {
         Reply::Deleted
         | Reply::KickedJob
         | Reply::Buried
         | Reply::Released
         | Reply::Reprioritized
-        | Reply::Moved => ActionOutcome::Done,
+        | Reply::Moved => ChangeOutcome::Done,
         // The job existed when it was checked: another client has reserved, deleted or kicked it since.
-        Reply::NotFound => ActionOutcome::Changed,
+        Reply::NotFound => ChangeOutcome::Stale,
         Reply::Exists(JobId(id)) => {
-            ActionOutcome::Refused(format!("the other tube has a job with the same key, {id}"))
+            ChangeOutcome::Refused(format!("the other tube has a job with the same key, {id}"))
         }
-        other => ActionOutcome::Refused(unexpected("it", &other).to_string()),
+        other => ChangeOutcome::Refused(unexpected("it", &other).to_string()),
     }
 }

@@ -20,7 +20,7 @@ pub mod why;
 
 use beanstalk_client::{Address, Connector, Seconds, Tls, Token};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, CtlCommand};
 use crate::failure::Failure;
 use crate::input;
 use crate::interrupt;
@@ -162,44 +162,44 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     let out = &mut output;
     interrupt::install()?;
     let done = match cli.command {
-        Command::Stats { tube } => stats::run(&servers, tube.as_ref(), out),
-        Command::Tubes(arguments) => tubes::run(&servers, &arguments, out),
-        Command::Jobs(arguments) => jobs::list(&mut servers.one()?, &arguments, out),
-        Command::Job { ids } => jobs::show(&mut servers.one()?, &input::ids(&ids)?, out),
-        Command::Why { ids } => why::run(&mut servers.one()?, &input::ids(&ids)?, out),
-        Command::Wait { ids, time } => wait::run(&mut servers.one()?, &input::ids(&ids)?, time, out),
-        Command::Rules(arguments) => rules::run(&mut servers.one()?, &arguments, out),
-        Command::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
-        Command::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),
-        Command::Reserve(arguments) => reserve::run(servers.one()?, &arguments, out),
-        Command::Delete(on) => act::run(&mut servers.one()?, act::JobChange::Delete, &on, out),
-        Command::Kick(on) => act::run(&mut servers.one()?, act::JobChange::Kick, &on, out),
-        Command::Bury(on) => act::run(&mut servers.one()?, act::JobChange::Bury, &on, out),
-        Command::Release { on, priority, delay } => {
+        CtlCommand::Stats { tube } => stats::run(&servers, tube.as_ref(), out),
+        CtlCommand::Tubes(arguments) => tubes::run(&servers, &arguments, out),
+        CtlCommand::Jobs(arguments) => jobs::list(&mut servers.one()?, &arguments, out),
+        CtlCommand::Job { ids } => jobs::show(&mut servers.one()?, &input::ids(&ids)?, out),
+        CtlCommand::Why { ids } => why::run(&mut servers.one()?, &input::ids(&ids)?, out),
+        CtlCommand::Wait { ids, time } => wait::run(&mut servers.one()?, &input::ids(&ids)?, time, out),
+        CtlCommand::Rules(arguments) => rules::run(&mut servers.one()?, &arguments, out),
+        CtlCommand::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
+        CtlCommand::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),
+        CtlCommand::Reserve(arguments) => reserve::run(servers.one()?, &arguments, out),
+        CtlCommand::Delete(on) => act::run(&mut servers.one()?, act::JobChange::Delete, &on, out),
+        CtlCommand::Kick(on) => act::run(&mut servers.one()?, act::JobChange::Kick, &on, out),
+        CtlCommand::Bury(on) => act::run(&mut servers.one()?, act::JobChange::Bury, &on, out),
+        CtlCommand::Release { on, priority, delay } => {
             let mut session = servers.one()?;
             let delay = session.time("--delay", delay.seconds);
             act::run(&mut session, act::JobChange::Release { pri: priority, delay }, &on, out)
         }
-        Command::Move { on, to } => act::run(&mut servers.one()?, act::JobChange::Move(to), &on, out),
-        Command::Redrive(arguments) => {
+        CtlCommand::Move { on, to } => act::run(&mut servers.one()?, act::JobChange::Move(to), &on, out),
+        CtlCommand::Redrive(arguments) => {
             let (on, rate) = arguments.on();
             act::run(&mut servers.one()?, act::JobChange::Redrive(rate), &on, out)
         }
-        Command::Reprioritize { on, priority } => {
+        CtlCommand::Reprioritize { on, priority } => {
             act::run(&mut servers.one()?, act::JobChange::Reprioritize(priority), &on, out)
         }
-        Command::Pause { tubes, time } => tube_actions::pause(&mut servers.one()?, &tubes, time, out),
-        Command::Resume(tubes) => tube_actions::pause(&mut servers.one()?, &tubes, Seconds::from(0), out),
-        Command::Flush { tubes, buried } => flush::run(&mut servers.one()?, &tubes, buried, out),
-        Command::Drain => tube_actions::drain(&servers, true, out),
-        Command::Undrain => tube_actions::drain(&servers, false, out),
-        Command::Clients => clients::list(&servers, out),
-        Command::KillClient { ids, confirm } => clients::kill(&mut servers.one()?, &ids, &confirm, out),
-        Command::Watch { tubes, interval } => watch::run(&servers, &tubes, interval, out),
-        Command::Top { interval } => top::run(&servers, interval),
-        Command::Work(arguments) => work::run(&servers, &arguments),
-        Command::Export(arguments) => transfer::export::run(&mut servers.one()?, &arguments, out),
-        Command::Import(arguments) => transfer::import::run(&mut servers.one()?, &arguments, out),
+        CtlCommand::Pause { tubes, time } => tube_actions::pause(&mut servers.one()?, &tubes, time, out),
+        CtlCommand::Resume(tubes) => tube_actions::pause(&mut servers.one()?, &tubes, Seconds::from(0), out),
+        CtlCommand::Flush { tubes, buried } => flush::run(&mut servers.one()?, &tubes, buried, out),
+        CtlCommand::Drain => tube_actions::drain(&servers, true, out),
+        CtlCommand::Undrain => tube_actions::drain(&servers, false, out),
+        CtlCommand::Clients => clients::list(&servers, out),
+        CtlCommand::KillClient { ids, confirm } => clients::kill(&mut servers.one()?, &ids, &confirm, out),
+        CtlCommand::Watch { tubes, interval } => watch::run(&servers, &tubes, interval, out),
+        CtlCommand::Top { interval } => top::run(&servers, interval),
+        CtlCommand::Work(arguments) => work::run(&servers, &arguments),
+        CtlCommand::Export(arguments) => transfer::export::run(&mut servers.one()?, &arguments, out),
+        CtlCommand::Import(arguments) => transfer::import::run(&mut servers.one()?, &arguments, out),
     };
     output.flush()?;
     done

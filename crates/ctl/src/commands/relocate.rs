@@ -5,7 +5,7 @@
 
 use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, Reply, Request, TubeName};
 
-use super::batch::{ActionOutcome, bury, put_back};
+use super::batch::{ChangeOutcome, bury, put_back};
 use crate::failure::Failure;
 use crate::session::{ServerSession, put_failed, unexpected};
 
@@ -20,7 +20,7 @@ pub fn by_copies(
     session: &mut ServerSession,
     jobs: &[JobInfo],
     tube: &TubeName,
-    each: &mut dyn FnMut(ActionOutcome),
+    each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
     session.client.use_tube(tube)?;
     jobs.chunks(BATCH).try_for_each(|batch| move_batch(session, batch, each))
@@ -29,14 +29,14 @@ pub fn by_copies(
 fn move_batch(
     session: &mut ServerSession,
     jobs: &[JobInfo],
-    each: &mut dyn FnMut(ActionOutcome),
+    each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
     let mut held = Vec::with_capacity(jobs.len());
     let reserves = jobs.iter().map(|job| Command::ReserveJob(JobId(job.id)));
     session.client.pipeline(reserves, |position, reply| match reply {
         Reply::Reserved(_, body) => held.push((&jobs[position], body.as_slice().to_vec())),
-        Reply::NotFound => each(ActionOutcome::Changed),
-        other => each(ActionOutcome::Refused(unexpected("reserve-job", &other).to_string())),
+        Reply::NotFound => each(ChangeOutcome::Stale),
+        other => each(ChangeOutcome::Refused(unexpected("reserve-job", &other).to_string())),
     })?;
     let options: Vec<PutOptions> = held.iter().map(|(job, _)| options_of_copy(job)).collect();
     let puts = held.iter().zip(&options).map(|((_, body), options)| Request::Put(options, body));
@@ -47,7 +47,7 @@ fn move_batch(
             Ok(inserted) => copies.push((*job, inserted.id)),
             Err(error) => {
                 session.client.call(put_back(job, job.pri))?;
-                each(ActionOutcome::Refused(put_failed(error).to_string()));
+                each(ChangeOutcome::Refused(put_failed(error).to_string()));
             }
         }
     }
@@ -77,18 +77,18 @@ fn bury_copies(session: &mut ServerSession, copies: &[(&JobInfo, u64)]) -> Resul
 fn delete_originals(
     session: &mut ServerSession,
     copies: &[(&JobInfo, u64)],
-    each: &mut dyn FnMut(ActionOutcome),
+    each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
     let deletes = copies.iter().map(|(job, _)| Command::Delete(JobId(job.id)));
     let are_deleted = session.client.call_all(deletes, |reply| reply == Reply::Deleted)?;
     for ((_, copy), is_deleted) in copies.iter().zip(are_deleted) {
         if is_deleted {
-            each(ActionOutcome::Done);
+            each(ChangeOutcome::Done);
             continue;
         }
         // The TTR has ended, and a worker may have reserved the job: the copy must go.
         session.client.call(Command::Delete(JobId(*copy)))?;
-        each(ActionOutcome::Changed);
+        each(ChangeOutcome::Stale);
     }
     Ok(())
 }

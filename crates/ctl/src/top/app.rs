@@ -5,7 +5,7 @@ use std::time::Instant;
 use beanstalk_client::{JobInfo, JobState, TubeName};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::backend::{Act, BackendRequest, JobsOf, Update};
+use super::backend::{BackendRequest, JobsOf, RequestedAction, Update};
 use super::body::{self, BodyForm};
 use super::rows::{Rates, ShownTube, SortKey, sort};
 use crate::commands::act::JobChange;
@@ -349,16 +349,18 @@ impl App {
     }
 
     fn act_on_tube(&mut self, row: &ShownTube, code: KeyCode) -> Reaction {
-        let request = |act| BackendRequest::Act(row.server, row.name.clone(), act);
+        let request = |action| BackendRequest::Act(row.server, row.name.clone(), action);
         let [ready, reserved, delayed, buried] = row.counts;
         let (name, total) = (&row.name, ready + reserved + delayed + buried);
         match code {
-            KeyCode::Char('p') if row.pause > 0 => Reaction::Send(request(Act::Pause(0))),
-            KeyCode::Char('p') => Reaction::Send(request(Act::Pause(PAUSE))),
+            KeyCode::Char('p') if row.pause > 0 => Reaction::Send(request(RequestedAction::Pause(0))),
+            KeyCode::Char('p') => Reaction::Send(request(RequestedAction::Pause(PAUSE))),
             KeyCode::Char('k') => {
-                self.ask(format!("kick {buried} buried jobs of {name}"), request(Act::KickBuried))
+                self.ask(format!("kick {buried} buried jobs of {name}"), request(RequestedAction::KickBuried))
             }
-            KeyCode::Char('D') => self.ask(format!("delete all {total} jobs of {name}"), request(Act::Flush)),
+            KeyCode::Char('D') => {
+                self.ask(format!("delete all {total} jobs of {name}"), request(RequestedAction::Flush))
+            }
             _ => Reaction::None,
         }
     }
@@ -379,7 +381,7 @@ impl App {
             return Reaction::None;
         }
         let Some(id) = self.selected_job() else { return Reaction::None };
-        let request = |action| job_request(of.server, &of.tube, id, action);
+        let request = |change| job_request(of.server, &of.tube, id, change);
         match code {
             KeyCode::Char('k') => Reaction::Send(request(JobChange::Kick)),
             KeyCode::Char('b') => Reaction::Send(request(JobChange::Bury)),
@@ -394,8 +396,8 @@ impl App {
     }
 }
 
-fn job_request(server: usize, tube: &TubeName, id: u64, action: JobChange) -> BackendRequest {
-    BackendRequest::Act(server, tube.clone(), Act::Job(id, action))
+fn job_request(server: usize, tube: &TubeName, id: u64, change: JobChange) -> BackendRequest {
+    BackendRequest::Act(server, tube.clone(), RequestedAction::Job(id, change))
 }
 
 /// The state whose jobs are shown first: buried, or otherwise the first state with jobs.
@@ -472,7 +474,10 @@ mod tests {
         assert_eq!(press(&mut app, KeyCode::Enter), Reaction::None);
         press(&mut app, KeyCode::Char('D'));
         let asked = press(&mut app, KeyCode::Char('y'));
-        assert_eq!(asked, Reaction::Send(BackendRequest::Act(0, "b".parse().unwrap(), Act::Flush)));
+        assert_eq!(
+            asked,
+            Reaction::Send(BackendRequest::Act(0, "b".parse().unwrap(), RequestedAction::Flush))
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use beanstalk_client::{Address, Connector, JobInfo, JobState, TubeName};
 
 use crate::commands::act::JobChange;
-use crate::commands::batch::{self, ActionOutcome};
+use crate::commands::batch::{self, ChangeOutcome};
 use crate::commands::flush;
 use crate::commands::jobs::sort;
 use crate::failure::Failure;
@@ -28,14 +28,14 @@ pub struct JobsOf {
 
 /// An action that the user has requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
+pub enum RequestedAction {
     /// Kick every buried job of the tube.
     KickBuried,
     /// Pause the tube for this many seconds; 0 ends the pause.
     Pause(u32),
     /// Delete every job of the tube.
     Flush,
-    /// Perform the action on the job with this id.
+    /// Make this change of the job with this id.
     Job(u64, JobChange),
 }
 
@@ -60,7 +60,7 @@ pub enum BackendRequest {
         id: u64,
     },
     /// Perform an action on a tube of a server, or on one of its jobs.
-    Act(usize, TubeName, Act),
+    Act(usize, TubeName, RequestedAction),
 }
 
 /// An answer of the backend.
@@ -97,8 +97,8 @@ pub fn run(mut server: PolledServer, inbox: &Receiver<BackendRequest>, outbox: &
                     Err(failure) => Update::Message(format!("job {id}: {failure}")),
                 }]
             }
-            BackendRequest::Act(_, tube, act) => {
-                let done = server.session().and_then(|session| perform(session, &tube, act));
+            BackendRequest::Act(_, tube, action) => {
+                let done = server.session().and_then(|session| perform(session, &tube, action));
                 vec![Update::Message(done.unwrap_or_else(|failure| failure.to_string()))]
             }
         };
@@ -167,9 +167,9 @@ fn body(session: &mut ServerSession, id: u64) -> Result<Vec<u8>, Failure> {
     Ok(session.client.peek(id)?.body)
 }
 
-fn perform(session: &mut ServerSession, tube: &TubeName, act: Act) -> Result<String, Failure> {
-    match act {
-        Act::Pause(seconds) => {
+fn perform(session: &mut ServerSession, tube: &TubeName, action: RequestedAction) -> Result<String, Failure> {
+    match action {
+        RequestedAction::Pause(seconds) => {
             session.client.pause_tube(tube, seconds)?;
             Ok(if seconds == 0 {
                 format!("{tube} is resumed")
@@ -177,9 +177,9 @@ fn perform(session: &mut ServerSession, tube: &TubeName, act: Act) -> Result<Str
                 format!("{tube} is paused for {seconds}s")
             })
         }
-        Act::Flush => Ok(format!("{} jobs of {tube} deleted", flush::everything(session, tube)?)),
-        Act::KickBuried => kick_buried(session, tube),
-        Act::Job(id, action) => act_on_job(session, id, &action),
+        RequestedAction::Flush => Ok(format!("{} jobs of {tube} deleted", flush::everything(session, tube)?)),
+        RequestedAction::KickBuried => kick_buried(session, tube),
+        RequestedAction::Job(id, change) => change_job(session, id, &change),
     }
 }
 
@@ -191,19 +191,19 @@ fn kick_buried(session: &mut ServerSession, tube: &TubeName) -> Result<String, F
     Ok(format!("{kicked} jobs of {tube} kicked"))
 }
 
-fn act_on_job(session: &mut ServerSession, id: u64, action: &JobChange) -> Result<String, Failure> {
+fn change_job(session: &mut ServerSession, id: u64, change: &JobChange) -> Result<String, Failure> {
     let Some(info) = session.job_infos([id])?.pop().flatten() else {
         return Ok(format!("job {id} is gone"));
     };
-    if !action.applies_to(info.state) {
+    if !change.applies_to(info.state) {
         return Ok(format!("job {id} is {}: this action is not possible", info.state));
     }
     let mut said = String::new();
-    batch::apply(session, action, &[info], &mut |outcome| {
+    batch::apply(session, change, &[info], &mut |outcome| {
         said = match outcome {
-            ActionOutcome::Done => format!("job {id}: done"),
-            ActionOutcome::Gone | ActionOutcome::Changed => format!("job {id} has changed meanwhile"),
-            ActionOutcome::Refused(why) => format!("job {id}: {why}"),
+            ChangeOutcome::Done => format!("job {id}: done"),
+            ChangeOutcome::Gone | ChangeOutcome::Stale => format!("job {id} has changed meanwhile"),
+            ChangeOutcome::Refused(why) => format!("job {id}: {why}"),
         };
     })?;
     Ok(said)
