@@ -162,9 +162,9 @@ def reads(checked, server):
     ask("jobs/99999/body", 404)
     worker = server.client()
     assert worker.ask("session s 60") == "SESSION 0"
-    held = client.put("held", "x")
-    worker.reserve("held")
-    assert ask(f"jobs/{held}")["job"]["session"] == "s" and "kept_for_grace" not in ask(f"jobs/{held}")["job"]
+    kept = client.put("kept", "x")
+    worker.reserve("kept")
+    assert ask(f"jobs/{kept}")["job"]["session"] == "s" and "kept_for_grace" not in ask(f"jobs/{kept}")["job"]
     found = ask("clients")
     assert found["next"] is None and len(found["clients"]) == 2, found
     assert found["clients"][1]["session"] == "s" and found["clients"][1]["reserved"] == 1, found
@@ -181,9 +181,9 @@ def reads(checked, server):
     kill(found["clients"][1]["id"], {"action": "kill"}, 200)
     kill(found["clients"][1]["id"], {"action": "kill"}, 404)
     assert worker.socket.recv(1) == b"" and len(ask("clients")["clients"]) == 1
-    assert ask(f"jobs/{held}")["job"]["kept_for_grace"] is True
-    assert ask("tubes/held/jobs?state=reserved")["jobs"][0]["kept_for_grace"] is True
-    client.ask("flush-tube held")
+    assert ask(f"jobs/{kept}")["job"]["kept_for_grace"] is True
+    assert ask("tubes/kept/jobs?state=reserved")["jobs"][0]["kept_for_grace"] is True
+    client.ask("flush-tube kept")
     ask("tasks")
     ask("tasks/99999", 404)
     ask("tasks/x", 400)
@@ -247,7 +247,7 @@ def changes(checked, server):
     assert client.reserve("other") == job
     post(action, {"action": "priority", "priority": 1}, 409)
     post(action, {"action": "delete"}, 200)
-    assert client.ask(f"delete {job}") == "NOT_FOUND", "a client that held it finds it gone"
+    assert client.ask(f"delete {job}") == "NOT_FOUND", "a client that had reserved it finds it gone"
     post(action, {"action": "delete"}, 404)
     jobs = [client.put("many", f"{number}", priority=5) for number in range(10)]
     task = server.finish(post("jobs/actions", {"action": "delete", "jobs": jobs[:3] + [99999]}, 202))

@@ -333,7 +333,7 @@ def one_job_is_changed(server, browser):
     browser.click("main button", "Delete")
     browser.answer(f"Delete job {job}?", "Delete")
     browser.shows(".empty", "no such job")
-    assert client.ask(f"release {job} 0 0") == "NOT_FOUND", "also for the client that held it"
+    assert client.ask(f"release {job} 0 0") == "NOT_FOUND", "also for the client that had reserved it"
 
 
 def clients_are_listed_and_ended(server, browser):

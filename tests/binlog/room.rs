@@ -495,11 +495,11 @@ fn a_file_is_not_removed_before_the_sync_of_the_marker_that_announces_it() {
 }
 
 /// A turn that copies the jobs together with the log's records of the session.
-fn turn(fixture: &mut Fixture, held: &[JobId], reservation: &LoggedReservation<'_>) {
+fn turn(fixture: &mut Fixture, reserved: &[JobId], reservation: &LoggedReservation<'_>) {
     while let Some(copied) = fixture.log.next_migration() {
         let tube = TubeName::default_tube();
         fixture.log.append_migrated(&WholeJob::plain(&job(copied.0), &tube, &fixture.body), fixture.now);
-        if held.contains(&copied) {
+        if reserved.contains(&copied) {
             let _ = fixture.log.append_session_reservation_copy(copied, reservation);
         }
     }
@@ -525,26 +525,26 @@ fn a_copy_on_a_full_disk_keeps_the_session_that_has_the_job() {
                 name: &name,
             };
             // Each `kept`th job is of the session; the others leave room on a full disk.
-            let mut held = Vec::new();
+            let mut reserved = Vec::new();
             while fixture.put().is_ok() {
                 let id = JobId(fixture.next_id - 1);
                 if id.0.is_multiple_of(kept) && fixture.log.reserve_for_session(8, 180).is_ok() {
                     fixture.log.append_session_reservation(id, &reservation).unwrap();
-                    held.push(id);
+                    reserved.push(id);
                 }
-                turn(&mut fixture, &held, &reservation);
+                turn(&mut fixture, &reserved, &reservation);
             }
             let count = fixture.next_id - 1;
-            for id in (1..=count).map(JobId).filter(|id| !held.contains(id)) {
+            for id in (1..=count).map(JobId).filter(|id| !reserved.contains(id)) {
                 fixture.log.append_delete(id);
-                turn(&mut fixture, &held, &reservation);
+                turn(&mut fixture, &reserved, &reservation);
                 let after_a_kill = disk.fork();
                 after_a_kill.set_room(None);
                 let (mut log, ..) =
                     open(&after_a_kill, config(SyncPolicy::EachCommit, file_bytes, 8), START).unwrap();
                 let restored: Vec<JobId> =
                     log.take_restored_reservations().iter().map(|reservation| reservation.id).collect();
-                assert_eq!(restored, held, "after the delete of {id:?}, every {kept}th of {count}");
+                assert_eq!(restored, reserved, "after the delete of {id:?}, every {kept}th of {count}");
             }
         }
     }

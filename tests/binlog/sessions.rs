@@ -85,11 +85,11 @@ fn a_reservation_that_is_cut_off_anywhere_has_changed_nothing() {
             let [before, after] = files(state, name, false);
             let (index, start, end) = difference(&before, &after);
             let LoggedReservation { until, grace_ms, .. } = reservation(name);
-            let held =
+            let logged =
                 RestoredReservation { id: JobId(1), until, grace_ms, identity: "".into(), name: name.into() };
             for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
                 assert_eq!(found(&before, sync), (state, 0, vec![]));
-                assert_eq!(found(&after, sync), (JobState::Ready, 1, vec![held.clone()]), "{state:?}");
+                assert_eq!(found(&after, sync), (JobState::Ready, 1, vec![logged.clone()]), "{state:?}");
                 for cut in start..end {
                     let mut files = after.clone();
                     files.get_mut(&index).unwrap()[cut..].fill(0);

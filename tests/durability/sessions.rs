@@ -61,8 +61,8 @@ fn number(reply: &[u8], word: &str) -> Option<u64> {
 }
 
 /// The jobs that sessions have, by the name of the session.
-fn held_by_session(client: &mut Client) -> Result<BTreeMap<String, BTreeSet<u64>>, Failure> {
-    let mut held: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+fn jobs_by_session(client: &mut Client) -> Result<BTreeMap<String, BTreeSet<u64>>, Failure> {
+    let mut by_session: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     let mut cursor = String::new();
     loop {
         let list = client.ask(format!("list-jobs default reserved 1000{cursor}\r\n").as_bytes())?;
@@ -73,12 +73,12 @@ fn held_by_session(client: &mut Client) -> Result<BTreeMap<String, BTreeSet<u64>
             };
             let name = rest.split_once("session: \"").and_then(|(_, name)| name.split_once('"'));
             if let (Ok(id), Some((name, _))) = (id.parse(), name) {
-                held.entry(name.to_owned()).or_default().insert(id);
+                by_session.entry(name.to_owned()).or_default().insert(id);
             }
         }
         let next = list.lines().find_map(|line| line.strip_prefix("next: \"")?.strip_suffix('"'));
         match next.filter(|next| !next.is_empty()) {
-            None => return Ok(held),
+            None => return Ok(by_session),
             Some(next) => cursor = format!(" {next}"),
         }
     }
@@ -89,11 +89,11 @@ impl Worker {
     fn come(
         &mut self,
         server: &Server,
-        held: &BTreeMap<String, BTreeSet<u64>>,
+        by_session: &BTreeMap<String, BTreeSet<u64>>,
         history: &mut History,
     ) -> Result<(), Failure> {
         let name = format!("w{}", self.number);
-        let found = held.get(&name).cloned().unwrap_or_default();
+        let found = by_session.get(&name).cloned().unwrap_or_default();
         history.came_back(self.number, &found);
         self.client = connect(server)?;
         let reply = self.client.ask(format!("session {name} 60\r\n").as_bytes())?;
@@ -201,8 +201,8 @@ impl World {
             let at = self.random.below(count) as usize;
             if self.random.once_in(20) {
                 // The link is cut. The old connection may still be open when the worker comes back.
-                let held = held_by_session(&mut connect(&self.server)?)?;
-                self.workers[at].come(&self.server, &held, &mut self.history)?;
+                let by_session = jobs_by_session(&mut connect(&self.server)?)?;
+                self.workers[at].come(&self.server, &by_session, &mut self.history)?;
             } else {
                 self.workers[at].step(&mut self.random, &mut self.history)?;
             }
@@ -228,9 +228,9 @@ impl World {
             let mut observer = connect(&self.server)?;
             let stats = observer.ask(b"stats\r\n")?;
             assert!(String::from_utf8_lossy(&stats).contains("current-workers: 0"), "nobody has come back");
-            let held = held_by_session(&mut observer)?;
+            let by_session = jobs_by_session(&mut observer)?;
             for worker in &mut self.workers {
-                worker.come(&self.server, &held, &mut self.history)?;
+                worker.come(&self.server, &by_session, &mut self.history)?;
             }
         }
         let free = waiting.join().expect("it says why")?;

@@ -88,12 +88,12 @@ fn two_connections_that_take_one_session_at_the_same_moment_are_one_at_the_end()
         second.send("session s 60\r\n");
         third.send("session s 60\r\n");
         service.hand_over();
-        let mut held = [second, third].into_iter().filter_map(|mut client| {
+        let mut left = [second, third].into_iter().filter_map(|mut client| {
             let answers = [client.try_line(), client.try_line_of("list-tube-used")];
             answers[1].as_ref().map(|_| client)
         });
-        let mut holder = held.next().expect("one of them has it");
-        assert!(held.next().is_none(), "and the other one is closed");
+        let mut holder = left.next().expect("one of them has it");
+        assert!(left.next().is_none(), "and the other one is closed");
         first.expect_closed();
         assert_eq!(holder.data(&format!("stats-job {id}"))["session"], "s", "with {log:?}");
         assert_eq!(service.connect().ask(&format!("delete {id}")), "NOT_FOUND");

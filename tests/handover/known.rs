@@ -13,7 +13,7 @@ use beanstalkd_testkit::random::Random;
 /// Producers stop above this many jobs.
 const ENOUGH: usize = 200;
 /// Workers keep this many jobs at most.
-const MAX_HELD: usize = 4;
+const MAX_RESERVED: usize = 4;
 
 /// The jobs, according to the replies.
 #[derive(Default)]
@@ -150,7 +150,7 @@ pub fn work(mut client: Client, name: &'static str, known: &Known) {
     while !known.is_over() {
         thread::sleep(Duration::from_millis(1));
         let own: Vec<u64> = known.jobs().reserved[name].iter().copied().collect();
-        let answer = if own.is_empty() || own.len() < MAX_HELD && random.once_in(2) {
+        let answer = if own.is_empty() || own.len() < MAX_RESERVED && random.once_in(2) {
             reserve(&mut client, name, known)
         } else {
             treat(&mut client, name, random.pick(&own), random.below(4), known)
@@ -170,8 +170,8 @@ fn reserve(client: &mut Client, name: &'static str, known: &Known) -> Option<()>
     let id = id.unwrap_or_else(|| panic!("a reserve is answered {line}")).parse().unwrap();
     let mut jobs = known.jobs();
     assert!(!jobs.gone.contains(&id), "{id} was deleted, and goes to {name}");
-    let is_held = jobs.reserved.values().any(|reserved| reserved.contains(&id));
-    assert!(!is_held, "{id} goes to {name}, and a session has it");
+    let is_reserved = jobs.reserved.values().any(|reserved| reserved.contains(&id));
+    assert!(!is_reserved, "{id} goes to {name}, and a session has it");
     jobs.reserved.get_mut(name)?.insert(id);
     drop(jobs);
     let body = reply(client)?;

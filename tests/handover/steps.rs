@@ -318,14 +318,14 @@ fn a_wall_clock_that_is_set_at_any_step_moves_no_deadline() {
             let mut client = world.service.connect();
             client.ask("use other");
             let delayed = client.put(5_000, 5_000, b"x");
-            let held = client.put(0, 5_000, b"x");
-            assert!(client.ask(&format!("reserve-job {held}")).starts_with("RESERVED"));
+            let reserved = client.put(0, 5_000, b"x");
+            assert!(client.ask(&format!("reserve-job {reserved}")).starts_with("RESERVED"));
             client.body(1);
             for _ in 0..scale("HANDOVER_STEPS", STEPS) / 2 {
                 let step = world.step(Whose::Server, script);
                 drop(world.hand_over(step));
                 world.await_program(step);
-                for id in [delayed, held] {
+                for id in [delayed, reserved] {
                     let left: u64 = client.data(&format!("stats-job {id}"))["time-left"].parse().unwrap();
                     assert!((4_000..=5_000).contains(&left), "{left} with {step:?}");
                 }

@@ -93,7 +93,7 @@ fn what_was_acknowledged_survives_every_end_of_the_server() {
 fn sessions_and_dead_jobs_are_as_before_or_after_the_step_in_which_the_disk_crashes() {
     let outcomes = run_seeds(STEP_SHARE, crash_steps::run);
     let sum = |of: fn(&crash_steps::Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
-    assert_seen("held", sum(|seen| seen.held), 0, outcomes.len());
+    assert_seen("kept by a session", sum(|seen| seen.kept_by_session), 0, outcomes.len());
     assert_seen("dead", sum(|seen| seen.dead), 0, outcomes.len());
     assert_seen("kept", sum(|seen| seen.kept), 0, outcomes.len());
     assert_seen("lost", sum(|seen| seen.lost), 0, outcomes.len());

@@ -194,7 +194,7 @@ pub struct Knowledge {
     /// The number of some client.
     pub client: u64,
     /// A job that the client has reserved.
-    pub held: Option<u64>,
+    pub reserved: Option<u64>,
     /// Whether keys take turns in some tubes. If so, more jobs have keys, and fewer have distinct priorities.
     pub has_turns: bool,
     /// Whether this client reserves at random. If so, it reserves one job at a time: the oracle could not know which
@@ -261,7 +261,7 @@ fn complete(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(
     let count = if random.once_in(30) { 100 } else { 1 + random.below(4) as u32 };
     let any = 1 + random.below(known.next_id);
     let any = random.pick(&[known.next_id, any, 0]);
-    let id = JobId(known.held.filter(|_| !random.once_in(8)).unwrap_or(any));
+    let id = JobId(known.reserved.filter(|_| !random.once_in(8)).unwrap_or(any));
     let command = Command::Complete { id, count };
     let text = text(random, command);
     let mut parts = line(bytes, (Request::Command(command), text));
@@ -424,7 +424,7 @@ fn tags_text(random: &mut Random, tags: Tags) -> String {
 
 /// A command of a worker for a tube in which keys take turns.
 fn work(random: &mut Random, known: Knowledge) -> Command<'static> {
-    let id = JobId(known.held.unwrap_or_else(|| 1 + random.below(known.next_id)));
+    let id = JobId(known.reserved.unwrap_or_else(|| 1 + random.below(known.next_id)));
     let any = JobId(1 + random.below(known.next_id));
     let priority = Priority(random.pick(&[5, 5, 5, 0]));
     match random.below(20) {

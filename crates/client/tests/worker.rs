@@ -299,8 +299,8 @@ fn a_worker_survives_its_server_and_keeps_its_job_with_a_session() {
             counted.fetch_add(1, Ordering::SeqCst);
             // The session is taken over: the connection of the worker is closed while it works.
             let mut other = Client::connect(&address.parse().unwrap()).unwrap();
-            let held = other.session(&"w-0".parse().unwrap(), Duration::from_secs(60)).unwrap();
-            assert_eq!(held, 1);
+            let count = other.session(&"w-0".parse().unwrap(), Duration::from_secs(60)).unwrap();
+            assert_eq!(count, 1);
             assert_eq!(delivery.attempt, 1);
             stopper.stop();
             Outcome::Done

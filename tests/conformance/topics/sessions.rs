@@ -122,7 +122,7 @@ const LIVES: &[(&str, &str, &str)] = &[
 ];
 
 /// Client `w` has a session with job 1 reserved, whose grace is a minute.
-const HELD: &str = "a: put 0 0 600 1 | x -> INSERTED 1
+const RESERVED_BY_SESSION: &str = "a: put 0 0 600 1 | x -> INSERTED 1
     w: session w 60 -> SESSION 0
     w: reserve -> RESERVED 1 1 | x";
 
@@ -146,13 +146,13 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(Needs::Extension).ours()).collect()
 }
 
-fn held(name: &str, steps: &str) -> Case {
-    script(name, format!("{HELD}\n{steps}"))
+fn after_reserve(name: &str, steps: &str) -> Case {
+    script(name, format!("{RESERVED_BY_SESSION}\n{steps}"))
 }
 
 fn graces() -> Vec<Case> {
     vec![
-        held(
+        after_reserve(
             "a_lost_connection_loses_no_reservation_within_the_grace",
             "w: <close>
              until a: stats => current-workers: 0
@@ -187,7 +187,7 @@ fn graces() -> Vec<Case> {
              a: stats-job 1 => reserves: 2, releases: 0, timeouts: 1
              a: stats => current-sessions: 0, job-timeouts: 1",
         ),
-        held(
+        after_reserve(
             "the_last_session_of_a_connection_counts_and_a_grace_of_nothing_holds_nothing",
             "w: session w 0 -> SESSION 1
              b: reserve-with-timeout 30 ->
@@ -210,7 +210,7 @@ fn graces() -> Vec<Case> {
              w: <close>
              until a: stats-job 1 => state: ready",
         ),
-        held(
+        after_reserve(
             "what_was_reserved_before_is_the_sessions_too",
             "a: put 0 0 600 1 | y -> INSERTED 2
              v: reserve-job 2 -> RESERVED 2 1 | y
@@ -220,7 +220,7 @@ fn graces() -> Vec<Case> {
              a: stats-job 2 => state: reserved, session: v
              u: session v 1 -> SESSION 1",
         ),
-        held(
+        after_reserve(
             "use_and_watch_list_are_the_connections",
             "w: use t -> USING t
              w: watch t -> WATCHING 2
@@ -230,7 +230,7 @@ fn graces() -> Vec<Case> {
              v: list-tubes-watched -> OK 14 | ---\\n- default\\n
              v: list-tube-used -> USING default",
         ),
-        held(
+        after_reserve(
             "a_session_whose_jobs_are_flushed_ends",
             "w: <close>
              until a: stats => current-connections: 1
@@ -242,14 +242,14 @@ fn graces() -> Vec<Case> {
 
 fn takeovers() -> Vec<Case> {
     vec![
-        held(
+        after_reserve(
             "another_connection_takes_the_session_and_the_first_is_closed",
             "v: session w 30 -> SESSION 1
              w: -> <closed>
              v: delete 1 -> DELETED
              v: stats => current-sessions: 1, current-connections: 2",
         ),
-        held(
+        after_reserve(
             "a_wait_of_the_connection_that_loses_its_session_ends",
             "w: reserve ->
              waiting 1
@@ -259,7 +259,7 @@ fn takeovers() -> Vec<Case> {
              a: put 0 0 60 1 | y -> INSERTED 2
              a: peek-ready -> FOUND 2 1 | y",
         ),
-        held(
+        after_reserve(
             "a_worker_that_has_lost_its_session_finds_none_of_its_jobs",
             "v: session w 30 -> SESSION 1
              w: -> <closed>
@@ -274,7 +274,7 @@ fn takeovers() -> Vec<Case> {
              v: touch 1 -> TOUCHED
              v: delete 1 -> DELETED",
         ),
-        held(
+        after_reserve(
             "a_worker_that_has_lost_its_session_can_take_it_back",
             "v: session w 30 -> SESSION 1
              w: -> <closed>
@@ -282,14 +282,14 @@ fn takeovers() -> Vec<Case> {
              v: -> <closed>
              u: delete 1 -> DELETED",
         ),
-        held(
+        after_reserve(
             "a_second_session_of_a_connection_is_of_bad_format",
             "w: session v 60 -> BAD_FORMAT
              w: session w 60 -> SESSION 1
              a: stats => current-sessions: 1, cmd-session: 3, malformed-commands: 1
              w: delete 1 -> DELETED",
         ),
-        held(
+        after_reserve(
             "only_the_holder_moves_the_job",
             "a: move 1 t -> NOT_FOUND
              w: move 1 t -> MOVED
@@ -302,7 +302,7 @@ fn takeovers() -> Vec<Case> {
 
 fn shown() -> Vec<Case> {
     vec![
-        held(
+        after_reserve(
             "lists_and_stats_name_the_session",
             "a: put 1 0 60 1 | y -> INSERTED 2
              a: stats-job 1 => session: w

@@ -37,7 +37,8 @@ impl Steps {
         let last = stages.len() - 1;
         for &(id, stage) in chosen {
             let found = stages[stage].facts(id);
-            self.outcome.held += u64::from(found.as_ref().is_some_and(|facts| facts.session.is_some()));
+            self.outcome.kept_by_session +=
+                u64::from(found.as_ref().is_some_and(|facts| facts.session.is_some()));
             self.outcome.dead += u64::from(found.is_some_and(|facts| !facts.dead_from.is_empty()));
             let first = self.doubt.answered.get(&id).copied().unwrap_or(0);
             if stages[first].facts(id) != stages[last].facts(id) {

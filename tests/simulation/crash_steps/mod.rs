@@ -49,11 +49,12 @@ const NEVER: u64 = 1 << 60;
 const KEYS: [&str; 5] = ["", " con:a:9", " con:b:9", " con:b:2", " con:c:1"];
 /// Within this time, all that no reply waits for is on the medium.
 const REST_NS: u64 = 60_000_000;
+
 /// The number of cases seen, so that a test knows that it has tested something.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Jobs that a session had after a crash.
-    pub held: u64,
+    pub kept_by_session: u64,
     /// Jobs that were dead after a crash.
     pub dead: u64,
     /// Jobs whose unanswered change a crash has kept.
@@ -344,10 +345,10 @@ impl Steps {
     fn command(&mut self, client: usize) {
         let (index, model) = (self.clients[client].id.index, &self.oracle.model);
         let ids: Vec<u64> = model.jobs.iter().map(|job| job.id).collect();
-        let held: Vec<u64> = ids.iter().copied().filter(|&id| model.holds(index, id)).collect();
+        let reserved: Vec<u64> = ids.iter().copied().filter(|&id| model.holds(index, id)).collect();
         let has_session = model.sessions.iter().any(|session| session.client == Some(index));
         let any = if ids.is_empty() { 1 } else { self.random.pick(&ids) };
-        let own = if held.is_empty() { any } else { self.random.pick(&held) };
+        let own = if reserved.is_empty() { any } else { self.random.pick(&reserved) };
         let line = match self.random.below(20) {
             0..=2 => return self.put(client),
             3 => return self.begin_session(client),

@@ -292,7 +292,7 @@ impl Harness {
     fn send(&mut self, client: usize) {
         let known = Knowledge {
             client: self.random.pick(&self.clients.iter().map(|client| client.number).collect::<Vec<_>>()),
-            held: {
+            reserved: {
                 let (index, model) = (self.clients[client].id.index, &self.oracle.model);
                 model.jobs.iter().map(|job| job.id).find(|&id| model.holds(index, id))
             },

@@ -240,11 +240,11 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
     let times = settings.times;
     let store_timeout_ns = times.store_timeout_ns;
     // It waits for one more heartbeat, and needs a moment to read it.
-    let held_ns =
+    let owned_ns =
         |takeover_after_ns| takeover_after_ns + 4 * OwnershipTimes { takeover_after_ns, ..times }.beat_ns();
-    let limit = |held_ns| (!waits).then(|| start + Duration::from_nanos(store_timeout_ns + held_ns));
-    settings.log_in.limit = limit(held_ns(times.takeover_after_ns));
-    let mut held_since = None;
+    let limit = |owned_ns| (!waits).then(|| start + Duration::from_nanos(store_timeout_ns + owned_ns));
+    settings.log_in.limit = limit(owned_ns(times.takeover_after_ns));
+    let mut owned_since = None;
     let is_over = |since: Instant, longest_ns| !waits && since.elapsed() >= Duration::from_nanos(longest_ns);
     loop {
         match attempt(&settings, &mut open, &mut watch, &mut clocks) {
@@ -254,11 +254,11 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
                 return Ok((claim, reading));
             }
             Ok(Attempt::OwnedByAnother { owner, takeover_after_ns }) => {
-                let held_ns = held_ns(takeover_after_ns.max(times.takeover_after_ns));
-                if is_over(*held_since.get_or_insert_with(Instant::now), held_ns) {
+                let owned_ns = owned_ns(takeover_after_ns.max(times.takeover_after_ns));
+                if is_over(*owned_since.get_or_insert_with(Instant::now), owned_ns) {
                     return Err(StoreError::OwnedByAnother { owner });
                 }
-                settings.log_in.limit = limit(held_ns);
+                settings.log_in.limit = limit(owned_ns);
                 complaints.report(format!("the queue belongs to {owner}"), false);
                 thread::sleep(Duration::from_nanos(times.poll_ns()));
             }
@@ -267,7 +267,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
                     StoreError::Unreachable(_) | StoreError::Lost(_) => true,
                     StoreError::Unsafe(_) => waits,
                     // The database accepted the log-in before: an operator may be replacing the password.
-                    StoreError::Refused(_) => waits && held_since.is_some(),
+                    StoreError::Refused(_) => waits && owned_since.is_some(),
                     StoreError::OwnedByAnother { .. } | StoreError::Version { .. } | StoreError::File(_) => {
                         false
                     }
@@ -275,7 +275,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
                 if !may_pass || is_over(start, store_timeout_ns) {
                     return Err(error);
                 }
-                (open, held_since) = (None, None);
+                (open, owned_since) = (None, None);
                 watch.lost();
                 complaints.report(error.to_string(), true);
                 thread::sleep(TRY_AGAIN);
@@ -403,6 +403,6 @@ mod tests {
         let mut due = |text: &str, is_warning, seconds| complaints.is_due(text, is_warning, at(seconds));
         assert!(due("silent", true, 100) && !due("silent", true, 159) && due("silent", true, 160));
         assert!(!due("silent", true, 161) && due("refused", true, 162));
-        assert!(due("held", false, 163) && !due("held", false, 3600) && due("silent", true, 3601));
+        assert!(due("owned", false, 163) && !due("owned", false, 3600) && due("silent", true, 3601));
     }
 }

@@ -273,7 +273,7 @@ macro_rules! with_commands {
             where grace = u64::try_from(grace.as_millis()).ok().and_then(Grace::from_ms),
             {
                 Command::Session { name: name.as_str(), grace: grace.ok_or(Error::Refused(Refusal::BadFormat))? };
-                Reply::Session(held) => held
+                Reply::Session(count) => count
             }
 
             /// Lets this reservation end `seconds` from now, at least 1. The TTR of the job does not change.

@@ -32,7 +32,7 @@ pub fn run(
     if total == 0 {
         return Err(Failure::NothingMatched("no job matches".to_owned()));
     }
-    let held = if whole || buried { 0 } else { count(JobState::Reserved) };
+    let reserved = if whole || buried { 0 } else { count(JobState::Reserved) };
     let counts = states.iter().map(|state| (*state, count(*state))).filter(|(_, count)| *count > 0);
     let details = by_state(counts);
     let of = match tubes.iter().filter(|tube| tube.jobs() > 0).collect::<Vec<_>>().as_slice() {
@@ -46,14 +46,14 @@ pub fn run(
     let mut done = 0;
     let flushed = tubes.iter().try_for_each(|tube| flush(session, tube, states, whole, &mut done));
     out.value_or_line(
-        &json!({ "action": "flush", "matched": total, "done": done, "refused": held }),
+        &json!({ "action": "flush", "matched": total, "done": done, "refused": reserved }),
         &format!("deleted {}", counted(done, "job")),
     )?;
     flushed?;
-    if held > 0 {
-        let held = counted(held, "job");
+    if reserved > 0 {
+        let reserved = counted(reserved, "job");
         return Err(Failure::Refused(format!(
-            "{held} reserved by clients: on a server without flush-tube, only these clients can delete them"
+            "{reserved} reserved by clients: on a server without flush-tube, only these clients can delete them"
         )));
     }
     Ok(())

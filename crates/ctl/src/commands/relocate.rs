@@ -31,18 +31,18 @@ fn move_batch(
     jobs: &[JobInfo],
     each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
-    let mut held = Vec::with_capacity(jobs.len());
+    let mut reserved = Vec::with_capacity(jobs.len());
     let reserves = jobs.iter().map(|job| Command::ReserveJob(JobId(job.id)));
     session.client.pipeline(reserves, |position, reply| match reply {
-        Reply::Reserved(_, body) => held.push((&jobs[position], body.as_slice().to_vec())),
+        Reply::Reserved(_, body) => reserved.push((&jobs[position], body.as_slice().to_vec())),
         Reply::NotFound => each(ChangeOutcome::Stale),
         other => each(ChangeOutcome::Refused(unexpected("reserve-job", &other).to_string())),
     })?;
-    let options: Vec<PutOptions> = held.iter().map(|(job, _)| options_of_copy(job)).collect();
-    let puts = held.iter().zip(&options).map(|((_, body), options)| Request::Put(options, body));
+    let options: Vec<PutOptions> = reserved.iter().map(|(job, _)| options_of_copy(job)).collect();
+    let puts = reserved.iter().zip(&options).map(|((_, body), options)| Request::Put(options, body));
     let replies = session.client.call_all(puts, |reply| Inserted::of_reply(&reply))?;
-    let mut copies = Vec::with_capacity(held.len());
-    for ((job, _), reply) in held.iter().zip(replies) {
+    let mut copies = Vec::with_capacity(reserved.len());
+    for ((job, _), reply) in reserved.iter().zip(replies) {
         match reply {
             Ok(inserted) => copies.push((*job, inserted.id)),
             Err(error) => {

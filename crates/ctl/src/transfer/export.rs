@@ -119,9 +119,9 @@ fn drain(
     path: &Path,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
-    let (mut ids, mut held) = (Vec::new(), 0);
+    let (mut ids, mut reserved) = (Vec::new(), 0);
     listing::jobs(session, filter, false, &mut |found| {
-        held += found.iter().filter(|found| found.info.state == JobState::Reserved).count() as u64;
+        reserved += found.iter().filter(|found| found.info.state == JobState::Reserved).count() as u64;
         ids.extend(
             found
                 .iter()
@@ -137,9 +137,9 @@ fn drain(
         ));
     }
     ids.sort_unstable();
-    let stay = match held {
+    let stay = match reserved {
         0 => String::new(),
-        held => format!("; {} reserved by clients stay", counted(held, "job")),
+        reserved => format!("; {} reserved by clients stay", counted(reserved, "job")),
     };
     let what = format!(
         "write {} to {}, and delete them on {}{stay}",

@@ -148,21 +148,21 @@ pub fn find_again(
     // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
     let filter = JobFilter { tubes, states: vec![JobState::Delayed], ..JobFilter::default() };
-    let mut held: Vec<FoundJob> = Vec::new();
+    let mut endless: Vec<FoundJob> = Vec::new();
     listing::jobs(session, &filter, true, &mut |found| {
-        held.extend(
+        endless.extend(
             found.into_iter().filter(|found| found.info.id > above && found.info.delay == u64::from(NEVER)),
         );
         Ok(true)
     })?;
     let mut find = |record: &Record| {
-        let position = held.iter().position(|found| {
+        let position = endless.iter().position(|found| {
             found.info.tube == record.tube.as_str()
                 && found.info.pri == record.pri
                 && found.info.ttr == u64::from(record.ttr)
                 && found.body.as_ref() == Some(&record.body)
         })?;
-        Some(held.swap_remove(position).info.id)
+        Some(endless.swap_remove(position).info.id)
     };
     Ok(records.iter().map(&mut find).collect())
 }
@@ -174,8 +174,8 @@ pub fn remove_delays(
     records: &[Record],
     ids: &[Option<u64>],
 ) -> Result<(), Failure> {
-    let mut held = still_held(session, records.iter().zip(ids.iter().copied()))?;
-    let commands = held.iter().flat_map(|(record, id)| {
+    let mut endless = with_endless_delay(session, records.iter().zip(ids.iter().copied()))?;
+    let commands = endless.iter().flat_map(|(record, id)| {
         let (id, pri, delay) = (*id, record.pri, record.delay);
         match record.state {
             JobState::Buried => vec![Command::ReserveJob(JobId(id)), bury(id, pri)],
@@ -188,21 +188,22 @@ pub fn remove_delays(
     session.client.pipeline(commands, |_, _| {})?;
     // A job at the limit of its concurrency key cannot be reserved, so it cannot be buried or delayed: it is made
     // ready.
-    held.retain(|(record, _)| record.tags.iter().any(|tag| tag.word() == "con"));
-    let left = still_held(session, held.into_iter().map(|(record, id)| (record, Some(id))))?;
+    endless.retain(|(record, _)| record.tags.iter().any(|tag| tag.word() == "con"));
+    let left = with_endless_delay(session, endless.into_iter().map(|(record, id)| (record, Some(id))))?;
     Ok(session.client.pipeline(left.iter().map(|(_, id)| Command::KickJob(JobId(*id))), |_, _| {})?)
 }
 
 /// Whether the job still has the endless delay. It is ready if an import was interrupted between the reserve and the
 /// command after it.
-fn is_held(record: &Record, info: &JobInfo) -> bool {
+fn has_endless_delay(record: &Record, info: &JobInfo) -> bool {
     let broke_off = info.state == JobState::Ready
         && matches!(record.state, JobState::Buried | JobState::Delayed)
         && info.kicks + info.releases + info.timeouts + info.buries == 0;
     info.delay == u64::from(NEVER) && (info.state == JobState::Delayed || broke_off)
 }
 
-fn still_held<'a>(
+/// The jobs that still have the endless delay.
+fn with_endless_delay<'a>(
     session: &mut ServerSession,
     jobs: impl Iterator<Item = (&'a Record, Option<u64>)>,
 ) -> Result<Vec<(&'a Record, u64)>, Failure> {
@@ -211,8 +212,8 @@ fn still_held<'a>(
         .filter_map(|(record, id)| Some((record, id?)))
         .collect();
     let infos = session.job_infos(jobs.iter().map(|(_, id)| *id))?;
-    let held =
-        jobs.iter().zip(infos).map(|((record, _), info)| info.is_some_and(|info| is_held(record, &info)));
-    let is_held: Vec<bool> = held.collect();
-    Ok(jobs.into_iter().zip(is_held).filter(|(_, held)| *held).map(|(job, _)| job).collect())
+    let pairs = jobs.into_iter().zip(infos);
+    let endless =
+        pairs.filter(|((record, _), info)| info.as_ref().is_some_and(|info| has_endless_delay(record, info)));
+    Ok(endless.map(|(job, _)| job).collect())
 }

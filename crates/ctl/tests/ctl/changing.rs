@@ -60,13 +60,13 @@ fn many_are_chosen_by_state_body_and_tube() {
 fn reserved_jobs_are_not_changed() {
     for server in everywhere() {
         let (address, mut client) = (server.address(), server.client());
-        let held = put(&mut client, "t", b"held", 0);
+        let reserved = put(&mut client, "t", b"reserved", 0);
         put(&mut client, "t", b"free", 0);
-        client.reserve_job(held).unwrap();
-        ctl(&address, &["delete", &held.to_string()]).ends_with(4);
+        client.reserve_job(reserved).unwrap();
+        ctl(&address, &["delete", &reserved.to_string()]).ends_with(4);
         ctl(&address, &["delete", "--tube", "t", "--all", "--yes"]).ends_with(0);
         assert_eq!(counts(&address, "t"), [0, 1, 0, 0]);
-        client.delete(held).unwrap();
+        client.delete(reserved).unwrap();
     }
 }
 
@@ -125,8 +125,8 @@ fn tubes_are_flushed() {
             put(&mut client, "t", b"x", 60);
             put_buried(&mut client, "t", b"x");
         }
-        let held = put(&mut client, "t", b"held", 0);
-        client.reserve_job(held).unwrap();
+        let reserved = put(&mut client, "t", b"reserved", 0);
+        client.reserve_job(reserved).unwrap();
         put(&mut client, "other", b"x", 0);
         ctl(&address, &["flush", "t"]).ends_with(2);
         let buried = ctl(&address, &["flush", "t", "--buried", "--yes", "--json"]).ends_with(0);

@@ -51,8 +51,8 @@ fn dead_jobs_go_back_to_where_each_came_from_without_failures() {
         (kill(&mut client, "mail"), kill(&mut client, "news"), kill(&mut client, "mail"));
     client.reserve_job(buried).unwrap();
     client.bury(buried, 9).unwrap();
-    let held = kill(&mut client, "mail");
-    client.reserve_job(held).unwrap();
+    let reserved = kill(&mut client, "mail");
+    client.reserve_job(reserved).unwrap();
     let other = put(&mut client, "dead", b"no rule has sent it here", 0);
     assert_eq!(counts(address, "dead"), [3, 1, 0, 1]);
 
@@ -101,7 +101,7 @@ fn why_says_what_a_job_waits_for_of_all_there_is() {
         let tags = tags.iter().map(|tag| tag.parse().unwrap()).collect();
         client.put(b"x", &PutOptions { tags, ..PutOptions::default() }).unwrap().id
     };
-    let (held, holder) = (put_with("t", &["con:k"]), put_with("t", &["con:k", "grp:g"]));
+    let (limited, holder) = (put_with("t", &["con:k"]), put_with("t", &["con:k", "grp:g"]));
     let grouped = put_with("t", &["aft:g"]);
     let (first, second) = (put_with("one", &[]), put_with("one", &[]));
     let (token, none) = (put_with("slow", &[]), put_with("slow", &[]));
@@ -119,7 +119,7 @@ fn why_says_what_a_job_waits_for_of_all_there_is() {
     client.reserve_job(dead).unwrap();
     client.release(dead, 0, 0).unwrap();
     for (id, expected) in [
-        (held, "1 job with the key k: reserved"),
+        (limited, "1 job with the key k: reserved"),
         (holder, "a client of the session night has reserved it; its time to run ends in "),
         (grouped, "its group g has 1 job left, 0 of them buried"),
         (second, "1 job of its tube reserved, and max-reserved of the rule one allows no more"),
@@ -139,7 +139,7 @@ fn why_says_what_a_job_waits_for_of_all_there_is() {
         );
     }
     client.pause_tube(&name("t"), 600).unwrap();
-    let why = ctl(address, &["why", &held.to_string(), &plain.to_string(), "--json"]).ends_with(0).json();
+    let why = ctl(address, &["why", &limited.to_string(), &plain.to_string(), "--json"]).ends_with(0).json();
     assert_eq!(why[0]["waits_for"], serde_json::json!(["pause", "key"]));
     assert!(why[0]["reasons"][0].as_str().unwrap().starts_with("its tube is paused for another "));
     assert_eq!(why[1]["waits_for"], serde_json::json!(["worker"]));
@@ -185,8 +185,8 @@ fn rules_shows_the_file_and_what_it_has_done() {
     put(&mut client, "mail-a", b"x", 0);
     put(&mut client, "mail-a", b"x", 0);
     client.put(b"x", &PutOptions::default()).unwrap_err();
-    let held = put(&mut client, "one", b"x", 0);
-    client.reserve_job(held).unwrap();
+    let reserved = put(&mut client, "one", b"x", 0);
+    client.reserve_job(reserved).unwrap();
     let shown = ctl(address, &["rules"]).ends_with(0).out;
     assert_eq!(
         shown,
@@ -239,8 +239,8 @@ fn nothing_to_redrive_is_said() {
     let expected =
         "no job of these tubes is dead; with access rules, only dead jobs count that came from a tube for";
     assert!(none.err.contains(expected), "{none:?}");
-    let held = kill(&mut client, "mail");
-    client.reserve_job(held).unwrap();
+    let reserved = kill(&mut client, "mail");
+    client.reserve_job(reserved).unwrap();
     let none = ctl(address, &["redrive", "dead", "--yes"]).ends_with(4);
     assert!(none.err.contains("1 reserved cannot be redriven"), "{none:?}");
     assert_eq!(counts(address, "dead"), [1, 1, 0, 0]);
