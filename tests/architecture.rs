@@ -1,10 +1,11 @@
 //! Checks the manifests and the source against the tables of doc/architecture.md: which crate may use which, and which
 //! part of the server may import which. Checks which parts are pure, and where the system is called. Checks how long a
 //! file is, and in the server and in the shared code of the tests, how long a function and how large a type is. Checks
-//! the length of lines, in whatever people write here, and the names of functions and tests.
+//! the length of lines in all files that people write, and the names of functions, of tests and of conformance cases.
 //! Fails on a comment that names a missing source file.
 //!
-//! It reads tokens and not text, so comments and strings may contain anything.
+//! It reads paths, functions and types as tokens, so that comments and strings may contain anything; it reads lines and
+//! names as text.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -532,11 +533,17 @@ fn the_names_of_functions_and_tests_are_short_and_plain() {
     let mut failures = Vec::new();
     for path in texts().into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
         for (index, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
-            let Some((_, rest)) = line.split_once("fn ") else { continue };
-            let name =
-                rest.split(|char: char| !char.is_alphanumeric() && char != '_').next().unwrap_or_default();
-            if name.len() > MAX_NAME_CHARS || name.split('_').any(|word| UNUSUAL_WORDS.contains(&word)) {
-                failures.push(format!("{}:{}: {name}", path.display(), index + 1));
+            let is_of_name = |char: char| char.is_alphanumeric() || char == '_';
+            let function =
+                line.split_once("fn ").and_then(|(_, rest)| rest.split(|char| !is_of_name(char)).next());
+            // The names of the conformance suite's cases are texts.
+            let cases = line.split('"').skip(1).step_by(2);
+            let cases = cases.filter(|text| text.contains('_') && text.chars().all(is_of_name));
+            for name in function.into_iter().chain(cases) {
+                let is_unusual = name.split('_').any(|word| UNUSUAL_WORDS.contains(&word));
+                if is_unusual || name.len() > MAX_NAME_CHARS {
+                    failures.push(format!("{}:{}: {name}", path.display(), index + 1));
+                }
             }
         }
     }

@@ -164,8 +164,9 @@ fn what_was_held_is_answered_when_the_database_confirms_it_again() {
     asked.iter_mut().for_each(Asked::send);
     for Asked { client, command } in &mut asked {
         // Health checks may be answered; a client that has left gets nothing.
-        let is_told = client.has_reply_within(Duration::from_millis(50)).is_ok_and(|is_told| is_told);
-        assert_eq!(is_told, command.contains("readyz"), "{command:?}");
+        let is_answered =
+            client.has_reply_within(Duration::from_millis(50)).is_ok_and(|is_answered| is_answered);
+        assert_eq!(is_answered, command.contains("readyz"), "{command:?}");
     }
     world.set_links(owner, Link::Whole);
     wait_until(&world, "the owner is ready again", || readiness(world.metrics()[owner]) == 200);

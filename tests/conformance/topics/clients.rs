@@ -183,7 +183,7 @@ fn lists() -> Vec<Case> {
             same(&text.lines().nth(2), &Some("next: \"\""))?;
             same(&text.lines().nth(3), &Some("clients:"))
         }),
-        code("each_state_is_told", |bench| {
+        code("each_state_is_shown", |bench| {
             bench.steps(
                 "a: put 5 0 600 1 | x -> INSERTED 1
                  ready: use t -> USING t

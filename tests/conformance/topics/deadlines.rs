@@ -146,11 +146,11 @@ fn soon() -> Vec<Case> {
         |name: &str, steps: &str| script(name, format!("a: put 0 0 1 1 | x -> INSERTED 1\n{steps}"));
     vec![
         with_put(
-            "with_a_ttr_of_1_the_next_reserve_is_told_at_once",
+            "with_a_ttr_of_1_the_next_reserve_gets_deadline_soon_at_once",
             "a: reserve | reserve -> RESERVED 1 1 | x | DEADLINE_SOON",
         ),
         with_put(
-            "a_reserve_with_timeout_0_is_told_too",
+            "a_reserve_with_timeout_0_gets_deadline_soon_too",
             "a: reserve | reserve-with-timeout 0 | reserve-with-timeout 10 \
              -> RESERVED 1 1 | x | DEADLINE_SOON | DEADLINE_SOON",
         ),
@@ -247,7 +247,7 @@ fn soon() -> Vec<Case> {
 fn touches() -> Vec<Case> {
     vec![
         script(
-            "touch_starts_the_ttr_anew",
+            "touch_starts_the_ttr_again",
             "a: put 0 0 2 1 | x -> INSERTED 1
              a: reserve -> RESERVED 1 1 | x
              until a: stats-job 1 => time-left: 0

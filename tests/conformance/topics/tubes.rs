@@ -131,7 +131,7 @@ pub fn cases() -> Vec<Case> {
              b: stats-tube u -> NOT_FOUND",
         ),
         script(
-            "a_tube_that_vanished_starts_anew",
+            "a_tube_that_vanished_starts_from_zero",
             "a: use t -> USING t
              a: put 0 0 60 1 | x -> INSERTED 1
              a: delete 1 -> DELETED

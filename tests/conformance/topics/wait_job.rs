@@ -108,7 +108,7 @@ fn waits() -> Vec<Case> {
              a: delete 1 -> DELETED",
         ),
         script(
-            "a_client_that_waits_for_a_job_is_never_told_of_a_deadline",
+            "a_client_that_waits_for_a_job_never_gets_deadline_soon",
             "a: put 0 0 60 1 | x -> INSERTED 1
              w: put 0 0 1 1 | y -> INSERTED 2
              w: reserve-job 2 -> RESERVED 2 1 | y
@@ -169,7 +169,7 @@ fn under_rules() -> Vec<Case> {
                    s: wait-job 1 -> NOT_FOUND",
         ),
         guarded(
-            "of_a_job_that_is_buried_in_a_hidden_tube_nothing_is_told",
+            "the_burial_of_a_job_in_a_hidden_tube_is_not_shown",
             log_in("e", "everybody")
                 + &log_in("p", "producer")
                 + "p: use mine -> USING mine
