@@ -79,7 +79,7 @@ fn a_handler_and_the_events_about_its_job_are_in_the_span_of_the_job() {
                 let parent = job.trace().map(|trace| trace.as_str());
                 tracing::info_span!("job", id = job.id, attempt = job.attempt, parent)
             })
-            .on_event(|_| tracing::info!("told"));
+            .on_event(|_| tracing::info!("event"));
         match is_async {
             false => drop(worker.run(|_| tracing::info!("ran")).unwrap()),
             true => {
@@ -96,7 +96,7 @@ fn a_handler_and_the_events_about_its_job_are_in_the_span_of_the_job() {
         tracing::info!("outside");
         let span = format!("id={id} attempt=1 parent=\"{TRACE}\" ");
         let events = std::mem::take(&mut *kept.events.lock().unwrap());
-        let expected = [("told", &*span), ("ran", &span), ("told", &span), ("outside", "")];
+        let expected = [("event", &*span), ("ran", &span), ("event", &span), ("outside", "")];
         let expected = expected.map(|(text, span)| (format!("message={text} "), span.to_owned()));
         assert_eq!(events, expected);
     }

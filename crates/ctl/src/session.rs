@@ -61,7 +61,7 @@ impl ServerSession {
     }
 
     /// The time of this option as the server can take it: for a server without fractions of a second the time is
-    /// rounded up, and the user is told.
+    /// rounded up, and a message says so.
     pub fn time(&self, option: &str, seconds: Seconds) -> Seconds {
         if seconds.thousandths() == 0 || self.has("fractions") {
             return seconds;

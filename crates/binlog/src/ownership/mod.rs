@@ -31,7 +31,7 @@ use crate::clock::{NS_PER_S, Timestamp};
 const RETRY_NS: u64 = 200_000_000;
 
 /// The lease ends before `takeover_after` is over, by one part of it in this many. The clocks of two machines do not
-/// have the same rate: a daemon that corrects one makes it faster or slower by up to 8.4 % (chrony's `maxslewrate`), so
+/// have the same rate: a daemon that corrects one makes it faster or slower by up to 8.3 % (chrony's `maxslewrate`), so
 /// the time between two instants can differ by 17 %. The time between the check of the lease and the write needs no
 /// margin, because the check comes after the effect.
 const MARGIN_SHARE: u64 = 5;
@@ -318,7 +318,7 @@ impl Owner {
                 self.pending = PendingTransaction::Open;
             }
             (OwnerStep::Beat(_), StepAnswer::Done) => self.note_beat(),
-            // Perhaps this server itself raised the epoch, through a connection that it has abandoned.
+            // This server itself may have raised the epoch, through a connection that it has abandoned.
             (
                 OwnerStep::Commit { .. } | OwnerStep::Beat(_) | OwnerStep::CheckCommit(_),
                 StepAnswer::NotProven,

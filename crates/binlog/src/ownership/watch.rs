@@ -52,7 +52,7 @@ impl Watch {
         Self { times, unchanged: None }
     }
 
-    /// Handles the loss of the connection. The time starts again: perhaps the owner could not reach the database
+    /// Handles the loss of the connection. The time starts again, because the owner may not have reached the database
     /// either.
     pub fn lost(&mut self) {
         self.unchanged = None;

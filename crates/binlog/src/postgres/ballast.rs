@@ -45,7 +45,7 @@ impl Ballast {
         Self { figures, queue, state: BallastState::Missing(Instant::now()), thread: None }
     }
 
-    /// Checks the ballast again, because there is a new connection, perhaps to another server of the database.
+    /// Checks the ballast again, because the new connection may be to another server of the database.
     pub(super) fn check_again(&mut self) {
         if self.state == BallastState::Kept {
             self.state = BallastState::Missing(Instant::now());

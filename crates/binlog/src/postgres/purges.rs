@@ -53,7 +53,7 @@ impl Purges {
         self.files.retain(|&purged| purged != file);
     }
 
-    /// Notes that a transaction begins, perhaps again, that adds `rows` rows.
+    /// Notes that a transaction begins, or begins again, that adds `rows` rows.
     pub(super) fn begin(&mut self, rows: usize) {
         self.rows = self.rows.min(MIN_PURGED) + PURGED_PER_ROW * rows;
     }

@@ -186,7 +186,7 @@ fn put(options: &PutOptions, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(body);
 }
 
-/// The table of README.md, "When the connection is lost".
+/// The table in the documentation of the crate, "When the connection is lost".
 fn repeat_of(verb: Verb) -> Repeat {
     use Verb as V;
     match verb {
