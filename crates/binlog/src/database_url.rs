@@ -171,7 +171,7 @@ impl UrlParameters {
         let mut found = Self::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decoded(value).ok_or("a percent sign with two hexadecimal digits behind it")?;
+            let value = decoded(value).ok_or("a percent sign with two hexadecimal digits after it")?;
             match (key, value.as_str()) {
                 ("queue", name) if is_queue_name(name) => found.queue = Some(value),
                 ("queue", _) => return Err("queue=NAME of 1 to 200 letters, digits and -_./"),
@@ -201,15 +201,15 @@ impl UrlParameters {
                 ("target_session_attrs", "read-write" | "primary" | "any") => {}
                 ("target_session_attrs", _) => {
                     return Err(
-                        "no target_session_attrs but read-write: the server writes, so it looks for the host \
-                                that takes writes",
+                        "no target_session_attrs except read-write: the server always searches for the host that \
+                         accepts writes",
                     );
                 }
                 ("options", _) => {
-                    return Err("no options: the server sets what matters to its sessions by itself");
+                    return Err("no options: the server itself sets the options of its sessions");
                 }
                 _ => {
-                    return Err("no parameters but queue, sslmode, sslrootcert, connect_timeout and \
+                    return Err("no parameters except queue, sslmode, sslrootcert, connect_timeout and \
                                 target_session_attrs=read-write");
                 }
             }
@@ -304,9 +304,9 @@ mod tests {
         }
         for text in ["standby", "prefer-standby", "read-only"] {
             let error = parse(&format!("target_session_attrs={text}")).unwrap_err();
-            assert!(error.contains("takes writes"), "{error}");
+            assert!(error.contains("accepts writes"), "{error}");
         }
-        assert!(parse("options=-c%20jit=off").unwrap_err().contains("by itself"));
+        assert!(parse("options=-c%20jit=off").unwrap_err().contains("no options"));
     }
 
     #[test]

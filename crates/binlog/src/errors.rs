@@ -63,7 +63,7 @@ impl fmt::Display for BinlogError {
             Self::Sync { file, error } => write!(out, "binlog.{file}: sync: {error}"),
             Self::Create { file, error } => write!(out, "binlog.{file}: create: {error}"),
             Self::Remove { file, error } => write!(out, "binlog.{file}: unlink: {error}"),
-            Self::NotReserved => out.write_str("binlog: a record without a reservation"),
+            Self::NotReserved => out.write_str("binlog: a record was appended without reserved room"),
             Self::Stopped => out.write_str("binlog: stopped after an earlier error"),
         }
     }

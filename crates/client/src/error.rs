@@ -183,7 +183,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect { address, source } => write!(f, "no connection to {address}: {source}"),
+            Self::Connect { address, source } => write!(f, "cannot connect to {address}: {source}"),
             Self::Io(error) => write!(f, "the connection failed: {error}"),
             Self::Closed => f.write_str("the server closed the connection"),
             Self::SpeaksTls => f.write_str("this port speaks TLS, and the connection does not use it"),

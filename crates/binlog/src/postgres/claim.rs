@@ -106,11 +106,11 @@ fn open_for_writing(
     let rows = session.query(sql::HOST)?;
     let row = rows.first().ok_or_else(|| StatementError::Lost("no answer".to_owned()))?;
     if row.text(0) == "t" {
-        return Err(HostError::ReadOnly("it takes no writes: it is a standby".to_owned()));
+        return Err(HostError::ReadOnly("it accepts no writes: it is a standby".to_owned()));
     }
     if row.text(1) == "on" {
         return Err(HostError::ReadOnly(
-            "it takes no writes: default_transaction_read_only is on".to_owned(),
+            "it accepts no writes: default_transaction_read_only is on".to_owned(),
         ));
     }
     let names = row.text(3);

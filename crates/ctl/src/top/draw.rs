@@ -373,10 +373,10 @@ mod tests {
         let mut app = app(&["one:1", "two:2"]);
         assert!(screen(&app, 80, 5)[0].contains("connecting"));
         app.take(Update::Tubes(0, Ok(vec![tube("mail", NUMBERS)])), Instant::now());
-        app.take(Update::Tubes(1, Err("no connection to two:2: refused".to_owned())), Instant::now());
+        app.take(Update::Tubes(1, Err("cannot connect to two:2: refused".to_owned())), Instant::now());
         let lines = screen(&app, 80, 5);
         assert!(lines[0].contains("one:1, two:2 is gone: 1 tubes"), "{lines:#?}");
-        assert!(lines[4].starts_with("no connection to two:2: refused"), "{lines:#?}");
+        assert!(lines[4].starts_with("cannot connect to two:2: refused"), "{lines:#?}");
         app.take(Update::Tubes(0, Err("the server closed the connection".to_owned())), Instant::now());
         let lines = screen(&app, 80, 5);
         assert!(lines[0].contains("no server answers") && !lines[0].contains("tubes"), "{lines:#?}");
