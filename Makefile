@@ -60,7 +60,7 @@ OPTIMIZED ?= --release
 
 # `check` runs several suites at a time, so that one computes while another waits. The longest ones start first, so that
 # none runs alone at the end: two that wait for each that computes. `docs` and `suite-failover` need what `clients`
-# installs. They stand behind a suite that starts when it has ended; make would start them after all others otherwise.
+# installs. They stand after a suite that starts when `clients` has ended; otherwise make would start them last.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 LONGEST = clients suite-postgres suite-simulation suite-binlog docs suite-failover admin suite-fuzz_corpora \
 	suite-survive suite-durability suite-differential suite-handover suite-conformance

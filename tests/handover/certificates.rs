@@ -147,7 +147,7 @@ fn half_a_handshake_and_half_a_record_end_and_replies_that_are_due_come_whole() 
     assert!(rest(&silent).is_empty());
     assert!(rest(&begun).len() < 100, "no more than an alert");
     assert_eq!(rest(half), b"");
-    assert!(rest(idler).len() < BIG, "nobody waits for who does not read");
+    assert!(rest(idler).len() < BIG, "the server does not wait for a client that does not read");
     assert_eq!(plain.ask("stats-tube half"), "NOT_FOUND", "half a record is no command");
     assert_eq!(plain.data("stats")["total-jobs"], "1");
     ask(&mut connect(&service).unwrap(), "list-tube-used\r\n", "USING default\r\n");
@@ -174,7 +174,7 @@ fn others_are_served_while_a_client_with_tls_does_not_read() {
         }
         was_before
     };
-    assert!((0..5).any(|_| is_served()), "nobody was");
+    assert!((0..5).any(|_| is_served()), "no client was served before the hand-over");
 }
 
 /// Clients that connect at any time either get a reply or are closed before they have one.
@@ -198,7 +198,7 @@ fn clients_that_come_meanwhile_are_served_or_closed() {
                     Ok(()) => served += 1,
                     Err(error) => {
                         assert_ne!(error.kind(), io::ErrorKind::InvalidData, "what comes is TLS: {error}");
-                        assert_ne!(error.kind(), io::ErrorKind::WouldBlock, "nobody waits for ever");
+                        assert_ne!(error.kind(), io::ErrorKind::WouldBlock, "no client waits forever");
                         closed += 1;
                     }
                 }

@@ -179,7 +179,7 @@ fn metrics_and_the_api_are_served_by_the_next_program_and_access_rules_go_on() {
     assert!(slow.line().starts_with("INSERTED "), "a put that waits is done by the next program");
     assert!(start.elapsed() < Duration::from_secs(30));
     let header = slow.line();
-    let size = header.strip_prefix("OK ").expect("the command behind it is executed").parse().unwrap();
+    let size = header.strip_prefix("OK ").expect("the command after it is executed").parse().unwrap();
     assert!(String::from_utf8(slow.body(size)).unwrap().contains("identity: \"slow\""));
     for socket in ["metrics", "admin"] {
         let mut stream = UnixStream::connect(service.directory().join(socket)).unwrap();
@@ -242,7 +242,7 @@ fn a_client_with_tls_gets_its_replies_is_closed_and_has_its_session_again() {
     assert_eq!(rest, "", "the connection is closed");
     waiting.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "WATCHING 2\r\n");
-    assert_eq!(plain.ask("stats-tube another"), "NOT_FOUND", "who waited is gone");
+    assert_eq!(plain.ask("stats-tube another"), "NOT_FOUND", "the client that waited is gone");
     assert_eq!(plain.ask("delete 1"), "NOT_FOUND", "the job is still reserved");
     let mut again = connect();
     again.write_all(b"session w 60\r\ndelete 1\r\nquit\r\n").unwrap();

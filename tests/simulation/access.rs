@@ -295,7 +295,7 @@ fn other_rules_count_from_the_next_command_on_and_end_waits_for_what_is_lost() {
     server.0.replace_rules(AccessRules::parse(rules, &|_| None).unwrap());
     server.turns();
     assert_eq!(server.received(&anna), "TIMED_OUT\r\n");
-    assert_eq!(server.received(&operator), "", "who may go on waiting waits");
+    assert_eq!(server.received(&operator), "", "a client that may go on waiting waits");
     assert_eq!(
         server.reply(&anna, "delete 1\r\nput 0 0 1 1\r\nx\r\npeek 1\r\n"),
         "NOT_FOUND\r\nFORBIDDEN\r\nNOT_FOUND\r\n"

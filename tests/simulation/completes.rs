@@ -119,7 +119,7 @@ fn the_puts_of_a_complete_count_for_the_rate_and_the_commands_behind_it_wait() {
     assert_eq!(server.reply(&client, &format!("{COMPLETE}list-tube-used\r\n")), "");
     let operator = server.connect(Some(OPERATOR));
     assert_eq!(server.reply(&operator, "peek 1\r\npeek 2\r\n"), "FOUND 1 1\r\nx\r\nNOT_FOUND\r\n");
-    assert_eq!(server.reply(&other, "put 0 0 60 1\r\ny\r\n"), "", "it waits behind the complete");
+    assert_eq!(server.reply(&other, "put 0 0 60 1\r\ny\r\n"), "", "it waits for the end of the complete");
     server.pass(500_000_000);
     assert_eq!(server.received(&client), "COMPLETED 2 3\r\nUSING default\r\n");
     assert_eq!(server.received(&other), "");

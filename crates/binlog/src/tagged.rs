@@ -54,9 +54,9 @@ impl PendingAttachments {
         }
         self.end = LogPosition { offset: at.offset + SHORT_BYTES, ..at };
         if part.number == 0 {
-            let is_behind_whole =
+            let is_after_whole_ones =
                 self.attachments.iter().all(|before| before.last.is_last() && before.last.job == part.job);
-            if !is_behind_whole || self.attachments.len() >= MAX_ATTACHMENTS {
+            if !is_after_whole_ones || self.attachments.len() >= MAX_ATTACHMENTS {
                 self.attachments.clear();
             }
             self.attachments.try_reserve(1)?;
@@ -254,7 +254,7 @@ mod tests {
     const HERE: LogPosition = LogPosition { file: 3, offset: 4096 };
     const JOB: JobId = JobId(7);
 
-    fn behind(markers: u64) -> LogPosition {
+    fn after(markers: u64) -> LogPosition {
         LogPosition { offset: HERE.offset + markers * SHORT_BYTES, ..HERE }
     }
 
@@ -267,25 +267,25 @@ mod tests {
         let mut pending = PendingAttachments::default();
         let all = attachments.iter().flat_map(|&(kind, job, bytes)| Part::all(kind, job, bytes));
         for (number, part) in all.enumerate() {
-            assert!(pending.add(&part, behind(number as u64)).unwrap().is_none(), "none stands alone");
+            assert!(pending.add(&part, after(number as u64)).unwrap().is_none(), "none stands alone");
         }
         pending.take(job, at).into_iter().map(|one| (one.kind, one.bytes.into_vec())).collect()
     }
 
     #[test]
-    fn attachments_belong_to_the_record_of_their_job_right_behind_them() {
+    fn attachments_belong_to_the_record_of_their_job_directly_after_them() {
         let long = [b'x'; 200];
         let length = parts(long.len());
         let tags: &[(AttachmentKind, JobId, &[u8])] = &[(AttachmentKind::Tags, JOB, &long)];
-        assert_eq!(taken(tags, JOB, behind(length)), [(AttachmentKind::Tags, long.to_vec())]);
-        assert!(taken(tags, JOB, behind(length + 1)).is_empty(), "something stands between them");
-        assert!(taken(tags, JobId(8), behind(length)).is_empty(), "the record is another job's");
+        assert_eq!(taken(tags, JOB, after(length)), [(AttachmentKind::Tags, long.to_vec())]);
+        assert!(taken(tags, JOB, after(length + 1)).is_empty(), "something stands between them");
+        assert!(taken(tags, JobId(8), after(length)).is_empty(), "the record is another job's");
         let two: &[(AttachmentKind, JobId, &[u8])] =
             &[(AttachmentKind::DeleteCooldown, JOB, b"a"), (AttachmentKind::DeleteFrees, JOB, b"b")];
-        assert_eq!(taken(two, JOB, behind(2)).len(), 2);
+        assert_eq!(taken(two, JOB, after(2)).len(), 2);
         let strange: &[(AttachmentKind, JobId, &[u8])] =
             &[(AttachmentKind::DeleteCooldown, JobId(8), b"a"), (AttachmentKind::DeleteFrees, JOB, b"b")];
-        assert_eq!(taken(strange, JOB, behind(2)), [(AttachmentKind::DeleteFrees, b"b".to_vec())]);
+        assert_eq!(taken(strange, JOB, after(2)), [(AttachmentKind::DeleteFrees, b"b".to_vec())]);
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
         let mut pending = PendingAttachments::default();
         let first = Part::all(AttachmentKind::Tags, JOB, &[b'x'; 200]).next().unwrap();
         assert!(pending.add(&first, HERE).unwrap().is_none());
-        assert!(pending.take(JOB, behind(1)).is_empty());
+        assert!(pending.take(JOB, after(1)).is_empty());
     }
 
     #[test]

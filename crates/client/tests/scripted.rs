@@ -113,7 +113,7 @@ fn extensions() {
 }
 
 #[test]
-fn a_complete_has_its_puts_behind_it() {
+fn a_complete_has_its_puts_after_it() {
     let next = PutOptions::new().ttr(120);
     let puts: [(PutOptions, &[u8]); 2] = [(PutOptions::new(), b"hi"), (next, b"")];
     let sent = "complete 7 2\r\nput 1024 0 60 2\r\nhi\r\nput 1024 0 120 0\r\n";

@@ -170,7 +170,7 @@ pub fn age(seconds: u64) -> String {
     }
 }
 
-/// The data of a stats command as a JSON object, with numbers as numbers, behind the key `server`.
+/// The data of a stats command as a JSON object, with numbers as numbers, after the key `server`.
 pub fn dictionary(server: &str, stats: &Dictionary) -> Value {
     let mut object = Map::new();
     object.insert("server".to_owned(), json!(server));

@@ -25,8 +25,8 @@ async function openTls(options, port, host = 'localhost') {
   this._state = 'open';
 }
 
-// The reply with which the bytes begin, or null if more bytes belong to it. A RESERVED can have values of fields behind
-// its size, and a RESERVED_BATCH has jobs behind its line: node-beanstalk reads neither.
+// The reply with which the bytes begin, or null if more bytes belong to it. A RESERVED can have values of fields after
+// its size, and a RESERVED_BATCH has jobs after its line: node-beanstalk reads neither.
 function parse(bytes) {
   const start = bytes.indexOf('\r\n') + 2;
   if (start < 2) return null;
@@ -55,7 +55,7 @@ exports.ExtendedClient = class ExtendedClient extends Client {
     if (this.token !== undefined) await this.say('AUTHENTICATED', 'auth', this.token);
   }
 
-  // Sends any command, and returns the words of its reply behind the status, which must be this one:
+  // Sends any command, and returns the words of its reply after the status, which must be this one:
   // client.say('SESSION', 'session', 'night', 60), client.say('FLUSHED', 'flush-tube', 'orders')
   async say(status, ...words) { return (await this.send(words, [status])).headers; }
   async send(words, statuses, payload) {

@@ -58,7 +58,7 @@ final class ExtendedPheanstalk implements SocketFactoryInterface, SocketInterfac
         return array_map('intval', $this->say("delete-batch $ids", 'DELETED_BATCH'));
     }
 
-    /** Sends any other command, as 'session night 60', and returns the words behind the status, one of these. */
+    /** Sends any other command, as 'session night 60', and returns the words after the status, one of these. */
     public function say(string $line, string ...$statuses): array
     {
         $this->stream ?? $this->pheanstalk->stats(); // connects

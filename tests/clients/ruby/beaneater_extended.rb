@@ -18,7 +18,7 @@ class Beaneater
   # `tls` has parameters for OpenSSL::SSL::SSLContext#set_params: ca_file; cert and key of a client. `token` logs in.
   def initialize(address = nil, **options) = @connection = Connection.new(address, **options)
 
-  # Sends a command, and a body behind it, and returns the reply: exchange('move', job, 'orders'). A space or a line end
+  # Sends a command, and a body after it, and returns the reply: exchange('move', job, 'orders'). A space or a line end
   # in a word would change the command.
   def exchange(*words, body: nil)
     words = words.map { |word| (word.is_a?(Job) ? word.id : word).to_s }

@@ -116,8 +116,8 @@ pub fn go_on_until<T>(chains: &mut [Chain], clients: Vec<Client>, end: impl FnOn
 /// The number after the first of these words.
 fn first_id(reply: &[u8], word: &str) -> Option<u64> {
     let text = String::from_utf8_lossy(reply);
-    let behind = &text[text.find(word)? + word.len()..];
-    behind.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+    let after = &text[text.find(word)? + word.len()..];
+    after.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// The jobs of a tube in all states; none if there is no tube.

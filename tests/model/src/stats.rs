@@ -311,15 +311,15 @@ fn job_bytes_of(model: &Model) -> usize {
     jobs + groups.iter().map(|name| 152 + name.len()).sum::<usize>() + keys.len() * 40
 }
 
-/// The memory of a job, with the tags behind a short body or beside a large one, and their index entries.
+/// The memory of a job, with the tags after a short body or beside a large one, and their index entries.
 fn job_bytes(job: &Job) -> usize {
     let tags = match job.tags.encoded_len() {
         0 => 0,
         len @ 1..255 => len + 1,
         len => len + 3,
     };
-    let is_behind = job.body.len() + tags < SHARED_FROM_BYTES;
-    let kept = if is_behind || tags == 0 { tags } else { 48 + job.tags.encoded_len() };
+    let is_after_body = job.body.len() + tags < SHARED_FROM_BYTES;
+    let kept = if is_after_body || tags == 0 { tags } else { 48 + job.tags.encoded_len() };
     let TagSet { idempotency, concurrency, after, expires_after_s, .. } = job.tags;
     let indexed = [
         (idempotency.is_some(), 24),

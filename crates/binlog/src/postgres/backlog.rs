@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(backlog.end(), LogPosition { file: 1, offset: 2 + MAX_TRANSACTION_BYTES as u64 });
         let now = Instant::now();
         for left in [2, 1, 0] {
-            assert_eq!(sizes(backlog.next(now, false)), (1, 1), "the sync behind the bytes comes with them");
+            assert_eq!(sizes(backlog.next(now, false)), (1, 1), "the sync after the bytes comes with them");
             assert_eq!(backlog.bytes(), left * MAX_TRANSACTION_BYTES);
         }
         backlog.push(append(9, 1));

@@ -221,7 +221,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     parsed.map_err(|error| format!("{error}; expected 90, 0.5, 90s, 500ms, 15m, 2h or 1d"))
 }
 
-/// Parses a time in the unit of the protocol: seconds with up to three digits behind the point, below 2^32. A shorter
+/// Parses a time in the unit of the protocol: seconds with up to three digits after the point, below 2^32. A shorter
 /// fraction is rounded up.
 pub fn seconds(text: &str) -> Result<Seconds, String> {
     let thousandths = duration(text)?.as_micros().div_ceil(1000);

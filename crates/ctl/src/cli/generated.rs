@@ -15,7 +15,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use super::Cli;
 use super::tube_completion::with_tubes;
 
-/// The argument that makes this program write the files into the directory behind it.
+/// The argument that makes this program write the files into the directory that follows it.
 const ARGUMENT: &str = "__generate";
 
 /// The date of the manual page: when its text last changed, not when it was generated.

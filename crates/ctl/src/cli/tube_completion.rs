@@ -1,4 +1,4 @@
-//! The part of the completions that asks the server for its tubes, behind what clap generates.
+//! The part of the completions that asks the server for its tubes, after the part that clap generates.
 //!
 //! A tube name can look like a command of the shell, such as `$(reboot)`: no script evaluates one.
 

@@ -325,7 +325,7 @@ fn an_export_writes_into_what_is_no_regular_file_and_never_replaces_it() {
 }
 
 #[test]
-fn an_export_to_a_name_of_standard_output_is_written_behind_what_is_there() {
+fn an_export_to_a_name_of_standard_output_is_appended_to_it() {
     let directory = tempfile::tempdir().unwrap();
     let source = Fake::start();
     fill(&source.address());

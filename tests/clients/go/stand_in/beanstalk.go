@@ -134,7 +134,7 @@ func (c *Conn) StatsJob(id uint64) (map[string]string, error) {
 // Close ends the connection.
 func (c *Conn) Close() error { return c.socket.Close() }
 
-// say sends a line, and returns what stands behind that of the reply.
+// say sends a line, reads the results in the line of the reply, and returns its body.
 func (c *Conn) say(expected, line string, results ...any) (body []byte, err error) {
 	if _, err := io.WriteString(c.socket, line+"\r\n"); err != nil {
 		return nil, err

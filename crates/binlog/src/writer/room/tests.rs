@@ -132,7 +132,7 @@ fn room_is_reserved_for_the_first_reservation_of_a_job_that_expires_until_it_com
 }
 
 #[test]
-fn the_room_of_a_job_is_the_same_behind_its_one_byte() {
+fn the_room_of_a_job_survives_its_packing_into_a_byte() {
     for side_effects in 0..MAX_DELETE_UNITS as u8 {
         for first_reservation in [false, true] {
             let room = JobRoom { side_effects, first_reservation };
