@@ -138,7 +138,8 @@ impl Subject {
             | (Kind::C112 | Kind::C113 | Kind::Neutral, Needs::Extension, _) => {
                 Some("is a decision of our server")
             }
-            _ => None,
+            (_, Needs::Protocol | Needs::Since113 | Needs::Persistence | Needs::Drain, _)
+            | (Kind::Ours, Needs::Extension, _) => None,
         }
     }
 }

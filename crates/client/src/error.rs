@@ -213,7 +213,9 @@ impl std::error::Error for Error {
             Self::Connect { source, .. } | Self::Io(source) => Some(source),
             Self::Malformed(error) => Some(error),
             Self::MalformedData(error) => Some(error),
-            _ => None,
+            Self::Closed | Self::SpeaksTls | Self::SpeaksNoTls { .. } | Self::TimedOut => None,
+            Self::Unexpected { .. } | Self::Unasked { .. } | Self::Refused(_) => None,
+            Self::Unconfirmed { .. } | Self::Unsupported { .. } | Self::PoolExhausted => None,
         }
     }
 }

@@ -5,8 +5,8 @@
 //! a slot does, and `blocking::worker` and `asynchronous::worker` do it.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use beanstalkd_types::seconds::Seconds;
@@ -284,28 +284,31 @@ pub struct Report {
     pub unconfirmed: u64,
 }
 
-/// The counters of a [`Report`].
+/// The [`Report`] so far, to which the slots add.
 #[derive(Debug, Default)]
-pub(crate) struct WorkCounters([AtomicU64; 7]);
+pub(crate) struct WorkCounters(Mutex<Report>);
 
 impl WorkCounters {
+    fn lock(&self) -> MutexGuard<'_, Report> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn count(&self, settled: Settled) {
-        let index = match settled {
-            Settled::Deleted => 0,
-            Settled::Released(_) => 1,
-            Settled::GivenBack(_) => 2,
-            Settled::Buried => 3,
-            Settled::Lost => 4,
-            Settled::Unconfirmed => 5,
-            Settled::Completed => 6,
+        let mut report = self.lock();
+        let counter = match settled {
+            Settled::Deleted => &mut report.deleted,
+            Settled::Completed => &mut report.completed,
+            Settled::Released(_) => &mut report.released,
+            Settled::GivenBack(_) => &mut report.given_back,
+            Settled::Buried => &mut report.buried,
+            Settled::Lost => &mut report.lost,
+            Settled::Unconfirmed => &mut report.unconfirmed,
         };
-        self.0[index].fetch_add(1, Ordering::Relaxed);
+        *counter += 1;
     }
 
     pub(crate) fn report(&self) -> Report {
-        let [deleted, released, given_back, buried, lost, unconfirmed, completed] =
-            self.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        Report { deleted, completed, released, given_back, buried, lost, unconfirmed }
+        *self.lock()
     }
 }
 

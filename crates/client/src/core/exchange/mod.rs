@@ -75,11 +75,13 @@ pub(crate) struct Exchange {
     input: Input,
     /// The length of the next reply, if it is known to be complete.
     next: Option<usize>,
-    /// Encoded commands. The first `answered` bytes have replies, the first `written` ones were sent.
+    /// Encoded commands. The first `answered` bytes have replies, the first `written` ones were sent or will not be:
+    /// `answered` ≤ `written` ≤ the length.
     output: Vec<u8>,
     answered: usize,
     written: usize,
-    /// The commands without replies: those of the bytes after `answered`.
+    /// The commands without replies, whose bytes are exactly those after `answered`. A command that will have no reply
+    /// has no bytes.
     outstanding: VecDeque<Sent>,
     state: ConnectionState,
     strays: Strays,
@@ -301,6 +303,7 @@ impl Exchange {
         self.answered += sent.bytes;
         // A connection that takes no more bytes can still have a reply to a command that was not sent to its end.
         self.written = self.written.max(self.answered);
+        debug_assert!(self.written <= self.output.len(), "only bytes of commands have replies, or are sent");
         if self.answered == self.output.len() {
             self.output.clear();
             self.output.shrink_to(MAX_KEPT_BYTES);
@@ -367,6 +370,7 @@ impl Exchange {
                 sent.reply_use = ReplyUse::Abandoned;
             }
         }
+        self.check_invariants();
     }
 
     /// Begins again on a new connection: with the greeting, then the commands that can be repeated, and those that the
@@ -394,6 +398,7 @@ impl Exchange {
             self.has_limited |= sent.is_limited();
             self.outstanding.push_back(sent);
         }
+        self.check_invariants();
     }
 
     /// The connection is lost, and with it its reserved jobs, unless a session has them.
@@ -417,6 +422,7 @@ impl Exchange {
         if let Some(question) = self.outstanding.pop_back() {
             self.outstanding.insert(position, question);
         }
+        self.check_invariants();
     }
 
     /// Gives up the commands that were to be sent again for some time, if it is over before their first bytes are sent.
@@ -446,6 +452,21 @@ impl Exchange {
                 at = end;
             }
         }
+        self.check_invariants();
+    }
+
+    /// Asserts the invariants of the commands and their bytes; the cost grows with the number of commands.
+    #[inline]
+    fn check_invariants(&self) {
+        debug_assert!(
+            self.answered <= self.written && self.written <= self.output.len(),
+            "only bytes of commands have replies, or are sent"
+        );
+        debug_assert_eq!(
+            self.outstanding.iter().map(|sent| sent.bytes).sum::<usize>(),
+            self.outstanding_bytes(),
+            "the bytes after the answered ones are those of the commands without replies"
+        );
     }
 }
 
