@@ -33,7 +33,7 @@ pub fn renewed() -> Identity {
 }
 
 /// Where the server listens for TLS.
-fn address(service: &Service) -> SocketAddr {
+pub fn address(service: &Service) -> SocketAddr {
     let log = service.log();
     let (_, address) = log.rsplit_once("listening on tls://").expect("it says where");
     address.lines().next().unwrap().parse().unwrap()

@@ -210,16 +210,8 @@ fn signals_that_come_meanwhile_are_not_lost_and_kill_nobody() {
 
 #[test]
 fn a_client_with_tls_gets_its_replies_is_closed_and_has_its_session_again() {
-    let service = Service::prepared(
-        &["--listen", "tls://127.0.0.1:0", "--tls-cert", "{dir}/cert.pem", "--tls-key", "{dir}/key.pem"],
-        |directory| drop(tls::server_identity().write(directory).unwrap()),
-    );
-    let connect = || {
-        let log = service.log();
-        let (_, address) = log.rsplit_once("listening on tls://").expect("it says where");
-        let address = address.lines().next().unwrap().parse().unwrap();
-        tls::connect(address, tls::usual_client()).unwrap().0
-    };
+    let service = Service::prepared(&certificates::FLAGS, certificates::prepare);
+    let connect = || tls::connect(certificates::address(&service), tls::usual_client()).unwrap().0;
     let mut plain = service.connect();
     let mut secret = connect();
     secret.write_all(b"session w 60\r\nput 0 0 600 1\r\nx\r\nreserve\r\n").unwrap();

@@ -56,9 +56,9 @@
 //!
 //! Three layers. `core` has the commands, the meaning of their replies, their order, the repetitions and the next step;
 //! it uses no socket and no clock. Two drivers take these steps: `blocking`, and `asynchronous` with tokio. One table
-//! for both drivers defines which reply belongs to which command. The crate `beanstalkd-protocol`, which the server uses
-//! too, makes and parses the bytes. The client never starts a thread or a task, except for the jobs of a worker, and
-//! never panics because of the bytes of a server.
+//! for both drivers defines which reply belongs to which command. The crate `beanstalkd-protocol`, which the server
+//! uses too, makes and parses the bytes. The client never starts a thread or a task, except for the jobs of a worker,
+//! and never panics because of the bytes of a server.
 
 // An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
