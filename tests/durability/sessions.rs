@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::{Client, Failure, body_of};
+use beanstalkd_testkit::client::{Client, Failure, body_of, jobs_of_list};
 use beanstalkd_testkit::history::{History, body};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server};
@@ -67,14 +67,8 @@ fn jobs_by_session(client: &mut Client) -> Result<BTreeMap<String, BTreeSet<u64>
     loop {
         let list = client.ask(format!("list-jobs default reserved 1000{cursor}\r\n").as_bytes())?;
         let list = String::from_utf8_lossy(&list).into_owned();
-        for line in list.lines() {
-            let Some((id, rest)) = line.strip_prefix("- {id: ").and_then(|rest| rest.split_once(',')) else {
-                continue;
-            };
-            let name = rest.split_once("session: \"").and_then(|(_, name)| name.split_once('"'));
-            if let (Ok(id), Some((name, _))) = (id.parse(), name) {
-                by_session.entry(name.to_owned()).or_default().insert(id);
-            }
+        for (id, name) in jobs_of_list(&list).filter(|(_, name)| !name.is_empty()) {
+            by_session.entry(name.to_owned()).or_default().insert(id);
         }
         let next = list.lines().find_map(|line| line.strip_prefix("next: \"")?.strip_suffix('"'));
         match next.filter(|next| !next.is_empty()) {

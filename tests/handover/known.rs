@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use beanstalkd_testkit::client::jobs_of_list;
 use beanstalkd_testkit::panicking::Client;
 use beanstalkd_testkit::random::Random;
 
@@ -98,13 +99,8 @@ fn jobs_of(client: &mut Client) -> BTreeMap<u64, String> {
     let mut found = BTreeMap::new();
     for state in ["ready", "reserved"] {
         let list = client.find(&format!("list-jobs default {state} 1000")).unwrap_or_default();
-        for line in String::from_utf8(list).unwrap().lines() {
-            let Some((id, rest)) = line.strip_prefix("- {id: ").and_then(|rest| rest.split_once(',')) else {
-                continue;
-            };
-            let session = rest.split_once("session: \"").and_then(|(_, name)| name.split_once('"'));
-            let session = session.map_or(String::new(), |(name, _)| name.to_owned());
-            assert!(found.insert(id.parse().unwrap(), session).is_none(), "job {id} is there twice");
+        for (id, session) in jobs_of_list(&String::from_utf8(list).unwrap()) {
+            assert!(found.insert(id, session.to_owned()).is_none(), "job {id} is there twice");
         }
     }
     found

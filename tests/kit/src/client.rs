@@ -440,6 +440,19 @@ pub fn pairs_of(reply: &[u8]) -> Vec<(String, String)> {
     text.lines().filter_map(pair).collect()
 }
 
+/// The jobs in the reply to a `list-jobs`, each with the name of its session or an empty name.
+///
+/// # Panics
+///
+/// If an id is not a number.
+pub fn jobs_of_list(list: &str) -> impl Iterator<Item = (u64, &str)> {
+    list.lines().filter_map(|line| {
+        let (id, rest) = line.strip_prefix("- {id: ")?.split_once(',')?;
+        let session = rest.split_once("session: \"").and_then(|(_, name)| name.split_once('"'));
+        Some((id.parse().expect("an id is a number"), session.map_or("", |(name, _)| name)))
+    })
+}
+
 /// The body that follows the line of a reply, without its CRLF.
 pub fn body_of(reply: &[u8]) -> &[u8] {
     let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);
