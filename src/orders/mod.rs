@@ -22,7 +22,7 @@ use crate::tube_name::TubeName;
 pub const MAX_RUNNING: usize = 16;
 
 /// How many ended tasks are kept for later requests.
-const MAX_ENDED: usize = 64;
+const MAX_ENDED_TASKS: usize = 64;
 
 /// The maximum number of ids in a line of the log.
 const MAX_IDS_SHOWN: usize = 100;
@@ -306,7 +306,7 @@ impl Tasks {
         if running == MAX_RUNNING {
             return None;
         }
-        if self.tasks.len() - running >= MAX_ENDED
+        if self.tasks.len() - running >= MAX_ENDED_TASKS
             && let Some(first) = self.tasks.iter().position(Task::is_over)
         {
             self.tasks.remove(first);
@@ -382,7 +382,7 @@ mod tests {
             tasks.get_mut(TaskId(number)).unwrap().progress = Progress::Done;
             assert_eq!(tasks.add(&Order::Drain(false), now), Some(TaskId(number + MAX_RUNNING as u64)));
         }
-        assert!(tasks.tasks.len() <= MAX_RUNNING + MAX_ENDED);
+        assert!(tasks.tasks.len() <= MAX_RUNNING + MAX_ENDED_TASKS);
         assert!(tasks.get(TaskId(1)).is_none() && tasks.get(TaskId(999)).is_some());
     }
 }

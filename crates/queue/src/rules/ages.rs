@@ -54,7 +54,7 @@ impl Rule for Ages {
         if queue.max_age_of(job.tube).is_none() || job.tags.dead.is_some() {
             return;
         }
-        if queue.jobs.expect_mut(job.id).collection().state() != JobState::Reserved {
+        if queue.jobs.expect(job.id).collection().state() != JobState::Reserved {
             queue.begin_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
         }
     }
@@ -64,7 +64,7 @@ impl Rule for Ages {
             queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
             queue.jobs.expect_mut(job.id).marks &= !marks::AGES;
         }
-        debug_assert!(!queue.jobs.expect_mut(job.id).has(marks::AGES), "a reserved job does not age");
+        debug_assert!(!queue.jobs.expect(job.id).has(marks::AGES), "a reserved job does not age");
     }
 
     fn moved(queue: &mut Queue, job: &TaggedJob<'_>, _from: TubeKey) {
@@ -142,18 +142,18 @@ impl Queue {
 
     /// Called when the job leaves its tube, or when its tags are about to change.
     pub(crate) fn stop_aging(&mut self, id: JobId) {
-        let job = self.jobs.get(id).expect("the job exists");
+        let job = self.jobs.expect(id);
         if job.has(marks::AGES) {
             let (arrived, tube) = (self.arrived_at(id, job), job.tube);
             self.end_aging((arrived, id), tube);
             self.jobs.expect_mut(id).marks &= !marks::AGES;
         }
-        debug_assert!(!self.jobs.expect_mut(id).has(marks::AGES), "the job does not age any more");
+        debug_assert!(!self.jobs.expect(id).has(marks::AGES), "the job does not age any more");
     }
 
     /// Called when a reload comes to this job: it ages if its tube has the rule.
     pub(crate) fn age_by_rule(&mut self, id: JobId) {
-        let job = self.jobs.get(id).expect("a job that the walk finds exists");
+        let job = self.jobs.expect(id);
         if self.max_age_of(job.tube).is_none() {
             self.stop_aging(id);
         } else if !job.has(marks::AGES) {
@@ -183,7 +183,7 @@ impl Queue {
     #[cold]
     pub(crate) fn check_age(&mut self, id: JobId, now: Timestamp) -> AgeCheck {
         debug_assert!(!self.is_linked(id), "a job whose age is checked was taken out of its collection");
-        let job = self.jobs.get(id).expect("a job that is given back exists");
+        let job = self.jobs.expect(id);
         let tube = job.tube;
         let Some(max_age_s) = self.max_age_of(tube) else { return AgeCheck::InTime };
         let tags = self.tags(id).unwrap_or_default();

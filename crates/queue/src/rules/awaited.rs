@@ -184,7 +184,7 @@ impl Rule for Awaited {
             if ended.iter().any(|&(of, last, _)| of == id && wait.number <= last) {
                 continue;
             }
-            let job = queue.jobs.get(id).expect("a job that a client waits for exists");
+            let job = queue.jobs.expect(id);
             assert!(job.collection().state() != JobState::Buried, "a wait ends with the burial");
         }
     }

@@ -52,7 +52,7 @@ fn expires_at(job: &TaggedJob<'_>) -> Option<Timestamp> {
 impl Rule for Expiry {
     fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
         let Some(seconds) = job.tags.expires_after_s else { return };
-        let record = queue.jobs.get(job.id).expect("a job that enters a collection exists");
+        let record = queue.jobs.expect(job.id);
         if queue.jobs.history(record).counters.reserves == 0 {
             queue.jobs.expect_mut(job.id).marks |= marks::EXPIRES;
             queue.rules.expiry.jobs.insert((job.created_at.plus_seconds(seconds), job.id));

@@ -32,7 +32,7 @@ pub(super) struct Group {
 }
 
 /// The maximum number of ended groups that are remembered.
-const MAX_ENDED: usize = 1024;
+const MAX_ENDED_GROUPS: usize = 1024;
 
 /// The groups that ended last.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Ended {
         if self.names.contains(name) {
             return;
         }
-        if self.order.len() == MAX_ENDED
+        if self.order.len() == MAX_ENDED_GROUPS
             && let Some(oldest) = self.order.pop_front()
         {
             self.name_bytes -= oldest.len();
@@ -200,7 +200,7 @@ impl Rule for Groups {
         let (mut members, mut buried, mut held) = (BTreeMap::new(), BTreeMap::new(), 0);
         for id in queue.jobs.ids() {
             let Some(tags) = queue.tags(id) else { continue };
-            let job = queue.jobs.get(id).expect("an indexed job exists");
+            let job = queue.jobs.expect(id);
             if let Some(group) = tags.group {
                 *members.entry(group).or_insert(0) += 1;
                 *buried.entry(group).or_insert(0) +=
@@ -232,7 +232,7 @@ impl Rule for Groups {
         assert_eq!(groups.by_name.values().map(|group| group.waiting.len()).sum::<usize>(), held);
         assert_eq!(groups.by_name.keys().map(|name| name.len()).sum::<usize>(), groups.name_bytes);
         let ended = &groups.ended;
-        assert!(ended.order.len() <= MAX_ENDED && ended.order.len() == ended.names.len());
+        assert!(ended.order.len() <= MAX_ENDED_GROUPS && ended.order.len() == ended.names.len());
         assert_eq!(ended.order.iter().map(|name| name.len()).sum::<usize>(), ended.name_bytes);
     }
 }

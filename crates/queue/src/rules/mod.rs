@@ -226,7 +226,7 @@ impl Queue {
     /// Makes a change with a copy of the job's tags.
     fn with_tags<T>(&mut self, id: JobId, change: impl FnOnce(&mut Self, &TaggedJob<'_>) -> T) -> T {
         let mut bytes = std::mem::take(&mut self.rules.scratch);
-        let job = self.jobs.get(id).expect("the job exists");
+        let job = self.jobs.expect(id);
         bytes.clear();
         bytes.extend_from_slice(self.rules.tags.get(id, job));
         let tags = TagSet::decode(&bytes).expect("the job has tags");
@@ -379,16 +379,13 @@ impl Queue {
             | marks::PARKED
             | marks::IN_ROTATION
             | marks::HELD;
-        debug_assert!(
-            !self.jobs.expect_mut(id).has(kept),
-            "a reserved job has no mark of a rule's collection"
-        );
+        debug_assert!(!self.jobs.expect(id).has(kept), "a reserved job has no mark of a rule's collection");
     }
 
     /// Calls the rules when a job with tags was buried.
     #[inline(never)]
     pub(crate) fn buried_tagged(&mut self, id: JobId) {
-        if !self.jobs.expect_mut(id).has(marks::TAGGED | marks::AWAITED) {
+        if !self.jobs.expect(id).has(marks::TAGGED | marks::AWAITED) {
             return;
         }
         debug_assert!(self.is_linked_as(id, JobState::Buried), "the job is buried when the rules are called");
@@ -530,7 +527,7 @@ impl Queue {
             self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED)));
         let (mut separate_tags, mut indexed, mut count) = (0, 0, 0);
         for id in with_tags {
-            let job = self.jobs.get(id).expect("an indexed job exists");
+            let job = self.jobs.expect(id);
             let tags = self.expect_tags(id);
             count += 1;
             separate_tags += usize::from(!job.has(marks::BEHIND_BODY));

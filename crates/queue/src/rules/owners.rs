@@ -178,7 +178,7 @@ impl Rule for Owners {
         let tags = queue.jobs.ids().filter_map(|id| Some((id, queue.tags(id)?)));
         let tags: Vec<_> = tags.filter_map(|(id, tags)| Some((id, tags, tags.owner?))).collect();
         for (id, tags, owner) in &tags {
-            let job = queue.jobs.get(*id).expect("an indexed job exists");
+            let job = queue.jobs.expect(*id);
             owners.add(owner.as_str(), job_cost(job.body().len(), tags));
             *jobs.entry((SharedScope::Tube(job.tube), owner.as_str())).or_default() += 1;
             if let Some(group) = tags.group {

@@ -55,7 +55,7 @@ impl Queue {
 
     #[cold]
     fn after_failure_by_rule(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
-        let job = self.jobs.get(id).expect("a job that has failed exists");
+        let job = self.jobs.expect(id);
         let tags = self.tags(id);
         let (Some(rule), false) = (self.rule_of(id), tags.is_some_and(|tags| tags.dead.is_some())) else {
             return AfterFailure::NoRule;
@@ -100,7 +100,7 @@ impl Queue {
     pub(crate) fn may_go_to_dead_tube(&mut self, id: JobId) -> bool {
         let Some(rule) = self.rule_of(id).cloned() else { return false };
         let Some(target) = rule.dead_tube.as_deref() else { return false };
-        let job = self.jobs.get(id).expect("its rule was found");
+        let job = self.jobs.expect(id);
         if self.tubes.get(job.tube).name.as_str() == target {
             return false;
         }
@@ -122,7 +122,7 @@ impl Queue {
             kept.jobs += 1;
             return;
         }
-        let tube = self.tubes.get(self.jobs.expect_mut(id).tube).name.as_str().into();
+        let tube = self.tubes.get(self.jobs.expect(id).tube).name.as_str().into();
         let kept = KeptFromDeadTube { jobs: 1, tube, dead_tube: dead_tube.into() };
         self.rules.tubes.kept_from_dead_tube = Some(Box::new(kept));
     }
@@ -133,7 +133,7 @@ impl Queue {
             return false;
         }
         self.stop_aging(id);
-        let from = self.jobs.expect_mut(id).tube;
+        let from = self.jobs.expect(id).tube;
         let name = self.tubes.get(from).name.clone();
         if self.mark_dead(id, name.as_str(), now).is_err() {
             return false;
@@ -157,7 +157,7 @@ impl Queue {
 
     /// Marks the job as dead from now on.
     fn mark_dead(&mut self, id: JobId, from: &str, now: Timestamp) -> Result<(), TryReserveError> {
-        let job = self.jobs.get(id).expect("a job that has failed exists");
+        let job = self.jobs.expect(id);
         let failures = failures_of(self.jobs.history(job).counters, self.tags(id).as_ref());
         let since_s = u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX);
         let tags = self.tags(id).unwrap_or_default();
@@ -217,7 +217,7 @@ impl Queue {
     fn retag(&mut self, id: JobId, bytes: &[u8]) -> Result<(), TryReserveError> {
         let state = in_debug(|| self.jobs.get(id).map(|job| job.collection().state()));
         debug_assert!(state == Some(JobState::Reserved) || !self.is_linked(id), "no collection is by tags");
-        let job = self.jobs.get(id).expect("the job exists");
+        let job = self.jobs.expect(id);
         let old_bytes = self.rules.tags.get(id, job).to_vec();
         let old = TagSet::decode(&old_bytes).expect("tags were written by the queue");
         let new = TagSet::decode(bytes).expect("tags that were just encoded can be decoded");

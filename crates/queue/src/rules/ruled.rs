@@ -262,7 +262,7 @@ impl Queue {
 
     /// Adds the job to the rule of its tube, or removes it if there is no rule any more.
     fn adopt(&mut self, id: JobId) {
-        let job = self.jobs.get(id).expect("a job that the walk finds exists");
+        let job = self.jobs.expect(id);
         let Some(ruled) = &self.tubes.get(job.tube).ruled else { return };
         let is_known = job.has(marks::RULED);
         if ruled.rule.is_some() != is_known {

@@ -32,7 +32,7 @@ use crate::state::keys::{ReadyKey, TubeKey};
 use crate::tags::Concurrency;
 
 /// How many jobs whose time is over one call of `reserve` ends at most: about 100 microseconds.
-const MAX_ENDED: usize = 64;
+const MAX_OVERDUE_ENDED: usize = 64;
 
 /// The slots of all keys.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl Rule for Slots {
         let mut keys: BTreeMap<u64, KeyJobs> = BTreeMap::new();
         let (mut firsts, mut behind, mut parked) = (0, 0, 0);
         for id in queue.jobs.ids() {
-            let job = queue.jobs.get(id).expect("an indexed job exists");
+            let job = queue.jobs.expect(id);
             let tag = queue.tags(id).and_then(|tags| tags.concurrency);
             let Some(tag) = tag else {
                 assert!(
@@ -255,12 +255,12 @@ impl Queue {
     fn is_of_line(&self, id: JobId, line: KeyLine<'_>) -> bool {
         #[cfg(test)]
         super::steps::note_probe();
-        let job = self.jobs.get(id).expect("an indexed job exists");
+        let job = self.jobs.expect(id);
         job.tube == line.tube && self.concurrency_of(id, job) == Some(line.tag)
     }
 
     fn ready_key(&self, id: JobId) -> ReadyKey {
-        ReadyKey::new(self.jobs.get(id).expect("an indexed job exists").priority, id)
+        ReadyKey::new(self.jobs.expect(id).priority, id)
     }
 
     /// Removes a job with this tag, which was ready and is in no collection, from its line.
@@ -321,7 +321,7 @@ impl Queue {
 
     /// Whether this first job has this tag and is parked.
     fn is_parked_with(&self, first: JobId, tag: Concurrency<'_>) -> bool {
-        let job = self.jobs.get(first).expect("an indexed job exists");
+        let job = self.jobs.expect(first);
         job.lacks_slot() && self.concurrency_of(first, job) == Some(tag)
     }
 
@@ -388,7 +388,8 @@ impl Queue {
             }
             self.work += 1;
             if is_overdue {
-                *left -= (self.slices.probed_tubes / MAX_ENDED).min(*left);
+                // Ending a job takes as long as several probes.
+                *left -= (self.slices.probed_tubes / MAX_OVERDUE_ENDED).min(*left);
                 self.end_overdue(id, now);
                 continue;
             }
@@ -536,6 +537,6 @@ impl Queue {
         let found = self.tubes.get_mut(tube).tag_state_mut().parked.remove(key);
         assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
         self.count_unready(tube, key.priority());
-        debug_assert!(self.jobs.expect_mut(id).has(marks::PARKED));
+        debug_assert!(self.jobs.expect(id).has(marks::PARKED));
     }
 }

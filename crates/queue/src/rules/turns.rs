@@ -256,7 +256,7 @@ impl Queue {
             return;
         }
         let hash = self.turn_hash(key.job());
-        debug_assert!(!self.jobs.expect_mut(key.job()).has(marks::PARKED), "the job is in no collection");
+        debug_assert!(!self.jobs.expect(key.job()).has(marks::PARKED), "the job is in no collection");
         self.tubes.get_mut(tube).tag_state_mut().parked.insert(key);
         self.join_rotation(key, tube, hash);
     }
@@ -264,7 +264,7 @@ impl Queue {
     /// Adds a parked job of the tube to the rotation of its key; it stays parked.
     pub(super) fn join_rotation(&mut self, key: ReadyKey, tube: TubeKey, hash: Hash) {
         debug_assert!(
-            !self.jobs.expect_mut(key.job()).has(marks::IN_ROTATION),
+            !self.jobs.expect(key.job()).has(marks::IN_ROTATION),
             "a job that enters the rotation is not in it"
         );
         self.jobs.expect_mut(key.job()).marks |= marks::IN_ROTATION | marks::PARKED;
@@ -279,7 +279,7 @@ impl Queue {
         let head = self.turns(tube).head.filter(|head| head.ready_key() == key);
         let hash = head.map_or_else(|| self.turn_hash(key.job()), Turn::hash);
         debug_assert!(
-            self.jobs.expect_mut(key.job()).has(marks::IN_ROTATION),
+            self.jobs.expect(key.job()).has(marks::IN_ROTATION),
             "a job leaves the rotation in which it is"
         );
         self.jobs.expect_mut(key.job()).marks &= !marks::IN_ROTATION;
@@ -362,7 +362,7 @@ impl Queue {
 
     /// Called when a reload comes to this job: it joins the rotation of its tube, or leaves it.
     pub(crate) fn turn_by_rule(&mut self, id: JobId) {
-        let job = self.jobs.get(id).expect("a job that the walk finds exists");
+        let job = self.jobs.expect(id);
         let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
         let is_shown = job.has(marks::IN_ROTATION) || !job.has(marks::PARKED);
         if job.collection().state() != JobState::Ready || !is_shown {
@@ -384,7 +384,7 @@ impl Queue {
         debug_assert!(self.is_linked_as(id, JobState::Ready), "the job is still ready");
         debug_assert_eq!(
             self.takes_turns(tube),
-            self.jobs.expect_mut(id).has(marks::IN_ROTATION),
+            self.jobs.expect(id).has(marks::IN_ROTATION),
             "as its rule says"
         );
     }

@@ -162,7 +162,7 @@ impl Rule for UniqueKeys {
         let mut keys: Vec<(TubeKey, String)> = Vec::new();
         for id in queue.jobs.ids() {
             if let Some(tag) = queue.tags(id).and_then(|tags| tags.idempotency) {
-                let job = queue.jobs.get(id).expect("an indexed job exists");
+                let job = queue.jobs.expect(id);
                 let hash = UniqueKeys::hash(&queue.rules.hasher, job.tube, tag.key);
                 assert!(unique.index.all(hash).any(|other| other == id), "a key in use is indexed");
                 keys.push((job.tube, tag.key.as_str().to_owned()));

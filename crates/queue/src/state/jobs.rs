@@ -324,6 +324,13 @@ impl Jobs {
     }
 
     /// The job with an id that comes from one of the queues, so that the job must exist.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn expect(&self, id: JobId) -> &Job {
+        self.get(id).expect("the queue has this job")
+    }
+
+    /// As `expect`, for changes. The next call is likely to be about the same job, so this notes its address.
     pub(crate) fn expect_mut(&mut self, id: JobId) -> &mut Job {
         let address = self.address(id).expect("the queue has this job");
         self.last = Some((id, address));
