@@ -27,14 +27,14 @@ use crate::options::LogFormat;
 /// # Panics
 /// If it is called twice.
 pub fn start(format: LogFormat, verbosity: u8) {
-    let journal = stderr_is_journal();
+    let is_journal = stderr_is_journal();
     let mut builder = Builder::new();
     builder
         .target(Target::Stderr)
         .parse_filters(
             &std::env::var("RUST_LOG").map_or_else(|_| default_filter(verbosity), |text| by_crate(&text)),
         )
-        .format(move |out, record| write_line(out, record, format, journal, SystemTime::now()))
+        .format(move |out, record| write_line(out, record, format, is_journal, SystemTime::now()))
         .init();
 }
 
@@ -88,15 +88,15 @@ fn write_line(
     out: &mut dyn Write,
     record: &Record<'_>,
     format: LogFormat,
-    journal: bool,
+    is_journal: bool,
     time: SystemTime,
 ) -> io::Result<()> {
-    if journal {
+    if is_journal {
         write!(out, "<{}>", priority(record.level()))?;
     }
     match format {
         LogFormat::Json => json::write_line(out, &JsonLine { time, record }),
-        LogFormat::Text if journal => writeln!(out, "{}", record.args()),
+        LogFormat::Text if is_journal => writeln!(out, "{}", record.args()),
         LogFormat::Text => {
             writeln!(out, "{} {} {}", format_rfc3339_millis(time), word(record.level()), record.args())
         }
@@ -170,15 +170,15 @@ mod tests {
 
     use super::*;
 
-    fn line(format: LogFormat, journal: bool) -> String {
-        written(format, journal, format_args!("accept: \"{}\"\n", 24))
+    fn line(format: LogFormat, is_journal: bool) -> String {
+        written(format, is_journal, format_args!("accept: \"{}\"\n", 24))
     }
 
     /// The message is an argument, because only Rust 1.89 and later keep the parts of `format_args!` in a `let` alive.
-    fn written(format: LogFormat, journal: bool, message: fmt::Arguments<'_>) -> String {
+    fn written(format: LogFormat, is_journal: bool, message: fmt::Arguments<'_>) -> String {
         let mut out = Vec::new();
         let record = Record::builder().level(Level::Warn).target("beanstalkd").args(message).build();
-        write_line(&mut out, &record, format, journal, UNIX_EPOCH).unwrap();
+        write_line(&mut out, &record, format, is_journal, UNIX_EPOCH).unwrap();
         String::from_utf8(out).unwrap()
     }
 

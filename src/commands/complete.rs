@@ -102,7 +102,7 @@ impl Executor {
     ) -> Option<Outcome> {
         let PutHeader { priority, delay_s, ttr_s, size } = header;
         let memory_bytes = size_of::<Complete>() + output.memory_bytes();
-        let needs_usual_path = self.draining
+        let needs_usual_path = self.is_draining
             || u64::from(size) > self.memory.max_job_bytes
             || !self.queue.holds(client, id)
             || self.queue.has_tags(id)
@@ -247,7 +247,7 @@ impl Executor {
             room => room,
         };
         // A put with a wrong tag is not among the stored ones.
-        if self.draining && (!puts.is_empty() || refusal.is_some()) {
+        if self.is_draining && (!puts.is_empty() || refusal.is_some()) {
             return Err(BodyRefusal::Draining.into());
         }
         if let Some(at) = plan.iter().position(|planned| *planned == Planned::TubeFull) {

@@ -94,7 +94,7 @@ impl Executor {
                     timings,
                     timed_commands,
                 },
-            draining,
+            is_draining,
             clients,
             // Described separately, or made by the next program from its command line and its files.
             guard: _,
@@ -108,7 +108,7 @@ impl Executor {
         instance.describe(out);
         started_at.describe(out);
         commands.describe(out);
-        draining.describe(out);
+        is_draining.describe(out);
         [*connections, *malformed, *timed_commands, *refused_connections].describe(out);
         refused_puts.describe(out);
         timings.describe(out);
@@ -131,7 +131,7 @@ impl Executor {
         self.info.instance = from.value()?;
         self.info.started_at = from.value()?;
         let commands: CommandCounts = from.value()?;
-        self.draining = from.value()?;
+        self.is_draining = from.value()?;
         let [connections, malformed, timed_commands, refused_connections] = from.value()?;
         self.counters = ServerCounters {
             connections,

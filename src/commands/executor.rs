@@ -74,7 +74,7 @@ pub struct Executor {
     pub(super) clients: ClientRecords,
     pub(super) tube_lists: TubeLists,
     pub(super) complete_buffers: CompleteBuffers,
-    pub(super) draining: bool,
+    pub(super) is_draining: bool,
     pub(super) info: ServerInfo,
     pub(super) counters: ServerCounters,
 }
@@ -96,7 +96,7 @@ impl Executor {
             clients: ClientRecords::default(),
             tube_lists: TubeLists::default(),
             complete_buffers: CompleteBuffers::default(),
-            draining: false,
+            is_draining: false,
             info,
             counters: ServerCounters::default(),
         }
@@ -110,12 +110,12 @@ impl Executor {
 
     /// Whether the server is in drain mode.
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining
+        self.is_draining
     }
 
     /// Starts or ends drain mode, in which no `put` is accepted.
     pub fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
+        self.is_draining = draining;
     }
 
     /// Records that a turn, and therefore each of its commands, has taken `ns` nanoseconds.

@@ -114,7 +114,7 @@ impl Executor {
     fn log_if_due(&mut self, now: Timestamp) {
         let binlog = self.persistence.binlog.as_ref();
         let is_full = binlog.is_some_and(|binlog| binlog.stats().state == LogState::Full);
-        if let Some(refused) = self.counters.refused_puts.take_due(self.draining, is_full, now) {
+        if let Some(refused) = self.counters.refused_puts.take_due(self.is_draining, is_full, now) {
             warn!("{refused}");
         }
     }

@@ -30,7 +30,7 @@ impl StatsSource for Executor {
             binlog: self.persistence.binlog.as_ref().map_or_else(binlog::Stats::default, Binlog::stats),
             commands: &self.counters.commands,
             timings: &self.counters.timings,
-            is_draining: self.draining,
+            is_draining: self.is_draining,
             max_job_bytes: self.memory.max_job_bytes,
             binlog_file_bytes: self.persistence.file_bytes,
             buffer_bytes: self.memory.all_buffer_bytes(),

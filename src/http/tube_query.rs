@@ -17,7 +17,7 @@ const MAX_PATTERN_BYTES: usize = 64;
 pub struct Query {
     sort: Sort,
     /// Whether the smallest comes first.
-    ascending: bool,
+    is_ascending: bool,
     names: Names,
     /// The list begins after this rank.
     after: Option<Rank>,
@@ -68,7 +68,7 @@ impl Query {
 
     /// Puts the smallest first.
     pub fn ascend(&mut self) {
-        self.ascending = true;
+        self.is_ascending = true;
     }
 
     /// Selects the tubes whose names contain the text, or, if it has a `*` or `?`, those whose whole names match it.
@@ -140,7 +140,7 @@ impl Query {
     fn order(&self, a: (u64, u64, &str), b: (u64, u64, &str)) -> Ordering {
         let names = a.2.cmp(b.2);
         let order = if self.sort == Sort::Name { names } else { a.0.cmp(&b.0) };
-        let order = if self.ascending { order } else { order.reverse() };
+        let order = if self.is_ascending { order } else { order.reverse() };
         order.then(b.1.cmp(&a.1)).then(names)
     }
 }
@@ -199,8 +199,8 @@ mod tests {
             JobCounts { delayed: 1, ..none },
             JobCounts { buried: 1, ..none },
         ] {
-            let by_watching = |ascending| {
-                let mut query = Query { ascending, ..Query::default() };
+            let by_watching = |is_ascending| {
+                let mut query = Query { is_ascending, ..Query::default() };
                 assert!(query.sort_by("current-watching"));
                 query
             };

@@ -24,7 +24,7 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) struct Notifier {
     interval_ns: u64,
     /// Whether the service manager expects keep-alives, and not only the status.
-    watchdog: bool,
+    expects_keep_alives: bool,
     /// Whether the message that the server is ready has been sent.
     has_sent_ready: bool,
     /// Whether the last status said that the server drains, and that it answers: a change is sent at once.
@@ -45,7 +45,7 @@ impl Notifier {
         let interval = half.map_or(STATUS_INTERVAL, |half| half.min(STATUS_INTERVAL));
         Some(Self {
             interval_ns: interval.as_nanos() as u64,
-            watchdog: half.is_some(),
+            expects_keep_alives: half.is_some(),
             has_sent_ready: false,
             last_reported: (false, true),
             failed_hand_over: None,
@@ -79,7 +79,7 @@ impl Notifier {
             return self.ready(executor, now);
         }
         let status = Status(executor, now, self.failed_hand_over.as_deref()).to_string();
-        let sent = if self.watchdog {
+        let sent = if self.expects_keep_alives {
             service_manager::notify_watchdog(&status)
         } else {
             service_manager::notify_status(&status)

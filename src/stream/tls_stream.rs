@@ -21,7 +21,7 @@ pub struct TlsStream<S: Stream> {
     acceptor: Rc<Acceptor>,
     channel: Channel,
     /// A reply waits for room.
-    reply_waits: bool,
+    has_waiting_reply: bool,
     /// The poll reports room.
     awaits_room: bool,
 }
@@ -33,7 +33,7 @@ impl<S: Stream> TlsStream<S> {
     /// If there are no random numbers.
     pub fn new(socket: S, token: PollToken, acceptor: Rc<Acceptor>) -> io::Result<Self> {
         let channel = acceptor.accept().map_err(io::Error::other)?;
-        Ok(Self { socket, token, acceptor, channel, reply_waits: false, awaits_room: false })
+        Ok(Self { socket, token, acceptor, channel, has_waiting_reply: false, awaits_room: false })
     }
 
     /// The stream below.
@@ -58,7 +58,7 @@ impl<S: Stream> TlsStream<S> {
     }
 
     fn await_room(&mut self) {
-        let wanted = self.reply_waits || self.channel.wants_write();
+        let wanted = self.has_waiting_reply || self.channel.wants_write();
         if wanted != self.awaits_room {
             self.awaits_room = wanted;
             self.socket.await_writable(self.token, wanted);
@@ -93,7 +93,7 @@ impl<S: Stream> Stream for TlsStream<S> {
     }
 
     fn await_writable(&mut self, _: PollToken, awaited: bool) {
-        self.reply_waits = awaited;
+        self.has_waiting_reply = awaited;
         self.await_room();
     }
 

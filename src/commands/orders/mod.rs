@@ -247,7 +247,7 @@ impl Executor {
             }
             Order::Drain(draining) => {
                 self.count_for_task(1);
-                self.draining = draining;
+                self.is_draining = draining;
                 Outcome::Done
             }
             Order::Pause(tube, _) | Order::Flush(tube, _)
@@ -304,7 +304,7 @@ impl Executor {
             return self.fail_order(Obstacle::TooBig);
         }
         let Some(encoded) = EncodedTags::read(&tags) else { return self.fail_order(Obstacle::Failed) };
-        if self.draining {
+        if self.is_draining {
             return self.fail_put(BodyRefusal::Draining);
         }
         if self.lacks_memory_for(body.len()) || self.queue.reserve_tube(client).is_err() {

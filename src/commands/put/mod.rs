@@ -82,7 +82,7 @@ impl Executor {
         now: Timestamp,
     ) -> Stored {
         // Even if there is no room. A `complete` checks its room first, in the order of `BodyRefusal`.
-        if self.draining {
+        if self.is_draining {
             return Stored::Refused(BodyRefusal::Draining);
         }
         if !tags.bytes().is_empty() {
@@ -181,7 +181,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         // A put that is refused anyway does not wait.
-        if self.draining || !self.may_still_put(client, &put) {
+        if self.is_draining || !self.may_still_put(client, &put) {
             return self.put_permitted(client, put, body, output, now);
         }
         match self.permit_puts(client, 1, None, now) {

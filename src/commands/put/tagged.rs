@@ -21,7 +21,7 @@ impl Executor {
         now: Timestamp,
     ) -> Stored {
         let Some(tube) = put.tube() else { return self.store(client, new_job(put), &put.tags(), body, now) };
-        if self.draining {
+        if self.is_draining {
             return Stored::Refused(BodyRefusal::Draining);
         }
         if self.lacks_memory_to(MemoryClass::AddsTube(tube), client, body.len() + output.memory_bytes()) {

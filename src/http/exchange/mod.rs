@@ -39,9 +39,9 @@ pub struct HttpExchange {
     sent: usize,
     stage: ExchangeStage,
     /// Whether the exchange answers no further requests.
-    closing: bool,
+    is_closing: bool,
     /// Whether the client has closed its side.
-    ended: bool,
+    has_ended: bool,
     /// The reason why a request was refused.
     denied: Option<RequestRefusal>,
 }
@@ -79,7 +79,7 @@ struct SlicedResponse {
     body: Content,
     /// Whether the response is sent in chunks, the last of which marks its end. Otherwise it ends with the connection,
     /// or its head has its length.
-    chunked: bool,
+    is_chunked: bool,
 }
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl HttpExchange {
 
     /// Notes that the client has closed its side. Requests that have arrived are still answered.
     pub fn end(&mut self) {
-        self.ended = true;
+        self.has_ended = true;
     }
 
     /// How many more bytes the exchange takes; 0 if it must first answer a request that has arrived.
@@ -133,7 +133,7 @@ impl HttpExchange {
             | ExchangeStage::Follow(_)
             | ExchangeStage::Rest(_) => MAX_HEAD_BYTES,
         };
-        if self.closing && !matches!(self.stage, ExchangeStage::Body(..)) {
+        if self.is_closing && !matches!(self.stage, ExchangeStage::Body(..)) {
             0
         } else {
             most.saturating_sub(self.input.len())
@@ -161,7 +161,7 @@ impl HttpExchange {
     /// Whether the exchange is over: no request follows, and all responses are sent.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.closing && matches!(self.stage, ExchangeStage::Head) && self.output.is_empty()
+        self.is_closing && matches!(self.stage, ExchangeStage::Head) && self.output.is_empty()
     }
 
     /// Whether a request is being answered whose head, at least, has arrived.
@@ -190,7 +190,7 @@ impl HttpExchange {
     /// Checks whether the job for whose end the request waits has ended.
     pub fn check_job(&mut self, queue: &Queue, now: Timestamp) {
         if let ExchangeStage::Follow(followed) = &mut self.stage {
-            followed.check(queue, self.ended, now);
+            followed.check(queue, self.has_ended, now);
         }
     }
 
@@ -199,8 +199,8 @@ impl HttpExchange {
     pub fn has_work(&self) -> bool {
         self.output.is_empty()
             && match &self.stage {
-                ExchangeStage::Head => !self.closing && (self.ended || self.is_answering()),
-                ExchangeStage::Body(_, length) => self.ended || self.input.len() >= *length,
+                ExchangeStage::Head => !self.is_closing && (self.has_ended || self.is_answering()),
+                ExchangeStage::Body(_, length) => self.has_ended || self.input.len() >= *length,
                 ExchangeStage::Rest(_) => true,
                 ExchangeStage::Follow(followed) => followed.is_over(),
                 ExchangeStage::Order(_) | ExchangeStage::Await(_) => false,
@@ -249,7 +249,7 @@ impl HttpExchange {
             (phase, ExchangeStage::Body(request, length)) => {
                 if self.input.len() < length {
                     // The client has closed its side in the middle of its request.
-                    self.closing = true;
+                    self.is_closing = true;
                     return false;
                 }
                 let body: Vec<u8> = self.input.drain(..length).collect();
@@ -332,7 +332,7 @@ impl HttpExchange {
                 end == body.len()
             }
         };
-        if rest.chunked {
+        if rest.is_chunked {
             // An empty chunk would mark the end of the response.
             if !slice.is_empty() {
                 self.output.extend_from_slice(format!("{:x}\r\n{slice}\r\n", slice.len()).as_bytes());
@@ -364,7 +364,7 @@ impl HttpExchange {
                 request
             }
             (Ok(httparse::Status::Partial), Arrival::Partial) if self.input.len() < MAX_HEAD_BYTES => {
-                self.closing |= self.ended;
+                self.is_closing |= self.has_ended;
                 return false;
             }
             (Ok(httparse::Status::Partial), Arrival::Partial) | (Err(httparse::Error::TooManyHeaders), _) => {
@@ -376,7 +376,7 @@ impl HttpExchange {
                 return true;
             }
         };
-        self.closing = !request.keep_alive;
+        self.is_closing = !request.keep_alive;
         match (phase, request.body) {
             (_, BodyLength::Contradictory) => self.refuse("400 Bad Request"),
             _ if !request.has_proper_host => self.refuse("400 Bad Request"),
@@ -389,7 +389,7 @@ impl HttpExchange {
             }
             (phase, _) => {
                 // The bytes that follow may be the body of this request, which no path accepts.
-                self.closing = true;
+                self.is_closing = true;
                 self.answer(&request, &[], phase);
             }
         }
@@ -411,7 +411,7 @@ impl HttpExchange {
             (Ok(()), BodyLength::Bytes(_)) => Problem::too_large(api::MAX_BODY_BYTES),
             (Ok(()), BodyLength::Unknown | BodyLength::Contradictory) => Problem::length_required(),
         };
-        self.closing = true;
+        self.is_closing = true;
         self.respond_problem(request.method, &problem);
     }
 

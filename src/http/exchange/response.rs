@@ -24,7 +24,7 @@ pub(super) struct Response<'a> {
 
 impl HttpExchange {
     pub(super) fn refuse(&mut self, status: &'static str) {
-        self.closing = true;
+        self.is_closing = true;
         self.respond(Method::Get, &plain(status, "", ""));
     }
 
@@ -36,7 +36,7 @@ impl HttpExchange {
         }
         if !matches!(request.method, Method::Get | Method::Head) {
             // The bytes that follow may be the body of this request.
-            self.closing = true;
+            self.is_closing = true;
             self.respond(Method::Get, &plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", ""));
             return;
         }
@@ -116,7 +116,7 @@ impl HttpExchange {
                 );
                 self.head("200 OK", "application/octet-stream", &headers);
                 if request.method == Method::Get && length > 0 {
-                    let rest = SlicedResponse { body: Content::Bytes(body, 0), chunked: false };
+                    let rest = SlicedResponse { body: Content::Bytes(body, 0), is_chunked: false };
                     self.stage = ExchangeStage::Rest(Box::new(rest));
                 }
             }
@@ -147,17 +147,18 @@ impl HttpExchange {
 
     /// Starts a response that is rendered in slices.
     fn stream(&mut self, request: &HttpRequest, content_type: &str, text: Box<dyn SlicedText>) {
-        let chunked = request.is_1_1;
-        self.closing |= !chunked;
-        let framing = if chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
+        let is_chunked = request.is_1_1;
+        self.is_closing |= !is_chunked;
+        let framing = if is_chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
         self.head("200 OK", content_type, &format!("{framing}{API_HEADERS}"));
         if request.method == Method::Get {
-            self.stage = ExchangeStage::Rest(Box::new(SlicedResponse { body: Content::Text(text), chunked }));
+            self.stage =
+                ExchangeStage::Rest(Box::new(SlicedResponse { body: Content::Text(text), is_chunked }));
         }
     }
 
     fn head(&mut self, status: &str, content_type: &str, headers: &str) {
-        let connection = if self.closing { "close" } else { "keep-alive" };
+        let connection = if self.is_closing { "close" } else { "keep-alive" };
         let mut head = String::new();
         put(
             &mut head,

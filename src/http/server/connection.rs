@@ -33,7 +33,7 @@ pub(super) struct HttpConnection {
     pub(super) socket: Socket,
     pub(super) token: PollToken,
     pub(super) exchange: HttpExchange,
-    pub(super) link: SocketState,
+    pub(super) socket_state: SocketState,
     pub(super) last_progress_at: Timestamp,
     pub(super) stage: HttpStage,
 }
@@ -86,8 +86,8 @@ impl HttpConnection {
 
     pub(super) fn notice(&mut self, event: &Event) {
         if event.is_error() || event.is_write_closed() {
-            self.link = SocketState::Gone;
-        } else if let SocketState::Open { readable, writable } = &mut self.link {
+            self.socket_state = SocketState::Gone;
+        } else if let SocketState::Open { readable, writable } = &mut self.socket_state {
             // A read also sends the data of TLS itself.
             let sends = event.is_writable() && self.socket.wants_write();
             *readable |= event.is_readable() || event.is_read_closed() || sends;
@@ -97,7 +97,7 @@ impl HttpConnection {
 
     pub(super) fn read(&mut self, now: Timestamp) {
         let mut buffer = [0; MAX_READ_BYTES];
-        while let SocketState::Open { readable: readable @ true, .. } = &mut self.link {
+        while let SocketState::Open { readable: readable @ true, .. } = &mut self.socket_state {
             let room = self.exchange.room().min(MAX_READ_BYTES);
             if room == 0 {
                 return;
@@ -115,13 +115,13 @@ impl HttpConnection {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => *readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => self.link = SocketState::Gone,
+                Err(_) => self.socket_state = SocketState::Gone,
             }
         }
     }
 
     pub(super) fn write(&mut self, now: Timestamp) {
-        while let SocketState::Open { writable: writable @ true, .. } = &mut self.link
+        while let SocketState::Open { writable: writable @ true, .. } = &mut self.socket_state
             && !self.exchange.output().is_empty()
         {
             match self.socket.write(self.exchange.output()) {
@@ -134,13 +134,15 @@ impl HttpConnection {
                     self.socket.await_writable(self.token, true);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => self.link = SocketState::Gone,
+                Err(_) => self.socket_state = SocketState::Gone,
             }
         }
     }
 
     pub(super) fn is_over(&self, now: Timestamp) -> bool {
-        matches!(self.link, SocketState::Gone) || self.exchange.is_finished() || now >= self.is_over_at()
+        matches!(self.socket_state, SocketState::Gone)
+            || self.exchange.is_finished()
+            || now >= self.is_over_at()
     }
 
     /// Notes the event for which the connection waits.

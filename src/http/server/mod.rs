@@ -56,7 +56,7 @@ pub struct HttpServer {
     /// The data of closed connections that must still be freed, a slice in each turn.
     ended: Vec<HttpExchange>,
     /// Whether the last turn did work, so that there may be more.
-    busy: bool,
+    has_more_work: bool,
     registry: Rc<Registry>,
     history: SampleHistory,
     kind: SiteKind,
@@ -143,7 +143,7 @@ impl HttpServer {
             next: 0,
             next_handshake: 0,
             ended: Vec::new(),
-            busy: false,
+            has_more_work: false,
             registry,
             history: SampleHistory::default(),
             kind,
@@ -192,7 +192,7 @@ impl HttpServer {
 
     /// When a connection or the listener has work.
     pub fn next_event_at(&self) -> Option<Timestamp> {
-        if self.busy {
+        if self.has_more_work {
             return Some(Timestamp::default());
         }
         let connections = self.connections.iter().flatten();
@@ -244,7 +244,7 @@ impl HttpServer {
                 connection.write(now);
             }
         }
-        self.busy = self.work(&mut state, now) || handshake.is_some();
+        self.has_more_work = self.work(&mut state, now) || handshake.is_some();
         self.ended.pop_if(HttpExchange::free_slice);
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
@@ -256,7 +256,7 @@ impl HttpServer {
                 self.listener.accept_at = self.listener.accept_at.map(|_| Timestamp::default());
             }
         }
-        self.busy |= !self.ended.is_empty();
+        self.has_more_work |= !self.ended.is_empty();
     }
 
     /// The slot of the connection whose handshake continues in this turn. One handshake continues in each turn, because
@@ -266,7 +266,7 @@ impl HttpServer {
         let slot = { slots }.find(|&slot| {
             self.connections[slot].as_ref().is_some_and(|connection| {
                 connection.socket.is_handshaking()
-                    && matches!(connection.link, SocketState::Open { readable: true, .. })
+                    && matches!(connection.socket_state, SocketState::Open { readable: true, .. })
             })
         })?;
         self.next_handshake = slot + 1;
@@ -393,7 +393,7 @@ impl HttpServer {
                     socket,
                     token,
                     exchange: HttpExchange::default(),
-                    link: SocketState::Open { readable: true, writable: true },
+                    socket_state: SocketState::Open { readable: true, writable: true },
                     last_progress_at: now,
                     stage: HttpStage::Head(now),
                 });

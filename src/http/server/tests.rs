@@ -34,7 +34,7 @@ fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
 fn turn(server: &mut HttpServer, now: u64) {
     server.listener.accept_at = Some(Timestamp::default());
     for connection in server.connections.iter_mut().flatten() {
-        if let SocketState::Open { readable, .. } = &mut connection.link {
+        if let SocketState::Open { readable, .. } = &mut connection.socket_state {
             *readable = true;
         }
     }

@@ -59,7 +59,7 @@ struct PolledListener {
     has_pending: bool,
     /// The clients that wait may have come before the listener had its options. This happens if a service manager
     /// starts the server for them.
-    early: bool,
+    has_early_clients: bool,
 }
 
 /// No client is accepted until one disconnects, or until an instant.
@@ -83,7 +83,7 @@ impl Listeners {
         for (number, listener) in (0..).zip(listeners) {
             let mut socket = ListenerSocket::new(listener, tls)?;
             registry.register(socket.source(), PollToken::Listener(number).into(), Interest::READABLE)?;
-            polled.push(PolledListener { socket, has_pending: true, early: true });
+            polled.push(PolledListener { socket, has_pending: true, has_early_clients: true });
         }
         let first_spare = limits.open_files.saturating_sub(limits.spare_files as u64);
         Ok(Self {
@@ -135,13 +135,13 @@ impl Listeners {
                 let listener = &mut self.listeners[index];
                 match listener.socket.accept() {
                     Ok(accepted) => {
-                        if listener.early {
+                        if listener.has_early_clients {
                             accepted.set_options();
                         }
                         self.admit(accepted, server, registry, now);
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        (listener.has_pending, listener.early) = (false, false);
+                        (listener.has_pending, listener.has_early_clients) = (false, false);
                     }
                     // That client has disconnected, or a packet filter rejects it; the next one may succeed.
                     Err(error)

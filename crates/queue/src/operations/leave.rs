@@ -29,14 +29,15 @@ impl Queue {
         }
         let client = self.client_mut(id);
         client.update_is_plain();
-        client.leaving = true;
-        let (producer, worker, is_internal) = (client.producer, client.worker, client.is_internal());
+        client.is_leaving = true;
+        let (has_put, has_reserved, is_internal) =
+            (client.has_put, client.has_reserved, client.is_internal());
         let counts = &mut self.clients.counts;
         if is_internal {
             counts.internal -= 1;
         } else {
-            counts.producers -= u64::from(producer);
-            counts.workers -= u64::from(worker);
+            counts.producers -= u64::from(has_put);
+            counts.workers -= u64::from(has_reserved);
         }
         self.deadlines.set(Timer::Client(id.index), None);
         let mut share = self.slices.given_back;
@@ -110,7 +111,7 @@ impl Queue {
     pub(crate) fn give_back_jobs(&mut self, index: u32, share: &mut usize, now: Timestamp) {
         let is_session = self.clients[index].is_session();
         debug_assert!(
-            is_session || self.clients[index].leaving,
+            is_session || self.clients[index].is_leaving,
             "only a session or a leaving client gives back jobs"
         );
         let mut jobs: Vec<ReadyKey> = Vec::new();

@@ -247,7 +247,7 @@ impl Queue {
         for (index, client) in &self.clients.records {
             let index = index as u32;
             let Some(many) = &client.many else {
-                assert!(client.leaving || client.watching.len() <= self.slices.few_tubes);
+                assert!(client.is_leaving || client.watching.len() <= self.slices.few_tubes);
                 continue;
             };
             let is_waiting = client.wait.map(|wait| (wait.number.get(), index));

@@ -48,7 +48,7 @@ impl Queue {
     /// From now on the client counts as a producer.
     #[inline]
     pub fn mark_producer(&mut self, client: ClientId) {
-        let first = !std::mem::replace(&mut self.client_mut(client).producer, true);
+        let first = !std::mem::replace(&mut self.client_mut(client).has_put, true);
         self.clients.counts.producers += u64::from(first);
         debug_assert!(self.clients.counts.producers <= self.clients.records.len() as u64, "each counts once");
     }

@@ -87,7 +87,7 @@ impl Queue {
     /// From now on the client counts as a worker.
     #[inline]
     pub(crate) fn mark_worker(&mut self, client: ClientId) {
-        let first = !std::mem::replace(&mut self.client_mut(client).worker, true);
+        let first = !std::mem::replace(&mut self.client_mut(client).has_reserved, true);
         self.clients.counts.workers += u64::from(first);
         debug_assert!(self.clients.counts.workers <= self.clients.records.len() as u64, "each counts once");
     }

@@ -99,7 +99,7 @@ impl Queue {
     /// The clients with connections at these indexes. A client keeps its index.
     pub fn clients_at(&self, indexes: Range<usize>) -> impl Iterator<Item = ClientId> {
         let records = indexes.filter_map(|index| Some((index, self.clients.records.get(index)?)));
-        let connected = records.filter(|(_, client)| !client.leaving && !client.is_internal());
+        let connected = records.filter(|(_, client)| !client.is_leaving && !client.is_internal());
         connected.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
     }
 
@@ -125,14 +125,14 @@ impl Queue {
     #[must_use]
     pub(crate) fn is_connected(&self, id: ClientId) -> bool {
         let client = self.clients.records.get(id.index as usize);
-        client.is_some_and(|client| client.generation == id.generation && !client.leaving)
+        client.is_some_and(|client| client.generation == id.generation && !client.is_leaving)
     }
 
     /// Whether this client has disconnected, and not all of its jobs and tubes have been given back.
     #[must_use]
     pub fn is_leaving(&self, id: ClientId) -> bool {
         let client = self.clients.records.get(id.index as usize);
-        client.is_some_and(|client| client.generation == id.generation && client.leaving)
+        client.is_some_and(|client| client.generation == id.generation && client.is_leaving)
     }
 
     /// The command `use`. `name` is valid; its tube is created if it does not exist.

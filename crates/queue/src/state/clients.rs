@@ -1,4 +1,7 @@
 //! A client: the tubes that it uses and watches, the jobs that it has reserved, and its wait.
+//!
+//! Owns: the records of all clients, and the counts over them. Never moves a job: the operations do that.
+
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::ops::{Index, IndexMut};
@@ -115,7 +118,7 @@ impl IndexMut<u32> for Clients {
     }
 }
 
-/// A connected client. It has more fields than other types because all of it lies in one block of memory.
+/// A client: that of a connection, of a session, or the server itself. It has more fields than other types because all of it lies in one block of memory.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The low half of its number.
@@ -133,11 +136,11 @@ pub(crate) struct Client {
     /// Whether it watches few tubes, and is in the default mode: its reserves probe each of its tubes.
     pub is_plain: bool,
     /// Whether the client has disconnected but has not released everything. Such a client has no deadline.
-    pub leaving: bool,
+    pub is_leaving: bool,
     /// Whether it has ever put a job.
-    pub producer: bool,
+    pub has_put: bool,
     /// Whether it has ever reserved a job.
-    pub worker: bool,
+    pub has_reserved: bool,
     pub kind: ClientKind,
     /// The next eight bits of its number. The highest bits are those of the last number: no client stays for 2^40
     /// others.
@@ -163,9 +166,9 @@ impl Client {
             many: None,
             settings: None,
             is_plain: true,
-            leaving: false,
-            producer: false,
-            worker: false,
+            is_leaving: false,
+            has_put: false,
+            has_reserved: false,
             kind: ClientKind::Connected,
             era: (number >> u32::BITS) as u8,
             has_session: false,
@@ -176,7 +179,7 @@ impl Client {
     /// A client that counts neither as a producer nor as a worker, because it is marked as already counted.
     pub(crate) fn internal(number: u64) -> Self {
         let (watching, kind) = (SmallVec::new(), ClientKind::Internal);
-        Self { watching, kind, producer: true, worker: true, ..Self::new(number) }
+        Self { watching, kind, has_put: true, has_reserved: true, ..Self::new(number) }
     }
 
     /// The client of a session.

@@ -10,13 +10,10 @@ use beanstalkd_structures::Timer;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::seconds::Seconds;
-use crate::state::clients::SAFETY_MARGIN_NS;
 use crate::state::jobs::{Collection, marks};
 use crate::state::keys::{ReadyKey, Reservation};
 use crate::state::tubes::{DEFAULT, Tube};
 use crate::{JobCounts, Queue};
-
-const _: () = assert!(SAFETY_MARGIN_NS > 0);
 
 impl Queue {
     /// Asserts every invariant; the cost grows with the whole state.
@@ -129,7 +126,7 @@ impl Queue {
         let mut internal = 0;
         for (index, client) in &self.clients.records {
             let is_leaving = self.clients.leaving.contains(&(index as u32));
-            assert_eq!(client.leaving, is_leaving, "a client that leaves is among the leaving ones");
+            assert_eq!(client.is_leaving, is_leaving, "a client that leaves is among the leaving ones");
             if client.is_internal() {
                 assert!(client.watching.is_empty() && (client.is_session() || client.reserved.is_empty()));
                 assert_eq!(client.using, DEFAULT, "nothing keeps another tube for an internal client");
@@ -203,7 +200,7 @@ impl Queue {
         let deadline = self.deadline_of(timer);
         assert!(
             self.is_scheduled(timer),
-            "the heap knows the deadline of {timer:?}: {scheduled:?}, {deadline:?}"
+            "{timer:?} is checked at {scheduled:?}, after its deadline {deadline:?}"
         );
     }
 }

@@ -59,8 +59,8 @@ struct DescribedClient {
     /// The job for whose end it waits, the number of this wait, and the wait's end.
     job_wait: Option<(JobId, (u64, Timestamp))>,
     settings: Option<DescribedReserveSettings>,
-    producer: bool,
-    worker: bool,
+    has_put: bool,
+    has_reserved: bool,
     /// The session, if it is the client of a session.
     session: Option<DescribedSession>,
 }
@@ -85,8 +85,8 @@ described!(DescribedClient {
     wait,
     job_wait,
     settings,
-    producer,
-    worker,
+    has_put,
+    has_reserved,
     session
 });
 
@@ -118,7 +118,7 @@ impl Queue {
     /// The clients with connections, in the order of the description.
     pub fn described_clients(&self) -> impl Iterator<Item = ClientId> {
         let clients =
-            self.clients.records.iter().filter(|(_, client)| !client.is_internal() && !client.leaving);
+            self.clients.records.iter().filter(|(_, client)| !client.is_internal() && !client.is_leaving);
         clients.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
     }
 
@@ -283,7 +283,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
 /// The records of the clients to describe, with their indexes: those of connections and those of sessions.
 fn described_records(clients: &Clients) -> impl Iterator<Item = (usize, &Client)> {
     let records = clients.records.iter().map(|(index, client)| (index, &**client));
-    records.filter(|(_, client)| !client.leaving && (!client.is_internal() || client.is_session()))
+    records.filter(|(_, client)| !client.is_leaving && (!client.is_internal() || client.is_session()))
 }
 
 fn describe_session(session: &Session, numbers: &HashMap<u32, u32>) -> DescribedSession {
@@ -327,15 +327,15 @@ fn describe_clients(
             watching,
             wait,
             settings,
-            producer,
-            worker,
+            has_put,
+            has_reserved,
             // Parts of its number. The jobs name their holders; the rest is derived.
             generation: _,
             era: _,
             reserved: _,
             many: _,
             is_plain: _,
-            leaving: _,
+            is_leaving: _,
             kind: _,
             has_session: _,
             // The server describes the lists.
@@ -349,8 +349,8 @@ fn describe_clients(
             wait: wait.map(described_wait),
             job_wait: rules.awaited.wait_of(index as u32).map(|(id, wait)| (id, described_wait(wait))),
             settings: settings.as_deref().map(describe_reserve_settings),
-            producer: *producer,
-            worker: *worker,
+            has_put: *has_put,
+            has_reserved: *has_reserved,
             session: sessions.records.get(&(index as u32)).map(|session| describe_session(session, &numbers)),
         };
         described.describe(out);

@@ -215,13 +215,13 @@ impl Queue {
         using: TubeKey,
         watching: &[TubeKey],
     ) -> Result<Client, Malformed> {
-        let &DescribedClient { number, producer, worker, .. } = described;
+        let &DescribedClient { number, has_put, has_reserved, .. } = described;
         if described.session.is_some() {
             self.clients.counts.internal += 1;
             return Ok(Client::session(number));
         }
         let mut client = Client::new(number);
-        (client.using, client.producer, client.worker) = (using, producer, worker);
+        (client.using, client.has_put, client.has_reserved) = (using, has_put, has_reserved);
         client.watching = SmallVec::from_slice(watching);
         if let Some(settings) = &described.settings {
             client.settings = Some(Box::new(read_reserve_settings(settings, watching.len())?));
@@ -232,8 +232,8 @@ impl Queue {
         watching.iter().for_each(|&tube| self.tubes.get_mut(tube).watching += 1);
         let counts = &mut self.clients.counts;
         counts.watched += watching.len();
-        counts.producers += u64::from(producer);
-        counts.workers += u64::from(worker);
+        counts.producers += u64::from(has_put);
+        counts.workers += u64::from(has_reserved);
         Ok(client)
     }
 
