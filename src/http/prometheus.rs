@@ -36,39 +36,39 @@ pub(crate) fn scrape(sources: &Sources<'_>) -> Rendering<TextFormat> {
 }
 
 impl ResponseFormat for TextFormat {
-    type Place = NextLine;
+    type Position = NextLine;
 
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
         write_server(sources, snapshot.omitted, out);
     }
 
-    fn write_tubes(snapshot: &Snapshot, place: NextLine, out: &mut String) -> Option<NextLine> {
+    fn write_tubes(snapshot: &Snapshot, position: NextLine, out: &mut String) -> Option<NextLine> {
         let tubes = snapshot.tubes();
         if tubes.is_empty() {
             return None;
         }
-        let mut start = place.tube;
+        let mut start = position.tube;
         // After the last row of the table, this loop does nothing.
-        for (row, figure) in TUBE.iter().enumerate().skip(place.row) {
+        for (row, figure) in TUBE.iter().enumerate().skip(position.row) {
             let Some(family) = Family::of(figure, "tube_") else { continue };
             if start == 0 {
                 head(out, &family.name, family.kind, family.help);
             }
-            for (place, tube) in tubes.iter().enumerate().skip(start) {
+            for (index, tube) in tubes.iter().enumerate().skip(start) {
                 // Tube names contain no byte that needs an escape.
                 let parts = [family.name.as_str(), "{tube=\"", tube.name.as_str(), "\"} "];
                 parts.into_iter().for_each(|part| out.push_str(part));
                 push_value(out, &figure.read, tube);
                 out.push('\n');
-                let next = place + 1;
+                let next = index + 1;
                 if out.len() >= SLICE_BYTES && next < tubes.len() {
                     return Some(NextLine { row, tube: next });
                 }
             }
             start = 0;
         }
-        let place = NextLine { row: place.row.max(TUBE.len()), tube: start };
-        write_times(tubes, place, out)
+        let position = NextLine { row: position.row.max(TUBE.len()), tube: start };
+        write_times(tubes, position, out)
     }
 }
 
@@ -81,19 +81,19 @@ const TIMES: [(&str, &str, TimesOf); 2] = [
 ];
 
 /// Writes histograms of tubes until `out` has a slice; returns the position after them.
-fn write_times(tubes: &[TubeView], place: NextLine, out: &mut String) -> Option<NextLine> {
+fn write_times(tubes: &[TubeView], position: NextLine, out: &mut String) -> Option<NextLine> {
     if tubes.iter().all(|tube| tube.times.is_none()) {
         return None;
     }
-    let mut start = place.tube;
-    for (row, &(family, help, read)) in TIMES.iter().enumerate().skip(place.row - TUBE.len()) {
+    let mut start = position.tube;
+    for (row, &(family, help, read)) in TIMES.iter().enumerate().skip(position.row - TUBE.len()) {
         if start == 0 {
             head(out, family, "histogram", help);
         }
-        for (at, tube) in tubes.iter().enumerate().skip(start).filter(|(_, tube)| tube.times.is_some()) {
+        for (index, tube) in tubes.iter().enumerate().skip(start).filter(|(_, tube)| tube.times.is_some()) {
             write_durations(family, tube.name.as_str(), read(tube), out);
-            if out.len() >= SLICE_BYTES && at + 1 < tubes.len() {
-                return Some(NextLine { row: TUBE.len() + row, tube: at + 1 });
+            if out.len() >= SLICE_BYTES && index + 1 < tubes.len() {
+                return Some(NextLine { row: TUBE.len() + row, tube: index + 1 });
             }
         }
         start = 0;
@@ -317,9 +317,9 @@ fn line(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl Displ
 /// Writes the part of a line before the value.
 fn push_series(out: &mut String, name: &str, labels: &[(&str, &str)]) {
     out.push_str(name);
-    for (place, (label, text)) in labels.iter().enumerate() {
+    for (index, (label, text)) in labels.iter().enumerate() {
         let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        put(out, format_args!("{}{label}=\"{text}\"", if place == 0 { '{' } else { ',' }));
+        put(out, format_args!("{}{label}=\"{text}\"", if index == 0 { '{' } else { ',' }));
     }
     out.push_str(if labels.is_empty() { " " } else { "} " });
 }

@@ -22,21 +22,22 @@ pub(crate) trait SlicedText: fmt::Debug {
 /// The format of a response.
 pub(crate) trait ResponseFormat: fmt::Debug {
     /// The position among the tubes at which the next slice begins; the default is before the first tube.
-    type Place: Copy + Default + fmt::Debug;
+    type Position: Copy + Default + fmt::Debug;
 
     /// Writes the part before the tubes.
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String);
 
-    /// Writes tubes from `place` on until `out` has a slice. Returns the position of the next slice, or `None` at the
+    /// Writes tubes from `position` on until `out` has a slice. Returns the position of the next slice, or `None` at the
     /// end of the response.
-    fn write_tubes(snapshot: &Snapshot, place: Self::Place, out: &mut String) -> Option<Self::Place>;
+    fn write_tubes(snapshot: &Snapshot, position: Self::Position, out: &mut String)
+    -> Option<Self::Position>;
 }
 
 /// A response in the format `F` that is being rendered.
 #[derive(Debug)]
 pub(crate) struct Rendering<F: ResponseFormat> {
     snapshot: Snapshot,
-    stage: RenderingStage<F::Place>,
+    stage: RenderingStage<F::Position>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,11 +67,11 @@ impl<F: ResponseFormat> SlicedText for Rendering<F> {
             }
             RenderingStage::Server => {
                 F::write_server(sources, &self.snapshot, out);
-                self.stage = RenderingStage::Tubes(F::Place::default());
+                self.stage = RenderingStage::Tubes(F::Position::default());
                 false
             }
-            RenderingStage::Tubes(place) => {
-                self.stage = F::write_tubes(&self.snapshot, place, out)
+            RenderingStage::Tubes(position) => {
+                self.stage = F::write_tubes(&self.snapshot, position, out)
                     .map_or(RenderingStage::Over, RenderingStage::Tubes);
                 false
             }

@@ -76,13 +76,13 @@ impl Snapshot {
             self.position += 1;
             let is_wanted = match &self.choice {
                 TubeChoice::Oldest(_) => {
-                    let (tubes, place) = (&self.tubes, self.tubes.len() as u32);
-                    let hash_of = |place: &u32| self.hasher.hash_one(&tubes[*place as usize].name);
+                    let (tubes, index) = (&self.tubes, self.tubes.len() as u32);
+                    let hash_of = |index: &u32| self.hasher.hash_one(&tubes[*index as usize].name);
                     let hash = self.hasher.hash_one(&tube.name);
                     let is_new =
                         self.seen.find(hash, |&other| tubes[other as usize].name == tube.name).is_none();
                     if is_new {
-                        self.seen.insert_unique(hash, place, hash_of);
+                        self.seen.insert_unique(hash, index, hash_of);
                     }
                     is_new
                 }

@@ -1,7 +1,7 @@
 //! `list-tubes` and `stats` for a client that may not see every tube.
 //!
 //! Owns: the progress of such a list or sum. Each is made in slices, by a walk through the registry of tubes, where a
-//! tube keeps its slot. A long list therefore has the order of the registry, and no tube that was made after the
+//! tube keeps its index. A long list therefore has the order of the registry, and no tube that was made after the
 //! request. Driven by `list_tubes` and `stats`.
 
 use std::collections::TryReserveError;
@@ -101,7 +101,7 @@ impl Executor {
         })
     }
 
-    /// Visits the tubes in the next slots; returns whether there are more slots.
+    /// Visits the tubes at the next indexes; returns whether there are more.
     fn visit(
         &self,
         client: ClientId,

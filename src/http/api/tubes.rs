@@ -53,7 +53,7 @@ fn rank(cursor: &str) -> Option<Rank> {
 }
 
 impl ResponseFormat for TubeList {
-    type Place = usize;
+    type Position = usize;
 
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
         let all = sources.server.queue.figures().tubes;

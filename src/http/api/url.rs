@@ -34,8 +34,8 @@ impl QueryParameters {
 
     /// Takes the value of a parameter. An empty value counts as none.
     pub(crate) fn take(&mut self, key: &str) -> Option<String> {
-        let place = self.0.iter().position(|(found, _)| found == key)?;
-        Some(self.0.swap_remove(place).1).filter(|value| !value.is_empty())
+        let index = self.0.iter().position(|(found, _)| found == key)?;
+        Some(self.0.swap_remove(index).1).filter(|value| !value.is_empty())
     }
 
     /// Takes a number.

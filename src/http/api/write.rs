@@ -40,11 +40,11 @@ pub(crate) fn figures<'v, S: StatsSubject>(
 /// Writes the tubes of the snapshot, starting with number `first`, until `out` has a slice. Returns the number of the
 /// next tube, or `None` after the last one.
 pub(crate) fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
-    for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
-        out.push_str(if place == 0 { "" } else { "," });
+    for (index, tube) in snapshot.tubes().iter().enumerate().skip(first) {
+        out.push_str(if index == 0 { "" } else { "," });
         json::push(out, &figures(TUBE, tube));
         if out.len() >= SLICE_BYTES {
-            return Some(place + 1);
+            return Some(index + 1);
         }
     }
     None

@@ -185,7 +185,7 @@ impl Queue {
             ReloadWalk::Tubes(index) => {
                 let entries = self.tubes.rules.len().max(ENTRIES_AT_FULL_STEP);
                 let step = (ITEMS_PER_STEP * ENTRIES_AT_FULL_STEP / entries).max(1);
-                let (tubes, is_end) = self.tubes.slots_from(index, step);
+                let (tubes, is_end) = self.tubes.with_keys_from(index, step);
                 tubes.into_iter().for_each(|tube| self.attach(tube, now));
                 Some(if is_end { ReloadWalk::Jobs(JobId(0)) } else { ReloadWalk::Tubes(index + step) })
             }
@@ -200,7 +200,7 @@ impl Queue {
                 Some(next.map_or(ReloadWalk::Ends(0), ReloadWalk::Jobs))
             }
             ReloadWalk::Ends(index) => {
-                let (tubes, is_end) = self.tubes.slots_from(index, ITEMS_PER_STEP);
+                let (tubes, is_end) = self.tubes.with_keys_from(index, ITEMS_PER_STEP);
                 let is_opening = tubes.iter().any(|&tube| self.tubes.get(tube).opens_for_good());
                 tubes.into_iter().for_each(|tube| self.end_rule(tube));
                 let next = if is_opening { Some(index) } else { (!is_end).then_some(index + ITEMS_PER_STEP) };

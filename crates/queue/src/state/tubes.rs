@@ -366,11 +366,11 @@ impl Tubes {
         reserve_in_slab(&mut self.slab)
     }
 
-    /// The keys of the tubes in the next `count` entries of the store, from `key` on, and whether these are the last.
-    pub(crate) fn slots_from(&self, key: usize, count: usize) -> (Vec<TubeKey>, bool) {
+    /// The tubes with the next `count` keys from `key` on, and whether no larger key is in use.
+    pub(crate) fn with_keys_from(&self, key: usize, count: usize) -> (Vec<TubeKey>, bool) {
         let end = key.saturating_add(count).min(self.slab.capacity());
-        let there = (key..end).filter(|&key| self.slab.contains(key)).map(|key| key as TubeKey);
-        (there.collect(), end == self.slab.capacity())
+        let keys = (key..end).filter(|&key| self.slab.contains(key)).map(|key| key as TubeKey);
+        (keys.collect(), end == self.slab.capacity())
     }
 
     /// Whether there is a tube with this key.

@@ -272,9 +272,9 @@ impl Queue {
         self.tubes.iter().map(|tube| &tube.name)
     }
 
-    /// The name, the jobs, the counters and the number of dead jobs of the tubes in these slots of the registry that
-    /// have existed since [`Queue::tubes_version`] was `since`; `None` after the last slot. A tube keeps its slot, so a
-    /// walk through all slots comes to each tube that stays, and to no tube and no name twice.
+    /// The name, the jobs, the counters and the number of dead jobs of the tubes at these indexes of the registry that
+    /// have existed since [`Queue::tubes_version`] was `since`; `None` after the last index. A tube keeps its index, so
+    /// a walk through all indexes comes to each tube that stays, and to no tube and no name twice.
     pub fn tubes_since(
         &self,
         since: u64,
