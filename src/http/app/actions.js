@@ -128,7 +128,7 @@ export async function changeSelected(action, ids, refresh) {
  * Changes exactly the jobs that the filter matches: counts them, shows the number in the question, and sends the count
  * with the request.
  */
-export async function changeMatching(action, tube, given, told, refresh) {
+export async function changeMatching(action, tube, given, words, refresh) {
   const filter = action === "redrive" ? { ...given, dead: true } : given;
   let counted;
   const box = notice("Counting…", "running");
@@ -146,7 +146,7 @@ export async function changeMatching(action, tube, given, told, refresh) {
   }
   const kind = `${filter.dead ? "dead " : ""}${filter.state} ${counted.count === 1 ? "job" : "jobs"}`;
   const values = await question(
-    action, `${count(counted.count)} ${kind}`, `This changes the jobs in the tube “${tube}”${told}.`);
+    action, `${count(counted.count)} ${kind}`, `This changes the jobs in the tube “${tube}”${words}.`);
   const numbers = Object.fromEntries(Object.entries(filter).map(([key, value]) =>
     [key, ["state", "tag", "contains", "dead"].includes(key) ? value : Number(value)]));
   return values && send(`${tubePath(tube)}/actions`, {
@@ -157,7 +157,7 @@ export async function changeMatching(action, tube, given, told, refresh) {
 export const put = (tube, refresh) =>
   putLike({ title: "Put a job", tube: tube ?? "default", body: "", priority: 0, ttr: 60, tags: "" }, refresh);
 
-/** Puts a job like this one, after a person has edited it. Bytes that are no text are put as they are. */
+/** Puts a job like this one, after a person has edited it. A body that is not text is put unchanged. */
 export async function putCopy(job, body, refresh) {
   let data = null, encoding = "text";
   try {
@@ -165,7 +165,7 @@ export async function putCopy(job, body, refresh) {
       await (body.truncated ? (await blob(`jobs/${job.id}/body`)).arrayBuffer() : bytesOf(body)));
     try {
       data = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(whole);
-      /* A text field changes these. */
+      /* A text field would change these line ends. */
       if (data.includes("\r")) throw new TypeError();
     } catch {
       encoding = "base64";
@@ -175,7 +175,7 @@ export async function putCopy(job, body, refresh) {
     notice(error.message, "bad");
     return;
   }
-  /* A second job with the key would not be put, and the copy is not a part of what the job waits for. */
+  /* With the same idp key, the copy would not be put; with the tag aft, it would wait for a group. */
   const tags = tagsOf(job).filter((tag) => !tag.startsWith("idp:") && !tag.startsWith("aft:")).join(" ");
   await putLike({
     title: `Put a copy of job ${job.id}`, tube: job.tube, body: data, encoding,

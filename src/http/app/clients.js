@@ -1,4 +1,4 @@
-// The view of the clients: who is connected, what each does and holds, and an end of its connection.
+// The view of the clients: their connections, what each one does and has reserved, and the action that closes one.
 import { bytes, duration, make, whole } from "./figures.js";
 import { replace, tubeLink } from "./widgets.js";
 import { get } from "./api.js";

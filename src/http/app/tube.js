@@ -100,12 +100,12 @@ function filters(changed, given) {
     older_than: older.get(), younger_than: younger.get(), min_priority: least.value, max_priority: most.value,
     tag: tag.value.trim(), contains: contains.value,
   }).filter(([, value]) => value !== undefined && value !== ""));
-  /* A field with what is no number has no value, but it is not empty. */
+  /* A field whose text is not a number has no value, but it is not empty. */
   const fault = () => {
     const wrong = [older.number, younger.number, least, most].find((field) => !field.validity.valid);
     return wrong ? `${wrong.getAttribute("aria-label")}: expected a whole number from 0 to 4294967295.` : null;
   };
-  const told = () => {
+  const words = () => {
     const filter = get(), parts = [];
     if (filter.older_than) parts.push(`older than ${older.text()}`);
     if (filter.younger_than) parts.push(`younger than ${younger.text()}`);
@@ -115,7 +115,7 @@ function filters(changed, given) {
     if (filter.contains) parts.push(`body contains “${filter.contains}”`);
     return parts.length ? `: ${parts.join(", ")}` : ", all in this state";
   };
-  return { box, contains, get, told, fault };
+  return { box, contains, get, words, fault };
 }
 
 export function tube(main, changed, name, given, parameters) {
@@ -134,7 +134,7 @@ export function tube(main, changed, name, given, parameters) {
     clearTimeout(timer);
     timer = setTimeout(changed, 250);
   };
-  /* Some events tell of no change: a field that loses the focus to a button must not replace the button. */
+  /* Some events come without a change: a field that loses the focus to a button must not replace the button. */
   let noted = null;
   const note = () => { if (noted !== key()) { noted = key(); restart(); } };
   const filter = filters(note, parameters);
@@ -154,11 +154,11 @@ export function tube(main, changed, name, given, parameters) {
   const empty = make("div", { class: "empty" });
   const before = make("button", { onclick: () => { cursors.pop(); again(); } }, "Back");
   const after = make("button", { onclick: () => { cursors.push(next); again(); } }, "Next");
-  const told = make("span", { class: "faint" });
+  const progress = make("span", { class: "faint" });
   const bar = make("div", { class: "card acting row" });
   const searchAgain = make("button", { hidden: true, onclick: again }, "Search again");
   replace(main, make("div", { class: "row" }, title, pills, acts), tabs, filter.box,
-    make("div", { class: "row paging" }, told, searchAgain, make("span", { class: "row end" }, before, after)),
+    make("div", { class: "row paging" }, progress, searchAgain, make("span", { class: "row end" }, before, after)),
     make("div", { class: "card scroll" }, make("table", { "aria-label": "Jobs" },
       make("thead", {}, columns), body), empty),
     bar);
@@ -229,9 +229,9 @@ export function tube(main, changed, name, given, parameters) {
     const number = selected.size;
     const act = (action) => {
       if (scope === "selected") return changeSelected(action, [...selected], () => { selected.clear(); again(); });
-      /* Whatever has changed the fields since the buttons were drawn: only what the list shows is changed. */
+      /* The fields may have changed since the buttons were drawn: only the jobs that the list shows are changed. */
       if (!isListed()) return restart();
-      return changeMatching(action, name, listed.filter, listed.told, again);
+      return changeMatching(action, name, listed.filter, listed.words, again);
     };
     const choice = (value, text) => make("button", {
       "aria-pressed": String(scope === value), "data-key": value, onclick: () => { scope = value; showBar(); },
@@ -254,11 +254,11 @@ export function tube(main, changed, name, given, parameters) {
     if (given || Object.keys(filter.get()).length || location.hash.includes("?")) history.replaceState(null, "", link);
   }
 
-  /* What cannot be asked has no list. */
+  /* A filter with a fault has no list. */
   function refuse(reason) {
     listed = null;
     shown = [];
-    told.textContent = "";
+    progress.textContent = "";
     before.parentNode.hidden = true;
     empty.hidden = false;
     empty.textContent = reason;
@@ -294,7 +294,7 @@ export function tube(main, changed, name, given, parameters) {
     if (filter.fault()) return refuse(filter.fault());
     if (!isCheap) return;
     const number = ++asked;
-    const parameters = { state, ...filter.get() }, words = filter.told();
+    const parameters = { state, ...filter.get() }, words = filter.words();
     let answer, cursor = cursors.at(-1), examined = 0;
     /* The server examines a bounded number of jobs for each answer: the search goes on until a job matches. */
     do {
@@ -308,11 +308,11 @@ export function tube(main, changed, name, given, parameters) {
       if (number !== asked || !main.isConnected) return;
       examined += answer.looked_at;
       cursor = answer.next;
-      if (!answer.jobs.length && cursor !== null) told.textContent = `Examined ${whole.format(examined)} jobs…`;
+      if (!answer.jobs.length && cursor !== null) progress.textContent = `Examined ${whole.format(examined)} jobs…`;
     } while (!answer.jobs.length && cursor !== null);
     isCheap = examined <= CHEAP_LIST;
     searchAgain.hidden = isCheap;
-    listed = { key: now, filter: parameters, told: words };
+    listed = { key: now, filter: parameters, words };
     shown = answer.jobs;
     next = answer.next;
     before.disabled = cursors.length === 1;
@@ -322,7 +322,7 @@ export function tube(main, changed, name, given, parameters) {
     const isFiltered = Object.keys(parameters).length > 1;
     empty.hidden = shown.length > 0;
     empty.textContent = isFiltered ? "No job matches." : `No ${state} jobs.`;
-    told.textContent = isFiltered && examined > shown.length ? `Examined ${whole.format(examined)} jobs.` : "";
+    progress.textContent = isFiltered && examined > shown.length ? `Examined ${whole.format(examined)} jobs.` : "";
     showJobs();
   }
   return {
