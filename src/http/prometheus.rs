@@ -250,7 +250,7 @@ fn write_figures(server: &ServerView<'_>, out: &mut String) {
         let command = figure.key.trim_start_matches("cmd-");
         line(out, "beanstalkd_commands_total", &[("command", command)], figure.value(server));
     }
-    head(out, "beanstalkd_info", "gauge", "1, with what the server says of itself.");
+    head(out, "beanstalkd_info", "gauge", "1, with facts about the server as labels.");
     let texts = SERVER.iter().filter(|figure| matches!(figure.series, Series::Info));
     let texts: Vec<_> = texts.map(|figure| (figure.key, figure.value(server).to_string())).collect();
     let texts: Vec<_> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
@@ -280,7 +280,7 @@ fn write_process(sources: &Sources<'_>, out: &mut String) {
         ("process_resident_memory_bytes", "Memory in RAM.", usage.resident_bytes),
         ("process_virtual_memory_bytes", "Address space.", usage.virtual_bytes),
         ("process_open_fds", "Open descriptors.", usage.open_files),
-        ("process_max_fds", "The most descriptors that may be open.", usage.max_files),
+        ("process_max_fds", "The maximum number of open descriptors.", usage.max_files),
     ];
     for (name, help, value) in optional {
         if let Some(value) = value {

@@ -36,7 +36,7 @@ impl<S: Stream> Server<S> {
     #[inline]
     pub(super) fn close_killed(&mut self, now: Timestamp) {
         while let Some(id) = self.executor.next_to_close() {
-            debug!("{} is killed, or has lost its session", id.index);
+            debug!("client {} is killed, or another client has taken over its session", id.index);
             self.close(id, now);
         }
     }

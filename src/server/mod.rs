@@ -507,7 +507,7 @@ impl<S: Stream> Server<S> {
         while let Some(id) = self.idle_timeouts.next_due(now) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
             if connection.listed.contains(Lists::LOG_IN) && connection.awaits_log_in(&self.executor, id) {
-                debug!("{} has not logged in in time", id.index);
+                debug!("client {} has not logged in before the time limit", id.index);
                 self.close(id, now);
                 continue;
             }
@@ -519,7 +519,7 @@ impl<S: Stream> Server<S> {
             if idle_since + timeout_ns > now {
                 self.idle_timeouts.watch(id, idle_since);
             } else {
-                debug!("{} has been idle for too long", id.index);
+                debug!("client {} has been idle for too long", id.index);
                 self.close(id, now);
             }
         }

@@ -54,7 +54,7 @@ impl<S: Stream> Server<S> {
                 checks += 1;
                 if !connection.is_certificate_good() {
                     let id = connection.id_at(index);
-                    info!(client = id.index; "closed {}: its certificate is no longer accepted", id.index);
+                    info!(client = id.index; "closed client {}: its certificate is no longer accepted", id.index);
                     self.close(id, now);
                 }
             }

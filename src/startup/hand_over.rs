@@ -104,7 +104,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReas
     let equipped = equip(&mut event_loop, options, adopted.metrics.take(), admin);
     equipped.map_err(|error| refuse(&error, ExitReason::Listen))?;
     event_loop.can_be_handed_over(inputs(program, process.lock, process.files, process.inherited, options));
-    info!("continued where the previous program has stopped");
+    info!("continued where the previous program stopped");
     event_loop.run().map_err(|error| refuse(&error, ExitReason::Failed))
 }
 

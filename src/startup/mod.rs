@@ -346,8 +346,8 @@ fn open_binlog(
     };
     if free / 2 < config.file_bytes {
         warn!(
-            "-s {}: the disk of {} has only {free} bytes free, less than two files of that length: shorter files \
-             will be made, and puts are answered OUT_OF_MEMORY while there is no room; a smaller -s suits it better",
+            "-s {}: the disk of {} has only {free} bytes free, less than two files of that length: the server makes \
+             shorter files, and answers puts with OUT_OF_MEMORY while there is no room; use a smaller -s",
             config.file_bytes, place,
         );
     }

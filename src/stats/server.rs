@@ -276,7 +276,9 @@ const JOBS: &[Row] = &[
 ];
 
 const SINCE_THE_START: &[Row] = &[
-    Row::counter("job-timeouts", "Reservations that ran out.", |server| server.sums.counters.timeouts),
+    Row::counter("job-timeouts", "Reservations whose time to run has ended.", |server| {
+        server.sums.counters.timeouts
+    }),
     Row::counter("total-jobs", "Jobs put.", |server| server.sums.counters.puts).named("jobs"),
     Row::gauge("max-job-size", "The largest body that put accepts.", |server| server.max_job_bytes)
         .named("max_job_size_bytes"),
@@ -337,8 +339,8 @@ const SINCE_THE_START: &[Row] = &[
     }),
     Row::gauge("job-bytes", "Memory that jobs take.", |server| server.sums.job_bytes),
     Row::gauge("binlog-files", "Binlog files, those made ahead included.", |server| server.binlog.files),
-    Row::gauge("binlog-bytes", "Their length.", |server| server.binlog.bytes),
-    Row::gauge("binlog-live-bytes", "What the newest state of all jobs takes in the binlog.", |server| {
+    Row::gauge("binlog-bytes", "Length of all binlog files.", |server| server.binlog.bytes),
+    Row::gauge("binlog-live-bytes", "Length of the newest records of all jobs in the binlog.", |server| {
         server.binlog.live_bytes
     }),
     Row::counter("binlog-syncs", "Syncs of the binlog.", |server| server.binlog.syncs),
@@ -353,9 +355,11 @@ const SINCE_THE_START: &[Row] = &[
         "1 for the state that the binlog is in: ok, full, failed or off.",
         Read::Word(|server| server.binlog.state.as_str()),
     ),
-    Row::gauge("buffer-bytes", "Memory for what is not a job yet, or not sent yet.", |server| {
-        server.buffer_bytes as u64
-    }),
+    Row::gauge(
+        "buffer-bytes",
+        "Memory for incomplete puts, waiting commands and unsent replies.",
+        |server| server.buffer_bytes as u64,
+    ),
     Row::counter("connections-refused", "Connections closed because of --max-connections.", |server| {
         server.refused_connections
     })
@@ -378,7 +382,7 @@ const TAGS_AND_EXTENSIONS: &[Row] = &[
     Row::gauge("current-cooldowns", "Keys of deleted jobs that still count.", |server| {
         server.sums.cooldowns.count
     }),
-    Row::gauge("cooldown-bytes", "Memory that they take.", |server| server.sums.cooldowns.bytes),
+    Row::gauge("cooldown-bytes", "Memory that the cooldowns take.", |server| server.sums.cooldowns.bytes),
     Row::gauge(
         "cooldown-bytes-reserved",
         "Memory for the cooldowns that the deletes of jobs will begin.",

@@ -32,7 +32,7 @@ pub const TUBE: &[Figure<TubeStats>] = &[
         .named("pause_time_left_seconds"),
     // C's keys end here.
     Row::counter("job-reserves", "Reservations, by any command.", |tube| tube.counters.reserves),
-    Row::counter("job-timeouts", "Reservations that ran out.", |tube| tube.counters.timeouts),
+    Row::counter("job-timeouts", "Reservations whose time to run has ended.", |tube| tube.counters.timeouts),
     Row::counter("job-releases", "Releases by clients.", |tube| tube.counters.releases),
     Row::counter("job-buries", "Burials by clients.", |tube| tube.counters.buries),
     Row::counter("job-kicks", "Jobs kicked.", |tube| tube.counters.kicks),
@@ -45,7 +45,7 @@ pub const TUBE: &[Figure<TubeStats>] = &[
         |tube| tube.counters.expirations,
     ),
     Row::gauge("current-cooldowns", "Keys of deleted jobs that still count.", |tube| tube.cooldowns.count),
-    Row::gauge("cooldown-bytes", "Memory that they take.", |tube| tube.cooldowns.bytes),
+    Row::gauge("cooldown-bytes", "Memory that the cooldowns take.", |tube| tube.cooldowns.bytes),
     Row::gauge("oldest-ready-age", "Time since the put of the oldest ready job.", |tube| {
         tube.oldest_ready_age_s
     })

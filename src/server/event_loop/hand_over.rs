@@ -242,7 +242,7 @@ impl EventLoop {
             },
             HandOverStage::Wanted(end) if now >= end => {
                 let waited_s = WANTED_NS / NS_PER_S;
-                let reason = format!("some command was in progress at any time in {waited_s} s");
+                let reason = format!("for {waited_s} s, a command was always in progress");
                 self.give_up_hand_over(&reason);
             }
             HandOverStage::Wanted(end) => self.hand_over.stage = HandOverStage::Wanted(end),
@@ -251,7 +251,7 @@ impl EventLoop {
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
                 None if now >= end => {
                     let most_s = TRIAL_NS / NS_PER_S;
-                    self.give_up_hand_over(&format!("in its trial it took longer than {most_s} s"));
+                    self.give_up_hand_over(&format!("its trial took longer than {most_s} s"));
                 }
                 None => self.hand_over.stage = HandOverStage::Trying(end, trial),
             },
