@@ -1,4 +1,6 @@
 //! The effects of time: delays, pauses, reservations and waits end, and long operations continue.
+//!
+//! Owns: the order of what is due, and how much of it one call does. Driven by the server, at the start of each turn.
 
 use beanstalkd_structures::Timer;
 
@@ -107,34 +109,6 @@ impl Queue {
             self.sums.jobs.delayed -= 1;
             self.make_ready_since(id, until, now);
         }
-    }
-
-    /// Ends a tube's pause: waiting clients get its ready jobs, a limited number at a time.
-    pub(crate) fn end_pause(&mut self, key: TubeKey, now: Timestamp) {
-        let mut probes_left = self.slices.probed_tubes;
-        for _ in 0..self.slices.delivered {
-            let Some((_, client)) = self.first_waiting(key) else { break };
-            if self.tubes.get(key).is_throttled()
-                || self.rules.must_refresh_heads && !self.refresh_head(key, &mut probes_left, now)
-            {
-                break;
-            }
-            let Some(id) = self.take_first_ready(key) else { break };
-            self.deliver_job(id, client, now);
-        }
-        let has_ready = !self.tubes.get(key).ready.is_empty() && !self.tubes.get(key).is_throttled();
-        // While ready jobs and waiting clients are left, the tube stays paused and due.
-        if has_ready && self.first_waiting(key).is_some() {
-            return;
-        }
-        self.tubes.get_mut(key).pause = None;
-        if has_ready {
-            self.announce(key);
-        }
-        debug_assert!(
-            self.has_no_unserved_client(key),
-            "after the pause, no client waits while a job of the tube is ready"
-        );
     }
 
     /// Handles the end of a wait or of a reservation. A waiting client's safety margin begins before its reservation

@@ -1,13 +1,11 @@
-//! `kick` makes buried and delayed jobs ready; `pause-tube` holds ready jobs back.
-
-use beanstalkd_structures::Timer;
+//! `kick`: buried and delayed jobs become ready.
+//!
+//! Owns: which jobs can be kicked, and which is next. The server limits their number.
 
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::seconds::Seconds;
 use crate::state::jobs::marks;
-use crate::state::tubes::Pause;
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
@@ -49,18 +47,5 @@ impl Queue {
             "a kicked job is ready, or reserved by a client that waited"
         );
         debug_assert!(before.has_grown_to(self.counted(tube), 0), "the number of jobs stays the same");
-    }
-
-    /// The command `pause-tube`; returns whether the tube exists. A length of 0 ends a pause at once.
-    pub fn pause_tube(&mut self, name: &str, length_s: Seconds, now: Timestamp) -> bool {
-        let Some(key) = self.tubes.find(name) else { return false };
-        let until = now.plus_seconds(length_s);
-        self.tubes.get_mut(key).set_pause(Pause::new(until, length_s.whole()));
-        if length_s.is_zero() {
-            self.end_pause(key, now);
-        }
-        self.schedule(Timer::Tube(key));
-        debug_assert!(self.is_scheduled(Timer::Tube(key)), "the end of the pause is not passed over");
-        true
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod modes;
 #[cfg(test)]
 mod modes_tests;
 pub(crate) mod pages;
+mod pause;
 pub(crate) mod put;
 pub(crate) mod release;
 mod relocate;
