@@ -200,9 +200,7 @@ impl Description {
         }
         Ok(Self { start: start.cast(), len })
     }
-}
 
-impl Description {
     /// Unmaps the description on another thread if one can be started, because the system needs long for it.
     pub fn drop_beside(self) {
         let give_back = move || {

@@ -67,9 +67,7 @@ impl Signals {
             _ => Signal::Stop,
         })
     }
-}
 
-impl Signals {
     /// Raises the signals received since the last call again, for the next program, or for this one if it continues.
     /// Signals must be held back, so that they are the first ones that it gets.
     pub fn pass_on(&mut self, _held: &HeldSignals) {

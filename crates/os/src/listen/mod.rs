@@ -59,9 +59,7 @@ impl Listener {
             }
         }
     }
-}
 
-impl Listener {
     /// Whether only processes of this machine can connect.
     #[must_use]
     pub fn is_local(&self) -> bool {
@@ -196,9 +194,7 @@ impl SocketFile {
         let metadata = fs::metadata(path)?;
         Ok(Self { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
     }
-}
 
-impl SocketFile {
     /// The file that another program in this process has made.
     #[must_use]
     pub fn again(path: PathBuf, device: u64, inode: u64) -> Self {

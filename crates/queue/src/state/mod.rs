@@ -46,14 +46,6 @@ use crate::job::JobId;
 use crate::operations::flush::Flushes;
 use crate::rules::Rules;
 
-impl JobCounts {
-    /// The total number of jobs.
-    #[must_use]
-    pub fn total(&self) -> usize {
-        (self.ready + self.reserved + self.delayed + self.buried) as usize
-    }
-}
-
 /// The whole state of the work queue. It has more fields than other types because each part is a type of its own.
 #[derive(Debug, Default)]
 pub struct Queue {
@@ -181,6 +173,14 @@ pub struct JobCounts {
     pub delayed: u64,
     /// Buried jobs.
     pub buried: u64,
+}
+
+impl JobCounts {
+    /// The total number of jobs.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        (self.ready + self.reserved + self.delayed + self.buried) as usize
+    }
 }
 
 /// How much of a long operation is done at once. Each default takes about 100 microseconds, if the jobs have tags and

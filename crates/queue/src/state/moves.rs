@@ -154,8 +154,7 @@ impl Queue {
             Change::SessionReserved(id) => {
                 self.is_linked_as(id, JobState::Reserved) && self.session_reservation(id).is_some()
             }
-            Change::Deleted(id) => self.jobs.get(id).is_none(),
-            Change::DeletedWith(id) => self.jobs.get(id).is_none(),
+            Change::Deleted(id) | Change::DeletedWith(id) => self.jobs.get(id).is_none(),
             Change::CooldownOver(id) => self.cooldown(id).is_none(),
         }
     }
