@@ -1,4 +1,7 @@
 //! The sets of roles that commands need, and the decision.
+//!
+//! Owns: whether a refused client gets FORBIDDEN, or the reply for a job that does not exist. The table of commands has
+//! the roles that each command needs.
 
 use super::{Grants, Roles};
 use crate::tube_name::TubeName;

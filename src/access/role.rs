@@ -1,4 +1,6 @@
 //! Roles, and the tubes to which they apply.
+//!
+//! Owns: the words of the roles, and which roles a client has for a tube.
 
 use std::fmt;
 

@@ -1,4 +1,7 @@
 //! The command `auth`, which only a server with access rules has.
+//!
+//! Owns: its replies and its cost. A wrong token closes the connection, so that each guess needs another connection.
+//! The guard has the rules.
 
 use super::guard::LogInResult;
 use super::{Caller, Executor, Outcome, answer};

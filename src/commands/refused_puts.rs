@@ -1,7 +1,8 @@
-//! Puts that the server refuses although they are valid: because of drain mode, or because memory or disk space is low.
+//! Puts that the server refuses: because of drain mode, because memory or disk space is low, or because they are too
+//! long.
 //!
-//! Owns: their numbers, and when the log has a line about them. The executor counts them; the event loop asks once a
-//! turn whether a line is due.
+//! Owns: their numbers, and when the log has a line. A put that is too long is the fault of its client, and gets none.
+//! The executor counts them; the event loop asks once a turn whether a line is due.
 
 use std::fmt;
 

@@ -1,4 +1,7 @@
 //! The commands that reserve one job: `reserve`, with a time-out or an abort, and `reserve-job`; and `reserve-mode`.
+//!
+//! Owns: the replies for the results of a reserve, at once or after a wait. The queue chooses the job. A reserve
+//! without a session needs no room in the log, because a restart makes the job ready again.
 
 use super::watch::WatchList;
 use super::{Caller, Executor, Outcome, Wait, answer, lacks_room, stall, wait};

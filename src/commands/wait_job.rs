@@ -1,4 +1,6 @@
 //! The command `wait-job`: a client waits until a job is deleted or buried.
+//!
+//! Owns: the replies, which must not show anything about a tube that the client may not know. The queue has the waits.
 
 use super::{Caller, Executor, Outcome, Wait, answer, wait};
 use crate::access::Roles;

@@ -1,4 +1,6 @@
 //! The place of the binlog, and the settings for a database.
+//!
+//! Owns: their defaults, and how a place is written in messages.
 
 use std::fmt;
 use std::path::PathBuf;

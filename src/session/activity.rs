@@ -1,4 +1,7 @@
 //! The activity of a client, in the words of `list-clients`, and its counts.
+//!
+//! Owns: the words and their order. The activity follows from the phase and the output, so a session keeps nothing for
+//! it.
 
 use super::{Phase, Session, Until};
 

@@ -1,4 +1,7 @@
 //! The result of executing a request.
+//!
+//! Owns: the steps that a session can be asked to take next, the events for which an unfinished command can wait, and
+//! the order of the reasons for which a body is refused. The executor makes an outcome, and the session applies it.
 
 use super::{Complete, Put};
 use crate::protocol::{PutHeader, Reply};

@@ -1,4 +1,7 @@
 //! A `put` whose line is accepted, until its body is complete.
+//!
+//! Owns: the numbers and the tags of its line, in few bytes, because every connection has room for one. The executor
+//! has checked them.
 
 use std::collections::TryReserveError;
 

@@ -1,4 +1,6 @@
 //! A connection's socket, TCP or unix, plain or with TLS, as a [`Stream`].
+//!
+//! Owns: the socket and its registration with the poll. Decides nothing about the bytes.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Ipv4Addr;

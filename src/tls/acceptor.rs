@@ -1,4 +1,8 @@
 //! The state that the connections of all TLS listeners share.
+//!
+//! Owns: the credentials in force, the buffer for ciphertext, and the counts of connections and handshakes. A reload
+//! replaces the credentials in place, because each connection refers to the acceptor. Driven by the listeners and the
+//! channels.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

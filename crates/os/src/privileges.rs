@@ -1,4 +1,6 @@
-//! Changes the process from root to another user.
+//! Changes the process from root to another user, and looks up users and groups.
+//!
+//! Owns: the order of the steps, after which the process cannot become root again. Driven by the start.
 
 use std::ffi::CString;
 use std::{fmt, io};

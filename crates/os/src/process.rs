@@ -1,4 +1,6 @@
-//! Figures about this process and its machine, for the stats.
+//! Figures about this process and its machine, random numbers, and the end of the process after a panic.
+//!
+//! Keeps nothing between two calls. A figure that the system does not report is left out, without an error.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};

@@ -1,4 +1,6 @@
 //! Files with secrets, such as keys and tokens.
+//!
+//! Owns: the rule that no copy of the contents stays in memory after use. The caller warns if others can read the file.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

@@ -1,4 +1,6 @@
 //! Options of connections, the name of their other end, and reads into memory that is not zeroed first.
+//!
+//! Owns: the time limits after which the system ends a connection whose other end is silent.
 
 use std::io;
 use std::net::SocketAddr;

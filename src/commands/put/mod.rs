@@ -1,4 +1,9 @@
-//! The command `put`.
+//! The command `put`, from its line to its reply.
+//!
+//! Owns: the checks once the body is complete, and the reply. The id is assigned when the line is accepted, as in C, so
+//! a put that is refused later leaves a gap in the ids. `line` checks the line, `tagged` stores jobs with tags. A put
+//! that lacks room in the log, or waits for its pace, is a rest; on a server with access rules it is checked again when
+//! it continues.
 
 mod line;
 mod tagged;

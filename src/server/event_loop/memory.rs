@@ -1,4 +1,7 @@
 //! Fills the memory reserve again, and gives memory back after a burst.
+//!
+//! Owns: when each of the two is worth its system calls. The allocator is in `os::memory`. Driven by the loop, at the
+//! end of a turn.
 
 use log::{debug, info, warn};
 

@@ -1,4 +1,6 @@
 //! The end of jobs: `delete`.
+//!
+//! Owns: the end of a job without tags, which calls no rule; `end` is also the end of a flushed job.
 
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;

@@ -1,4 +1,7 @@
-//! New jobs: `put`, and the jobs restored from a log. Ids are assigned here.
+//! New jobs: `put`, and the jobs restored from a log.
+//!
+//! Owns: the ids, which are assigned here in ascending order and never twice, and the ends of new delays. After
+//! `reserve_put`, a put can lack memory only for its tags.
 
 use std::collections::TryReserveError;
 

@@ -1,4 +1,7 @@
 //! The commands with which clients release jobs: `release` and `bury`.
+//!
+//! Owns: the destination of a released job. A rule decides first, if the job is too old or has failed too often; then
+//! the limits of the server; otherwise the client.
 
 use crate::clock::Timestamp;
 use crate::job::{Counting, JobId, JobState, Priority};

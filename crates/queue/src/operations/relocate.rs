@@ -1,4 +1,6 @@
-//! Changes of a job's position within its state: another tube, another priority.
+//! Changes of a job's position: another tube, another priority, another delay.
+//!
+//! Owns: the parts of a job that each change keeps. A job that is moved, or gets another priority, stays in its state.
 
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;

@@ -1,4 +1,7 @@
 //! `reserve` and `reserve-job`: a client gets a job, or begins to wait for one.
+//!
+//! Owns: the move that reserves a job (`assign`), at once or for a client that has waited. For clients that watch many
+//! tubes or have a reserve mode, `many_tubes` and `modes` choose the tube.
 
 use beanstalkd_structures::Timer;
 

@@ -1,4 +1,6 @@
 //! New clients, and the tubes that they use and watch: `use`, `watch`, `ignore`.
+//!
+//! Owns: how many clients use and watch each tube. A tube that nothing else keeps ends with its last client.
 
 use std::collections::TryReserveError;
 use std::ops::Range;

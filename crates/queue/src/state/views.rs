@@ -1,4 +1,7 @@
 //! Views of the state: the data for peeks, stats and the binlog.
+//!
+//! Owns: the facts that other crates get, and the estimates of memory. A view shows one instant. None of these methods
+//! changes anything.
 
 use std::ops::Range;
 use std::rc::Rc;
