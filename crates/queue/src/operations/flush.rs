@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
     use crate::job::{Counting, Priority};
-    use crate::testing::TestJob;
+    use crate::testing::{NOW, TestJob};
     use crate::{Release, Reserve};
 
     /// A queue whose jobs are changed at random.
@@ -355,10 +355,9 @@ mod tests {
         fn new(seed: u64) -> Self {
             let mut queue = Queue::default();
             let clients = (0..4).map(|_| queue.connect()).collect();
-            let now = Timestamp(1_700_000_000 * NS_PER_S);
             let (announced, came) = (Vec::new(), BTreeSet::new());
             let random = Generator::new(seed);
-            let mut busy = Self { queue, clients, now, random, announced, came };
+            let mut busy = Self { queue, clients, now: NOW, random, announced, came };
             for client in busy.clients.clone() {
                 busy.queue.watch(client, "t");
                 busy.queue.use_tube(client, "t");

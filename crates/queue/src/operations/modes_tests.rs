@@ -7,10 +7,9 @@ use beanstalkd_types::random::Generator;
 
 use crate::clock::{NS_PER_MS, NS_PER_S, Timestamp};
 use crate::job::JobId;
-use crate::testing::TestJob;
+use crate::testing::{NOW, TestJob};
 use crate::{ClientId, Queue, Reserve, ReserveMode};
 
-const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 /// A queue with tubes that never run out of jobs, and one client that puts them.
 struct Supply {
     queue: Queue,
@@ -64,15 +63,15 @@ fn jobs_by_tube(weights: &[u16], draws: usize, seed: u64) -> Vec<usize> {
     let mut supply = Supply::new(seed);
     let worker = supply.worker(weights, ReserveMode::Weighted);
     for tube in 0..weights.len() {
-        supply.put(tube, 0, START);
+        supply.put(tube, 0, NOW);
     }
     let mut counts = vec![0; weights.len()];
     for _ in 0..draws {
-        let id = supply.reserve(worker, START).expect("each tube has a job");
+        let id = supply.reserve(worker, NOW).expect("each tube has a job");
         let tube = supply.tube_of(id);
         counts[tube] += 1;
-        supply.queue.delete(worker, id, START);
-        supply.put(tube, 0, START);
+        supply.queue.delete(worker, id, NOW);
+        supply.put(tube, 0, NOW);
     }
     supply.queue.check_invariants();
     counts
@@ -119,19 +118,19 @@ fn the_most_urgent_job_of_a_drawn_tube_is_taken_and_a_paused_tube_is_not_drawn()
         let worker = supply.worker(weights, ReserveMode::Weighted);
         for tube in 0..3 {
             for priority in [8, 3, 5] {
-                supply.put(tube, priority, START);
+                supply.put(tube, priority, NOW);
             }
         }
-        assert!(supply.queue.pause_tube("t0", 10.into(), START));
+        assert!(supply.queue.pause_tube("t0", 10.into(), NOW));
         let mut priorities = [Vec::new(), Vec::new(), Vec::new()];
-        while let Some(id) = supply.reserve(worker, START) {
+        while let Some(id) = supply.reserve(worker, NOW) {
             let priority = supply.queue.job(id).expect("it is there").record.priority.0;
             priorities[supply.tube_of(id)].push(priority);
             supply.queue.check_invariants();
         }
         assert_eq!(priorities, [vec![], vec![3, 5, 8], vec![3, 5, 8]]);
-        supply.queue.advance(START + 10 * NS_PER_S);
-        let later = START + 10 * NS_PER_S;
+        supply.queue.advance(NOW + 10 * NS_PER_S);
+        let later = NOW + 10 * NS_PER_S;
         assert_eq!((0..4).filter_map(|_| supply.reserve(worker, later)).count(), 3, "the pause is over");
     }
 }
@@ -154,15 +153,15 @@ fn work_by_tube(mix: Mix<'_>, mode: ReserveMode, seed: u64) -> Vec<f64> {
     let workers: Vec<_> = (0..count).map(|_| supply.worker(weights, mode)).collect();
     for tube in 0..run_ms.len() {
         for _ in 0..=count {
-            supply.put(tube, 0, START);
+            supply.put(tube, 0, NOW);
         }
     }
-    let end = START + seconds * NS_PER_S / count as u64;
+    let end = NOW + seconds * NS_PER_S / count as u64;
     let mut worked_ns = vec![0; run_ms.len()];
     let mut random = Generator::new(seed);
     // For each busy worker: the end of its job, and the job.
     let mut busy: BinaryHeap<Reverse<(Timestamp, usize, Option<JobId>)>> =
-        (0..count).map(|worker| Reverse((START, worker, None))).collect();
+        (0..count).map(|worker| Reverse((NOW, worker, None))).collect();
     while let Some(Reverse((now, worker, done))) = busy.pop()
         && now < end
     {
@@ -223,23 +222,23 @@ fn a_weighted_reserve_over_many_tubes_probes_few_of_them() {
         let mut supply = Supply::new(5);
         let worker = supply.worker(&[2; TUBES], mode);
         for tube in 0..TUBES {
-            supply.put(tube, 0, START);
+            supply.put(tube, 0, NOW);
         }
         let mut calls = 0;
         let first = loop {
             let before = supply.queue.work();
-            let found = supply.queue.reserve(worker, None, START);
+            let found = supply.queue.reserve(worker, None, NOW);
             assert!(supply.queue.work() - before <= 512, "a call probes a share of them");
             calls += 1;
             if let Reserve::Job(id) = found {
                 break id;
             }
         };
-        assert!(calls > 10 && supply.queue.delete(worker, first, START).is_some());
+        assert!(calls > 10 && supply.queue.delete(worker, first, NOW).is_some());
         let start = supply.queue.work();
         for _ in 0..1_000 {
-            let id = supply.reserve(worker, START).expect("there are jobs");
-            assert!(supply.queue.delete(worker, id, START).is_some());
+            let id = supply.reserve(worker, NOW).expect("there are jobs");
+            assert!(supply.queue.delete(worker, id, NOW).is_some());
         }
         let work = supply.queue.work() - start;
         assert!(work < 4_000, "1,000 reserves have cost {work}");
@@ -261,20 +260,20 @@ fn a_client_goes_from_mode_to_mode_and_changes_what_it_watches() {
             2 | 3 => {
                 let _ = supply.queue.watch_with_weight(worker, &format!("t{tube}"), 1 + random(9999) as u16);
             }
-            4 | 5 => _ = supply.put(tube, random(3) as u32, START),
+            4 | 5 => _ = supply.put(tube, random(3) as u32, NOW),
             6 if random(10) == 0 => {
                 let modes = [ReserveMode::Fifo, ReserveMode::Weighted, ReserveMode::WeightedFair];
                 supply.queue.set_reserve_mode(worker, modes[random(3) as usize]);
             }
             _ => {
-                if let Some(id) = supply.reserve(worker, START) {
-                    supply.queue.delete(worker, id, START);
+                if let Some(id) = supply.reserve(worker, NOW) {
+                    supply.queue.delete(worker, id, NOW);
                 }
             }
         }
         supply.queue.check_invariants();
     }
     supply.queue.set_reserve_mode(worker, ReserveMode::Fifo);
-    supply.queue.disconnect(worker, START);
+    supply.queue.disconnect(worker, NOW);
     supply.queue.check_invariants();
 }

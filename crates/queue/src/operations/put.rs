@@ -264,10 +264,10 @@ mod tests {
     use super::*;
     use crate::Reserve;
     use crate::clock::NS_PER_S;
+    use crate::testing::NOW;
 
     /// The waiting time that is counted when a restored job is reserved at once.
     fn waited_s(state: JobState, deadline_at: Timestamp, counters: Counters) -> u64 {
-        const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
         let record = JobRecord {
             id: JobId(1),
             priority: Priority(0),

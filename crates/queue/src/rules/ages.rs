@@ -265,10 +265,8 @@ mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
     use crate::job::{Body, Counting, Priority};
-    use crate::testing::TestJob;
+    use crate::testing::{NOW, TestJob};
     use crate::{ClientId, Release, Released, Reserve, TubeRule};
-
-    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
     fn aging(pattern: &str, dead_tube: Option<&str>) -> TubeRule {
         TubeRule { max_age_s: Some(10), dead_tube: dead_tube.map(Into::into), ..TubeRule::new(pattern) }
@@ -286,13 +284,13 @@ mod tests {
     #[test]
     fn a_job_ends_to_the_nanosecond_in_every_state_but_reserved() {
         let mut queue = Queue::default();
-        queue.apply_rules(vec![aging("*", None)], START);
+        queue.apply_rules(vec![aging("*", None)], NOW);
         let client = queue.connect();
         let [ready, delayed, buried, reserved] =
-            [0, 600, 0, 0].map(|delay_s| put(&mut queue, client, delay_s, START));
-        assert!(queue.reserve_job(client, buried, START) && queue.reserve_job(client, reserved, START));
-        queue.bury(client, buried, Priority(0), START);
-        let end = START + 10 * NS_PER_S;
+            [0, 600, 0, 0].map(|delay_s| put(&mut queue, client, delay_s, NOW));
+        assert!(queue.reserve_job(client, buried, NOW) && queue.reserve_job(client, reserved, NOW));
+        queue.bury(client, buried, Priority(0), NOW);
+        let end = NOW + 10 * NS_PER_S;
         assert_eq!(queue.next_deadline(), Some(end));
         queue.advance(end.minus_ns(1));
         assert!([ready, delayed, buried].into_iter().all(|id| queue.job(id).is_some()));
@@ -308,12 +306,12 @@ mod tests {
     fn a_waiting_client_does_not_get_a_job_that_is_too_old_when_it_is_given_back() {
         for by_release in [true, false] {
             let mut queue = Queue::default();
-            queue.apply_rules(vec![aging("default", Some("dead"))], START);
+            queue.apply_rules(vec![aging("default", Some("dead"))], NOW);
             let [holder, other] = [(); 2].map(|()| queue.connect());
-            let id = put(&mut queue, holder, 0, START);
-            assert!(queue.reserve_job(holder, id, START));
-            assert_eq!(queue.reserve(other, None, START), Reserve::Waiting);
-            let later = START + 11 * NS_PER_S;
+            let id = put(&mut queue, holder, 0, NOW);
+            assert!(queue.reserve_job(holder, id, NOW));
+            assert_eq!(queue.reserve(other, None, NOW), Reserve::Waiting);
+            let later = NOW + 11 * NS_PER_S;
             if by_release {
                 assert_eq!(release(&mut queue, holder, id, later), Released::Queued);
             } else {
@@ -328,13 +326,13 @@ mod tests {
     #[test]
     fn a_tube_goes_with_its_last_job_if_that_is_too_old_when_its_client_leaves() {
         let mut queue = Queue::default();
-        queue.apply_rules(vec![aging("*", None)], START);
+        queue.apply_rules(vec![aging("*", None)], NOW);
         let [producer, holder] = [(); 2].map(|()| queue.connect());
         queue.use_tube(producer, "work");
-        let ids = [(); 2].map(|()| put(&mut queue, producer, 0, START));
+        let ids = [(); 2].map(|()| put(&mut queue, producer, 0, NOW));
         queue.use_tube(producer, "default");
-        assert!(ids.into_iter().all(|id| queue.reserve_job(holder, id, START)));
-        let later = START + 11 * NS_PER_S;
+        assert!(ids.into_iter().all(|id| queue.reserve_job(holder, id, NOW)));
+        let later = NOW + 11 * NS_PER_S;
         queue.disconnect(holder, later);
         queue.check_invariants();
         assert_eq!(queue.figures().events.expirations, 2);
@@ -345,10 +343,10 @@ mod tests {
     fn nothing_is_lost_or_tried_again_and_again_if_the_dead_tube_is_full() {
         let mut queue = Queue::default();
         let full = TubeRule { max_jobs: Some(1), ..TubeRule::new("dead") };
-        queue.apply_rules(vec![aging("default", Some("dead")), full.clone()], START);
+        queue.apply_rules(vec![aging("default", Some("dead")), full.clone()], NOW);
         let client = queue.connect();
-        let ids = [(); 3].map(|()| put(&mut queue, client, 0, START));
-        let end = START + 10 * NS_PER_S;
+        let ids = [(); 3].map(|()| put(&mut queue, client, 0, NOW));
+        let end = NOW + 10 * NS_PER_S;
         while queue.next_deadline().is_some_and(|at| at <= end) {
             queue.advance(end);
         }
@@ -371,13 +369,13 @@ mod tests {
     fn a_client_that_leaves_with_a_job_of_a_full_dead_tube_makes_no_room_there() {
         let mut queue = Queue::default();
         let full = TubeRule { max_jobs: Some(1), ..TubeRule::new("dead") };
-        queue.apply_rules(vec![aging("default", Some("dead")), full], START);
+        queue.apply_rules(vec![aging("default", Some("dead")), full], NOW);
         let client = queue.connect();
-        let old = put(&mut queue, client, 0, START);
+        let old = put(&mut queue, client, 0, NOW);
         queue.use_tube(client, "dead");
-        let dead = put(&mut queue, client, 0, START);
-        assert!([old, dead].into_iter().all(|id| queue.reserve_job(client, id, START)));
-        queue.disconnect(client, START + 10 * NS_PER_S);
+        let dead = put(&mut queue, client, 0, NOW);
+        assert!([old, dead].into_iter().all(|id| queue.reserve_job(client, id, NOW)));
+        queue.disconnect(client, NOW + 10 * NS_PER_S);
         queue.check_invariants();
         let [old, dead] =
             [old, dead].map(|id| queue.job(id).map(|job| (job.tube.as_str().to_owned(), job.record.state)));
@@ -388,14 +386,14 @@ mod tests {
     #[test]
     fn a_move_begins_the_age_again_and_the_tag_says_so_to_a_restart() {
         let mut queue = Queue::default();
-        queue.apply_rules(vec![aging("a", None)], START);
+        queue.apply_rules(vec![aging("a", None)], NOW);
         let client = queue.connect();
-        let id = put(&mut queue, client, 0, START);
-        let moved_at = START + 100 * NS_PER_S + 1;
+        let id = put(&mut queue, client, 0, NOW);
+        let moved_at = NOW + 100 * NS_PER_S + 1;
         queue.move_job(id, "a", moved_at);
         let arrived = queue.job(id).unwrap().tags.unwrap().arrived_after_s;
         assert_eq!(arrived, Some(Seconds::new(100, 1)), "rounded up");
-        let end = START + 110 * NS_PER_S + 1_000_000;
+        let end = NOW + 110 * NS_PER_S + 1_000_000;
         assert_eq!(queue.next_deadline(), Some(end));
         let record = queue.job(id).unwrap().record;
         let mut room = Vec::new();
@@ -414,15 +412,15 @@ mod tests {
     fn no_age_is_too_large_and_a_reload_changes_it_without_a_walk_through_the_jobs() {
         let mut queue = Queue::default();
         let rule = |max_age_s| TubeRule { max_age_s, ..TubeRule::new("*") };
-        queue.apply_rules(vec![rule(Some(u32::MAX))], START);
+        queue.apply_rules(vec![rule(Some(u32::MAX))], NOW);
         let client = queue.connect();
-        put(&mut queue, client, 0, START);
-        assert_eq!(queue.next_deadline(), Some(START.plus_seconds(u32::MAX)));
+        put(&mut queue, client, 0, NOW);
+        assert_eq!(queue.next_deadline(), Some(NOW.plus_seconds(u32::MAX)));
         for max_age_s in [Some(1), None, Some(7)] {
-            queue.apply_rules(vec![rule(max_age_s)], START);
+            queue.apply_rules(vec![rule(max_age_s)], NOW);
             queue.check_invariants();
             let due = queue.deadline_of(Timer::Tube(crate::state::tubes::DEFAULT));
-            assert_eq!(due, max_age_s.map(|seconds| START.plus_seconds(seconds)));
+            assert_eq!(due, max_age_s.map(|seconds| NOW.plus_seconds(seconds)));
         }
     }
 }

@@ -334,10 +334,8 @@ mod tests {
     use crate::description::{Reader, Writer};
     use crate::job::JobId;
     use crate::seconds::Seconds;
-    use crate::testing::TestJob;
+    use crate::testing::{NOW, TestJob};
     use crate::{ClientId, Delivery, Reserve, WaitOutcome};
-
-    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
     fn limited(tokens: u32, period_s: u64, burst: u32) -> (Queue, ClientId) {
         let mut queue = ruled(tokens, period_s, burst);
@@ -348,7 +346,7 @@ mod tests {
     fn ruled(tokens: u32, period_s: u64, burst: u32) -> Queue {
         let mut queue = Queue::default();
         let rate = Rate { tokens, period_ns: period_s * NS_PER_S, burst };
-        queue.apply_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], START);
+        queue.apply_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], NOW);
         queue
     }
 
@@ -370,8 +368,8 @@ mod tests {
         late_ns: u64,
     ) -> (Vec<Timestamp>, usize) {
         let (mut queue, client) = limited(tokens, period_s, burst);
-        let (mut now, mut at, mut wakes) = (START, Vec::new(), 0);
-        let end = START + 60 * NS_PER_S;
+        let (mut now, mut at, mut wakes) = (NOW, Vec::new(), 0);
+        let end = NOW + 60 * NS_PER_S;
         while now < end {
             put(&mut queue, client, now);
             match queue.reserve(client, None, now) {
@@ -452,9 +450,9 @@ mod tests {
             for period_s in [1, 3600] {
                 let (mut queue, client) = limited(tokens, period_s, burst);
                 for _ in 0..4 {
-                    put(&mut queue, client, START);
+                    put(&mut queue, client, NOW);
                 }
-                let mut now = START;
+                let mut now = NOW;
                 while let Reserve::Job(_) = queue.reserve(client, Some(0.into()), now) {
                     now = now + 1;
                 }
@@ -467,27 +465,27 @@ mod tests {
     #[test]
     fn a_wait_that_ends_before_the_next_token_does_so_after_a_hand_over_too() {
         let (mut queue, client) = limited(1, 1, 1);
-        let jobs = [(); 2].map(|()| put(&mut queue, client, START));
-        assert_eq!(queue.reserve(client, None, START), Reserve::Job(jobs[0]));
-        assert_eq!(queue.reserve(client, Some(Seconds::new(0, 500)), START), Reserve::Waiting);
+        let jobs = [(); 2].map(|()| put(&mut queue, client, NOW));
+        assert_eq!(queue.reserve(client, None, NOW), Reserve::Job(jobs[0]));
+        assert_eq!(queue.reserve(client, Some(Seconds::new(0, 500)), NOW), Reserve::Waiting);
         let mut description = Vec::new();
         queue.describe(&mut Writer::new(&mut |piece: Vec<u8>| description.extend(piece)));
         let mut next = ruled(1, 1, 1);
-        next.read_description(&mut Reader::new(&description), START).expect("it is one");
-        next.advance(START + 2 * NS_PER_S);
+        next.read_description(&mut Reader::new(&description), NOW).expect("it is one");
+        next.advance(NOW + 2 * NS_PER_S);
         assert_eq!(next.poll_delivery().map(|delivery| delivery.outcome), Some(WaitOutcome::TimedOut));
     }
 
     #[test]
     fn a_reload_in_the_middle_of_a_wait_ends_the_wait_when_the_new_rule_lets_it() {
         let (mut queue, client) = limited(1, 3600, 1);
-        let jobs = [(); 2].map(|()| put(&mut queue, client, START));
-        assert_eq!(queue.reserve(client, None, START), Reserve::Job(jobs[0]));
-        assert_eq!(queue.reserve(client, None, START), Reserve::Waiting);
+        let jobs = [(); 2].map(|()| put(&mut queue, client, NOW));
+        assert_eq!(queue.reserve(client, None, NOW), Reserve::Job(jobs[0]));
+        assert_eq!(queue.reserve(client, None, NOW), Reserve::Waiting);
         let rate = Rate { tokens: 1, period_ns: NS_PER_S, burst: 1 };
-        queue.apply_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], START);
-        assert_eq!(queue.next_deadline(), Some(START + NS_PER_S));
-        queue.advance(START + NS_PER_S);
+        queue.apply_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], NOW);
+        assert_eq!(queue.next_deadline(), Some(NOW + NS_PER_S));
+        queue.advance(NOW + NS_PER_S);
         assert_eq!(
             queue.poll_delivery().map(|delivery| delivery.outcome),
             Some(WaitOutcome::Reserved(jobs[1]))

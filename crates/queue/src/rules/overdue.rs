@@ -90,11 +90,10 @@ mod tests {
     use crate::clock::NS_PER_S;
     use crate::job::Priority;
     use crate::tags::{After, TagSet};
-    use crate::testing::{TestJob, con};
+    use crate::testing::{NOW, TestJob, con};
     use crate::{ClientId, Reserve, ReserveMode, TubeRule, WaitOutcome};
 
-    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
-    const END: Timestamp = Timestamp(START.0 + 10 * NS_PER_S);
+    const END: Timestamp = Timestamp(NOW.0 + 10 * NS_PER_S);
     /// More than one call of `advance` or of `reserve` ends.
     const CROWD: usize = 500;
 
@@ -129,7 +128,7 @@ mod tests {
                 ..TubeRule::new("work")
             };
             let max_jobs = (by == By::AgeWithFullDeadTube).then_some(1);
-            queue.apply_rules(vec![rule, TubeRule { max_jobs, ..TubeRule::new("dead") }], START);
+            queue.apply_rules(vec![rule, TubeRule { max_jobs, ..TubeRule::new("dead") }], NOW);
             let (producer, worker) = (queue.connect(), queue.connect());
             queue.use_tube(producer, "work");
             queue.watch(worker, "work");
@@ -146,7 +145,7 @@ mod tests {
         /// Puts jobs that are ready, and handles a share of those whose time is over.
         fn with_crowd(by: By, delay_s: u32) -> Self {
             let mut crowd = Self::new(by);
-            (0..CROWD).for_each(|_| _ = crowd.put(5, delay_s, TagSet::default(), START));
+            (0..CROWD).for_each(|_| _ = crowd.put(5, delay_s, TagSet::default(), NOW));
             crowd
         }
 
@@ -211,22 +210,21 @@ mod tests {
         for by in ALL {
             // The end of the delay is noticed too late.
             let mut delayed = Crowd::with_crowd(by, 9);
-            assert_eq!(delayed.queue.reserve(delayed.worker, None, START), Reserve::Waiting);
+            assert_eq!(delayed.queue.reserve(delayed.worker, None, NOW), Reserve::Waiting);
             assert_eq!(delayed.finish(), [], "{by:?}: delayed");
 
             let mut paused = Crowd::with_crowd(by, 0);
-            paused.queue.pause_tube("work", 9.into(), START);
-            assert_eq!(paused.queue.reserve(paused.worker, None, START), Reserve::Waiting);
+            paused.queue.pause_tube("work", 9.into(), NOW);
+            assert_eq!(paused.queue.reserve(paused.worker, None, NOW), Reserve::Waiting);
             assert_eq!(paused.finish(), [], "{by:?}: paused");
         }
         let mut kept = Crowd::new(By::Age);
         let rate = Some(crate::Rate { tokens: 1, period_ns: 9 * NS_PER_S, burst: 1 });
-        kept.queue
-            .set_tube_rules(vec![TubeRule { rate, max_age_s: Some(10), ..TubeRule::new("work") }], START);
-        kept.queue.advance(START);
-        let ids = [(); 50].map(|()| kept.put(0, 0, TagSet::default(), START));
-        assert_eq!(kept.queue.reserve(kept.worker, None, START), Reserve::Job(ids[0]));
-        assert_eq!(kept.queue.reserve(kept.worker, None, START), Reserve::Waiting);
+        kept.queue.set_tube_rules(vec![TubeRule { rate, max_age_s: Some(10), ..TubeRule::new("work") }], NOW);
+        kept.queue.advance(NOW);
+        let ids = [(); 50].map(|()| kept.put(0, 0, TagSet::default(), NOW));
+        assert_eq!(kept.queue.reserve(kept.worker, None, NOW), Reserve::Job(ids[0]));
+        assert_eq!(kept.queue.reserve(kept.worker, None, NOW), Reserve::Waiting);
         assert_eq!(kept.finish(), []);
     }
 
@@ -235,15 +233,15 @@ mod tests {
         for by in [By::Tag, By::Age, By::AgeWithDeadTube] {
             let mut crowd = Crowd::new(by);
             let tags = TagSet { group: Some("g".into()), ..con("k", 1) };
-            let first = crowd.put(0, 0, tags, START);
-            assert!(crowd.queue.reserve_job(crowd.worker, first, START));
+            let first = crowd.put(0, 0, tags, NOW);
+            assert!(crowd.queue.reserve_job(crowd.worker, first, NOW));
             let waiting = crowd.queue.connect();
             crowd.queue.watch(waiting, "work");
-            assert_eq!(crowd.queue.reserve(waiting, None, START), Reserve::Waiting);
-            (0..50).for_each(|_| _ = crowd.put(0, 0, tags, START));
+            assert_eq!(crowd.queue.reserve(waiting, None, NOW), Reserve::Waiting);
+            (0..50).for_each(|_| _ = crowd.put(0, 0, tags, NOW));
             let after = Some(After { group: "h".into(), is_free: false });
             let member = crowd.put(0, 1000, TagSet { group: Some("h".into()), ..TagSet::default() }, END);
-            (0..50).for_each(|_| _ = crowd.put(0, 0, TagSet { after, ..TagSet::default() }, START));
+            (0..50).for_each(|_| _ = crowd.put(0, 0, TagSet { after, ..TagSet::default() }, NOW));
             crowd.advance();
             crowd.queue.delete(crowd.producer, member, END).expect("it is delayed");
             crowd.queue.delete(crowd.worker, first, END).expect("it is reserved");
@@ -257,7 +255,7 @@ mod tests {
         for by in [By::Tag, By::Age, By::AgeWithDeadTube] {
             let mut crowd = Crowd::with_crowd(by, 0);
             let [kicked, delayed, moved, urged, reserved] =
-                [600, 600, 0, 0, 0].map(|delay_s| crowd.put(9, delay_s, TagSet::default(), START));
+                [600, 600, 0, 0, 0].map(|delay_s| crowd.put(9, delay_s, TagSet::default(), NOW));
             crowd.advance();
             let waiting = crowd.queue.connect();
             crowd.queue.watch(waiting, "other");
@@ -281,8 +279,8 @@ mod tests {
     #[test]
     fn a_reload_that_makes_a_crowd_too_old_is_in_force_for_the_next_reserve() {
         let mut crowd = Crowd::new(By::Age);
-        crowd.queue.set_tube_rules(vec![TubeRule { max_age_s: Some(60), ..TubeRule::new("work") }], START);
-        let ids = [(); 50].map(|()| crowd.put(0, 0, TagSet::default(), START));
+        crowd.queue.set_tube_rules(vec![TubeRule { max_age_s: Some(60), ..TubeRule::new("work") }], NOW);
+        let ids = [(); 50].map(|()| crowd.put(0, 0, TagSet::default(), NOW));
         crowd.finish();
         assert_eq!(crowd.reserve(), Reserve::Job(ids[0]));
         crowd.queue.set_tube_rules(vec![TubeRule { max_age_s: Some(10), ..TubeRule::new("work") }], END);

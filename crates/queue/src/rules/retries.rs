@@ -253,19 +253,17 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::job::{Counting, JobState, Priority};
-    use crate::testing::TestJob;
+    use crate::testing::{NOW, TestJob};
     use crate::{Queue, Release, Reserve, TubeRule};
-
-    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
     #[test]
     fn the_delays_double_up_to_the_longest_to_the_nanosecond() {
         let mut queue = Queue::default();
         let rule = TubeRule { backoff_s: Some(10), max_backoff_s: Some(60), ..TubeRule::new("*") };
-        queue.set_tube_rules(vec![rule], START);
+        queue.set_tube_rules(vec![rule], NOW);
         let client = queue.connect();
-        let id = TestJob { ttr_s: 5, ..TestJob::default() }.put(&mut queue, client, START);
-        let mut now = START + 7;
+        let id = TestJob { ttr_s: 5, ..TestJob::default() }.put(&mut queue, client, NOW);
+        let mut now = NOW + 7;
         let mut waited = Vec::new();
         for attempt in 0..6 {
             assert_eq!(queue.reserve(client, Some(0.into()), now), Reserve::Job(id));

@@ -5,10 +5,8 @@ use super::*;
 use crate::clock::NS_PER_S;
 use crate::description::{Reader, Writer};
 use crate::job::{Counting, Priority};
-use crate::testing::{TestJob, con};
+use crate::testing::{NOW, TestJob, con};
 use crate::{CompletedPut, Delivery, Planned, Rate, Release, Released, Reserve, TubeRule, WaitOutcome};
-
-const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
 /// A queue with rules, and the time.
 struct Rig {
@@ -26,7 +24,7 @@ fn release(delay_s: impl Into<crate::seconds::Seconds>) -> Release {
 
 impl Rig {
     fn new(rules: Vec<TubeRule>) -> Self {
-        let mut rig = Self { queue: Queue::default(), now: START };
+        let mut rig = Self { queue: Queue::default(), now: NOW };
         rig.set_rules(rules);
         rig
     }
