@@ -34,7 +34,7 @@ pub enum AccessError {
 /// to see it; SIGHUP refuses the file, because better rules are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// The file has no identities: perhaps it was read while it was being written.
+    /// The file has no identities; it may have been read while it was being written.
     NoIdentities,
     /// Every user of the machine can write to it.
     WritableByAll,

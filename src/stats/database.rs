@@ -26,7 +26,7 @@ pub const DATABASE: &[Figure<DatabaseStats>] = &[
     .named("store_silence_seconds"),
     Row::new(
         "store-lease",
-        "1 if the server has proven lately that it owns the queue; without this it answers nothing.",
+        "1 if the server has lately proven that it owns the queue; if it has not, it sends no reply.",
         Read::Flag(|store| store.has_lease),
     ),
     Row::new(
@@ -36,7 +36,7 @@ pub const DATABASE: &[Figure<DatabaseStats>] = &[
     ),
     Row::gauge(
         "store-table-bytes",
-        "The table of the log at its last vacuum, of all queues; 0 before.",
+        "Size of the table of the log, of all queues, before its last vacuum; 0 before the first.",
         |store| store.table_bytes,
     ),
 ];

@@ -16,7 +16,7 @@ pub struct IdentityFigures {
     pub name: Rc<str>,
     /// How many clients it has.
     pub connections: u64,
-    /// Connections by a user, and tokens shown.
+    /// Log-ins: by the user of a connection, or with a token.
     pub log_ins: u64,
     /// Tokens of its clients that were refused.
     pub log_ins_refused: u64,
@@ -62,10 +62,12 @@ pub const IDENTITY: &[Figure<IdentityStats>] = &[
     Row::gauge("identity-connections", "Connected clients of the identity.", |identity| {
         identity.figures.connections
     }),
-    Row::gauge("identity-job-bytes", "Jobs of the identity, where max-job-bytes limits them.", |identity| {
-        identity.queue.owned_bytes(&identity.figures.name)
-    }),
-    Row::counter("identity-log-ins", "Connections by a user, and tokens shown.", |identity| {
+    Row::gauge(
+        "identity-job-bytes",
+        "Bytes of the identity's jobs, tubes, groups and cooldowns if max-job-bytes limits them.",
+        |identity| identity.queue.owned_bytes(&identity.figures.name),
+    ),
+    Row::counter("identity-log-ins", "Log-ins: by the user of a connection, or with a token.", |identity| {
         identity.figures.log_ins
     }),
     Row::counter("identity-log-ins-refused", "Tokens that were refused.", |identity| {
