@@ -27,8 +27,8 @@ pub(crate) trait ResponseFormat: fmt::Debug {
     /// Writes the part before the tubes.
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String);
 
-    /// Writes tubes from `position` on until `out` has a slice. Returns the position of the next slice, or `None` at the
-    /// end of the response.
+    /// Writes tubes from `position` on until `out` has a slice. Returns the position of the next slice, or `None` at
+    /// the end of the response.
     fn write_tubes(snapshot: &Snapshot, position: Self::Position, out: &mut String)
     -> Option<Self::Position>;
 }
