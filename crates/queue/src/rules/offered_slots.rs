@@ -1,7 +1,7 @@
 //! Concurrency slots that have become free, and the clients that get them.
 //!
 //! Owns: the walks through the parked jobs of these keys. A key may be used in a hundred thousand tubes, each with a
-//! parked job and perhaps with waiting clients, so a walk does one share of its work with the command that has freed
+//! parked job and some with waiting clients, so a walk does one share of its work with the command that has freed
 //! the slot, and one in each `advance`. First it searches for waiting clients, the most urgent job first; in the
 //! meantime the slot is not free for others, so that a client that comes later is not served before a waiting one. If a
 //! slot is still free then, the walk moves the jobs to the ready queues of their tubes. The client whose command has
