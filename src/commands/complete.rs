@@ -104,7 +104,7 @@ impl Executor {
         let memory_bytes = size_of::<Complete>() + output.memory_bytes();
         let needs_usual_path = self.is_draining
             || u64::from(size) > self.memory.max_job_bytes
-            || !self.queue.holds(client, id)
+            || !self.queue.has_reserved(client, id)
             || self.queue.has_tags(id)
             || self.queue.is_full_for(client, size as usize)
             || self.lacks_memory_for(size as usize + memory_bytes)
@@ -228,7 +228,7 @@ impl Executor {
         // Of the reasons found while reading, only one that comes before these in the list counts.
         let found_before =
             |least: BodyRefusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
-        if !self.queue.holds(client, *id) || !self.may_end(client, *id) {
+        if !self.queue.has_reserved(client, *id) || !self.may_end(client, *id) {
             return Err(BodyRefusal::NotFound.into());
         }
         found_before(BodyRefusal::NotFound)?;

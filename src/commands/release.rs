@@ -12,7 +12,7 @@ use crate::queue::{Release, Released};
 impl Executor {
     /// A release without delay succeeds even if the disk is full, because the job must not stay with its client.
     pub(super) fn release(&mut self, caller: &mut Caller<'_>, id: JobId, release: Release) -> Outcome {
-        if !self.queue.holds(caller.client, id) {
+        if !self.queue.has_reserved(caller.client, id) {
             return answer(caller.output, &Reply::NotFound);
         }
         match self.persistence.room_for_update() {
@@ -28,12 +28,15 @@ impl Executor {
             Released::Queued => Reply::Released,
             Released::Buried => Reply::Buried,
         };
-        debug_assert!(!self.queue.holds(caller.client, id), "a released job is not reserved by its client");
+        debug_assert!(
+            !self.queue.has_reserved(caller.client, id),
+            "a released job is not reserved by its client"
+        );
         self.answer_when_logged(caller, reply, Some(id))
     }
 
     pub(super) fn bury(&mut self, caller: &mut Caller<'_>, id: JobId, priority: Priority) -> Outcome {
-        if !self.queue.holds(caller.client, id) {
+        if !self.queue.has_reserved(caller.client, id) {
             return answer(caller.output, &Reply::NotFound);
         }
         if let Err(no_room) = self.persistence.room_for_update() {
@@ -42,7 +45,10 @@ impl Executor {
             });
         }
         self.queue.bury(caller.client, id, priority, caller.now);
-        debug_assert!(!self.queue.holds(caller.client, id), "a buried job is not reserved by its client");
+        debug_assert!(
+            !self.queue.has_reserved(caller.client, id),
+            "a buried job is not reserved by its client"
+        );
         self.answer_when_logged(caller, Reply::Buried, Some(id))
     }
 }

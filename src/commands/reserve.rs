@@ -58,7 +58,7 @@ impl Executor {
         if !self.queue.reserve_job(caller.client, id, caller.now) {
             return answer(caller.output, &Reply::NotFound);
         }
-        debug_assert!(self.queue.holds(caller.client, id), "the client has reserved the job");
+        debug_assert!(self.queue.has_reserved(caller.client, id), "the client has reserved the job");
         self.answer_reserved(caller.client, id, caller.output, caller.now)
     }
 

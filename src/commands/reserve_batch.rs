@@ -76,7 +76,7 @@ impl Executor {
         if batch
             .ids
             .first()
-            .is_some_and(|&id| self.persistence.lacks(id) && self.queue.holds(caller.client, id))
+            .is_some_and(|&id| self.persistence.lacks(id) && self.queue.has_reserved(caller.client, id))
         {
             return batch.stall(Until::BinlogRoom);
         }

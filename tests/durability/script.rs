@@ -328,7 +328,7 @@ impl Tube {
             Step::Complete { key, ref puts } => {
                 self.before.remove(&key);
                 let puts: Vec<CompletedPut> = puts.iter().map(|put| self.completed_put(put)).collect();
-                match self.model.holds(CLIENT, key) {
+                match self.model.has_reserved(CLIENT, key) {
                     true => Expected::Completed(
                         self.model.complete(CLIENT, key, &puts, NOW).expect("no tube has a rule"),
                     ),

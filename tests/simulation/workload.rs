@@ -268,7 +268,8 @@ impl Lives {
     fn change(&mut self, client: usize) {
         let (index, model) = (client as u32, &self.versions.oracle.model);
         let own = model.client(index).using;
-        let is_free = |job: &&Job| (job.tube == own || model.holds(index, job.id)) && self.is_known(job.id);
+        let is_free =
+            |job: &&Job| (job.tube == own || model.has_reserved(index, job.id)) && self.is_known(job.id);
         let free: Vec<u64> = model.jobs.iter().filter(is_free).map(|job| job.id).collect();
         if free.is_empty() {
             return self.put(client);

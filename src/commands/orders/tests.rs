@@ -90,7 +90,7 @@ fn an_order_deletes_a_job_that_a_client_has_reserved() {
     assert_eq!((kept.done, kept.obstacle), (0, Some(Obstacle::Reserved)));
     let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
     assert_eq!((task.done, task.progress), (1, Progress::Done));
-    assert!(!harness.executor.queue.holds(harness.client, id) && harness.state(id).is_none());
+    assert!(!harness.executor.queue.has_reserved(harness.client, id) && harness.state(id).is_none());
     let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
     assert_eq!((task.done, task.skipped, task.obstacle), (0, 1, Some(Obstacle::NoJob)));
 }

@@ -54,7 +54,7 @@ impl UnreadKeys {
 
     /// A number of seconds, in the range and with the fractions of the protocol.
     fn seconds(&mut self, key: &str) -> Result<Option<Seconds>, Problem> {
-        let expected = "seconds up to 4294967295.999, with at most three digits behind the point";
+        let expected = "seconds up to 4294967295.999, with at most three digits after the point";
         self.take(key, expected, |value| Seconds::parse(value.as_number()?.to_string().as_bytes()))
     }
 

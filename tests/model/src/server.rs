@@ -197,8 +197,9 @@ impl Server {
     pub fn answer_batch(&mut self, client: u32, count: u64, unread: usize, now: Timestamp) -> Answer {
         let batch = self.batches.remove(&client).expect("a batch is not answered");
         let mut jobs: Vec<u64> = batch.first.into_iter().collect();
-        let count_reserved =
-            |jobs: &[u64], model: &Model| jobs.iter().filter(|&&id| model.holds(client, id)).count() as u64;
+        let count_reserved = |jobs: &[u64], model: &Model| {
+            jobs.iter().filter(|&&id| model.has_reserved(client, id)).count() as u64
+        };
         while count_reserved(&jobs, &self.model) < count {
             match self.model.reserve(client, Some(Seconds::ZERO), None, now) {
                 Reserve::Job(id) => jobs.push(id.0),
@@ -209,7 +210,7 @@ impl Server {
         // Jobs that it has lost in the meantime still count, and so does their room.
         let is_full = jobs.len() == batch.most as usize;
         let wanted = jobs.len();
-        jobs.retain(|&id| self.model.holds(client, id));
+        jobs.retain(|&id| self.model.has_reserved(client, id));
         let mut reply = format!("RESERVED_BATCH {count}\r\n").into_bytes();
         for &id in &jobs {
             let Answer::Reply(job) = self.reserved(client, id, now) else { unreachable!("a job is a reply") };
@@ -331,7 +332,7 @@ impl Server {
         let has_puts = !puts.is_empty() || !refusals.is_empty();
         refusals.extend((self.draining && has_puts).then_some("DRAINING"));
         let mut full = None;
-        if !self.model.holds(client, id) {
+        if !self.model.has_reserved(client, id) {
             refusals.push("NOT_FOUND");
         } else if let Err(tube) = self.model.clone().complete(client, id, &puts, now) {
             refusals.push("TUBE_FULL");

@@ -345,7 +345,7 @@ impl Steps {
     fn command(&mut self, client: usize) {
         let (index, model) = (self.clients[client].id.index, &self.oracle.model);
         let ids: Vec<u64> = model.jobs.iter().map(|job| job.id).collect();
-        let reserved: Vec<u64> = ids.iter().copied().filter(|&id| model.holds(index, id)).collect();
+        let reserved: Vec<u64> = ids.iter().copied().filter(|&id| model.has_reserved(index, id)).collect();
         let has_session = model.sessions.iter().any(|session| session.client == Some(index));
         let any = if ids.is_empty() { 1 } else { self.random.pick(&ids) };
         let own = if reserved.is_empty() { any } else { self.random.pick(&reserved) };

@@ -294,7 +294,7 @@ impl Harness {
             client: self.random.pick(&self.clients.iter().map(|client| client.number).collect::<Vec<_>>()),
             reserved: {
                 let (index, model) = (self.clients[client].id.index, &self.oracle.model);
-                model.jobs.iter().map(|job| job.id).find(|&id| model.holds(index, id))
+                model.jobs.iter().map(|job| job.id).find(|&id| model.has_reserved(index, id))
             },
             next_id: self.oracle.model.next_id,
             max_job_bytes: self.oracle.max_job_bytes,

@@ -27,7 +27,7 @@ impl Queue {
     ) -> Option<Body> {
         let job = self.jobs.get(id)?;
         let is_reserved = job.collection().state() == JobState::Reserved;
-        if is_reserved && !self.is_held_by(self.jobs.history(job).holder, client) {
+        if is_reserved && !self.is_reserved_by(self.jobs.history(job).holder, client) {
             return None;
         }
         let (tube, link) = (job.tube, job.link());

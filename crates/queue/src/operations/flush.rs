@@ -382,7 +382,7 @@ mod tests {
                 self.queue.stop_waiting(client);
             }
             let id = JobId(1 + self.random(self.queue.numbers.next_id));
-            let (holds, now) = (self.queue.holds(client, id), self.now);
+            let (has_reserved, now) = (self.queue.has_reserved(client, id), self.now);
             match self.random(16) {
                 0..=2 => {
                     let id = self.queue.allocate_id();
@@ -395,13 +395,13 @@ mod tests {
                 }
                 5 | 6 => assert_ne!(self.queue.reserve(client, None, now), Reserve::Unfinished),
                 7 => drop(self.queue.reserve_job(client, id, now)),
-                8 if holds => {
+                8 if has_reserved => {
                     let delay_s = self.random(3) as u32;
                     let counting = Counting::Counted;
                     let release = Release { priority: Priority(1), delay_s: delay_s.into(), counting };
                     self.queue.release(client, id, release, now);
                 }
-                9 if holds => self.queue.bury(client, id, Priority(2), now),
+                9 if has_reserved => self.queue.bury(client, id, Priority(2), now),
                 10 if self.queue.reserve_job(client, id, now) => {
                     self.queue.bury(client, id, Priority(2), now)
                 }

@@ -264,7 +264,7 @@ mod tests {
                     self.queue.reserve_job(client, id, now);
                     Some(id)
                 }
-                4 if self.queue.holds(client, id) => {
+                4 if self.queue.has_reserved(client, id) => {
                     self.queue.bury(client, id, Priority(1), now);
                     Some(id)
                 }

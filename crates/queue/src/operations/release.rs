@@ -34,14 +34,14 @@ pub enum Released {
 impl Queue {
     /// Whether the client has reserved this job.
     #[must_use]
-    pub fn holds(&self, client: ClientId, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| self.is_held_by(self.jobs.history(job).holder, client))
+    pub fn has_reserved(&self, client: ClientId, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| self.is_reserved_by(self.jobs.history(job).holder, client))
     }
 
     /// The command `release`, by the client that has reserved the job.
     pub fn release(&mut self, client: ClientId, id: JobId, release: Release, now: Timestamp) -> Released {
         let Release { priority, delay_s, counting } = release;
-        assert!(self.holds(client, id), "only the holder releases");
+        assert!(self.has_reserved(client, id), "only the client that has reserved a job releases it");
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
         job.priority = Self::given_priority(job, priority);
@@ -65,7 +65,7 @@ impl Queue {
         if age == AgeCheck::Removed {
             self.serve_waiting(Some(client), now);
             self.remove_tube_if_idle(tube);
-            debug_assert!(!self.holds(client, id), "a client that has released a job does not hold it");
+            debug_assert!(!self.has_reserved(client, id), "the client has no longer reserved the job");
             return released;
         }
         if rule == AfterFailure::Dead && age == AgeCheck::InTime {
@@ -83,7 +83,7 @@ impl Queue {
         if marks != 0 {
             self.serve_waiting(Some(client), now);
         }
-        debug_assert!(!self.holds(client, id), "a client that has released a job does not hold it");
+        debug_assert!(!self.has_reserved(client, id), "the client has no longer reserved the job");
         debug_assert!(self.is_linked(id), "a job that was given back is in a collection");
         debug_assert!(released == Released::Queued || self.is_linked_as(id, JobState::Buried));
         self.remove_tube_if_idle(tube);
@@ -92,7 +92,7 @@ impl Queue {
 
     /// The command `bury`, by the client that has reserved the job.
     pub fn bury(&mut self, client: ClientId, id: JobId, priority: Priority, now: Timestamp) {
-        assert!(self.holds(client, id), "only the holder buries");
+        assert!(self.has_reserved(client, id), "only the client that has reserved a job buries it");
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
         job.priority = Self::given_priority(job, priority);
@@ -109,7 +109,7 @@ impl Queue {
             self.serve_waiting(Some(client), now);
             self.remove_tube_if_idle(tube);
         }
-        debug_assert!(!self.holds(client, id), "a client that has released a job does not hold it");
+        debug_assert!(!self.has_reserved(client, id), "the client has no longer reserved the job");
     }
 
     /// Buries a job that has failed too often.

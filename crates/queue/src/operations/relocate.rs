@@ -14,9 +14,9 @@ impl Queue {
     /// Whether the client may move this job: it exists, and no other client has reserved it.
     #[must_use]
     pub fn is_movable(&self, client: ClientId, id: JobId) -> bool {
-        self.jobs
-            .get(id)
-            .is_some_and(|job| job.collection().state() != JobState::Reserved || self.holds(client, id))
+        self.jobs.get(id).is_some_and(|job| {
+            job.collection().state() != JobState::Reserved || self.has_reserved(client, id)
+        })
     }
 
     /// The command `move`, for a job that may be moved: from now on it is in the tube with this valid name, which is

@@ -50,7 +50,7 @@ impl Queue {
         {
             self.assign(client.index, id, now);
             debug_assert!(
-                self.holds(client, id) && self.has_no_unserved_client(tube),
+                self.has_reserved(client, id) && self.has_no_unserved_client(tube),
                 "the client has the job"
             );
             return Reserve::Job(id);
@@ -83,7 +83,7 @@ impl Queue {
             self.note(Change::Updated(id));
         }
         self.assign(client.index, id, now);
-        debug_assert!(self.holds(client, id), "the client has the job");
+        debug_assert!(self.has_reserved(client, id), "the client has the job");
         true
     }
 

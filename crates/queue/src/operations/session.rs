@@ -283,7 +283,7 @@ impl Queue {
 
     /// Whether a reservation of `holder` belongs to this client.
     #[inline]
-    pub(crate) fn is_held_by(&self, holder: Option<u32>, client: ClientId) -> bool {
+    pub(crate) fn is_reserved_by(&self, holder: Option<u32>, client: ClientId) -> bool {
         holder == Some(client.index) || holder.is_some() && holder == Some(self.holder_for(client.index))
     }
 
@@ -481,10 +481,14 @@ mod tests {
         let taken = queue.begin_session(second, &key("w"), 2000).unwrap();
         assert_eq!(taken, BeginSession::Attached { taken_from: Some(first), joining: joining(true) });
         queue.check_invariants();
-        assert!(queue.holds(second, ids[0]) && !queue.holds(first, ids[0]) && !queue.is_waiting(first));
+        assert!(
+            queue.has_reserved(second, ids[0])
+                && !queue.has_reserved(first, ids[0])
+                && !queue.is_waiting(first)
+        );
         assert!(queue.delete(first, ids[0], NOW).is_none());
         queue.disconnect(first, NOW);
-        assert!(queue.holds(second, ids[0]), "the end of the first connection changes nothing");
+        assert!(queue.has_reserved(second, ids[0]), "the end of the first connection changes nothing");
         assert_eq!(queue.begin_session(second, &key("x"), 1).unwrap(), BeginSession::HasAnother);
         assert!(queue.delete(second, ids[0], NOW).is_some());
         queue.check_invariants();
@@ -505,7 +509,7 @@ mod tests {
         assert_eq!(state(&queue, id), JobState::Reserved);
         let second = queue.connect();
         queue.begin_session(second, &key("w"), 1000).unwrap();
-        assert!(queue.holds(second, id));
+        assert!(queue.has_reserved(second, id));
         queue.check_invariants();
     }
 

@@ -17,7 +17,7 @@ impl Queue {
     /// The command `touch`: starts the time to run again, or lets the reservation end `for_s` seconds from now, at
     /// least 1; the time to run stays the same. Returns whether the client has reserved the job.
     pub fn touch(&mut self, client: ClientId, id: JobId, for_s: Option<Seconds>, now: Timestamp) -> bool {
-        if !self.holds(client, id) {
+        if !self.has_reserved(client, id) {
             return false;
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved));
@@ -34,7 +34,7 @@ impl Queue {
         if holder != client.index && until != before {
             self.note(Change::SessionReserved(id));
         }
-        debug_assert!(self.is_linked_as(id, JobState::Reserved) && self.holds(client, id));
+        debug_assert!(self.is_linked_as(id, JobState::Reserved) && self.has_reserved(client, id));
         debug_assert!(until >= now, "no reservation ends before it begins");
         debug_assert!(
             self.is_scheduled(Timer::Client(holder)),
@@ -110,7 +110,7 @@ mod tests {
         assert!((JOBS / 5 * 4 / 3..=JOBS).contains(&calls), "{calls} calls");
         for id in (1..=JOBS).map(JobId) {
             let record = queue.job(id).unwrap().record;
-            let since = if queue.holds(worker, id) { at } else { start };
+            let since = if queue.has_reserved(worker, id) { at } else { start };
             assert_eq!(record.deadline_at, since.plus_seconds(record.ttr_s), "{id:?}");
         }
     }

@@ -196,7 +196,7 @@ impl Queue {
     #[must_use]
     pub fn body_for_holder(&self, client: ClientId, id: JobId) -> Option<BodyRef<'_>> {
         let job = self.jobs.get(id)?;
-        self.is_held_by(self.jobs.history(job).holder, client).then(|| job.body())
+        self.is_reserved_by(self.jobs.history(job).holder, client).then(|| job.body())
     }
 
     /// Whether the job with this id has tags.

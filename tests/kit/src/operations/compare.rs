@@ -97,7 +97,10 @@ impl Pair {
             let session = self.model.session_of_job(expected);
             assert_eq!(self.queue.session_of_job(record.id).map(|key| &*key.name), session);
             for &id in &self.clients {
-                assert_eq!(self.queue.holds(id, record.id), self.model.holds(id.index, expected.id));
+                assert_eq!(
+                    self.queue.has_reserved(id, record.id),
+                    self.model.has_reserved(id.index, expected.id)
+                );
             }
         }
     }

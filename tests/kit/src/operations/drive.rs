@@ -197,7 +197,7 @@ impl Pair {
             C::Complete { job, number } => self.complete(id, job, number),
             C::Release { job, release } => {
                 let job = job_of(job, model);
-                let released = queue.holds(id, job).then(|| queue.release(id, job, release, now));
+                let released = queue.has_reserved(id, job).then(|| queue.release(id, job, release, now));
                 assert_eq!(released, model.release(index, job.0, release, now));
             }
             C::Bury { job, priority } => self.bury(id, job, priority),
@@ -217,11 +217,11 @@ impl Pair {
 
     fn bury(&mut self, id: ClientId, job: u64, priority: u32) {
         let (job, now) = (job_of(job, &self.model), self.now);
-        let holds = self.queue.holds(id, job);
-        if holds {
+        let has_reserved = self.queue.has_reserved(id, job);
+        if has_reserved {
             self.queue.bury(id, job, Priority(priority), now);
         }
-        assert_eq!(holds, self.model.bury(id.index, job.0, priority, now));
+        assert_eq!(has_reserved, self.model.bury(id.index, job.0, priority, now));
     }
 
     /// The id of a put, which both give to the client that puts.
@@ -332,8 +332,8 @@ impl Pair {
             assert_eq!(new.0, model.allocate_id(id.index));
             new
         });
-        assert_eq!(queue.holds(id, job), model.holds(id.index, job.0));
-        if !queue.holds(id, job) || frees_too_many(model, job, &puts) {
+        assert_eq!(queue.has_reserved(id, job), model.has_reserved(id.index, job.0));
+        if !queue.has_reserved(id, job) || frees_too_many(model, job, &puts) {
             return;
         }
         let encoded: Vec<Vec<u8>> = puts.iter().map(|put| encoded(&put.tags)).collect();

@@ -35,7 +35,7 @@ impl Model {
         self.jobs.iter_mut().find(|job| job.id == id).expect("the job exists")
     }
 
-    pub fn holds(&self, client: u32, id: u64) -> bool {
+    pub fn has_reserved(&self, client: u32, id: u64) -> bool {
         self.job(id).is_some_and(
             |job| matches!(job.state, State::Reserved { by, .. } if by == self.holder_for(client)),
         )

@@ -389,7 +389,7 @@ impl Model {
 
     pub fn release(&mut self, client: u32, id: u64, release: Release, now: Timestamp) -> Option<Released> {
         let Release { priority: Priority(priority), delay_s, counting } = release;
-        if !self.holds(client, id) {
+        if !self.has_reserved(client, id) {
             return None;
         }
         let job = self.job_mut(id);
@@ -420,7 +420,7 @@ impl Model {
     }
 
     pub fn bury(&mut self, client: u32, id: u64, priority: u32, now: Timestamp) -> bool {
-        if !self.holds(client, id) {
+        if !self.has_reserved(client, id) {
             return false;
         }
         let job = self.job_mut(id);
@@ -440,7 +440,7 @@ impl Model {
     }
 
     pub fn touch(&mut self, client: u32, id: u64, for_s: Option<Seconds>, now: Timestamp) -> bool {
-        if !self.holds(client, id) {
+        if !self.has_reserved(client, id) {
             return false;
         }
         let job = self.job_mut(id);

@@ -309,7 +309,7 @@ fn describe_clients(
         waits,
         counts,
         records: _,
-        // Derived from the records, or empty between two turns; the random numbers start anew.
+        // Derived from the records, or empty between two turns; the random numbers start again.
         leaving: _,
         subscribers: _,
         many_waiting: _,
