@@ -93,7 +93,7 @@ common beanstalkd@.service >"$root/each"
 test -s "$root/one"
 diff "$root/one" "$root/each"
 
-code_of() { sed -n "s/.*pub const $1: i32 = \([0-9]*\);/\1/p" src/options/mod.rs; }
-final="$(code_of USAGE) $(code_of NO_SUCH_USER) $(code_of BECOME_USER) $(code_of BINLOG_DAMAGED)"
+code_of() { sed -n "s/^    $1 = \([0-9]*\),/\1/p" src/options/mod.rs; }
+final="$(code_of Usage) $(code_of NoSuchUser) $(code_of BecomeUser) $(code_of BinlogDamaged)"
 grep -qx "RestartPreventExitStatus=$final" beanstalkd.service
 echo "$test: good"
