@@ -303,12 +303,9 @@ impl Queue {
         }
     }
 
-    /// Fills the bucket of a tube that nothing else keeps, and removes the tube. It may be another one than was meant,
-    /// with the same key, or be used again.
+    /// Fills the bucket of a tube that nothing else keeps, and removes the tube, unless it is used again.
     fn forget_bucket(&mut self, tube: TubeKey) {
-        if !self.tubes.contains(tube) {
-            return;
-        }
+        debug_assert!(self.tubes.contains(tube), "a tube that is gone is not among the kept ones");
         let record = self.tubes.get_mut(tube);
         let is_idle = record.is_idle_but_for_gate();
         if let Some(ruled) = &mut record.ruled

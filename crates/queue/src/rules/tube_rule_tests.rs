@@ -541,3 +541,34 @@ fn a_client_cannot_fill_the_memory_with_tubes_that_only_their_buckets_keep() {
     rig.set_rules(Vec::new());
     assert_eq!(tubes(&rig), 1);
 }
+
+/// Tubes whose buckets have become full make no room for a tube whose bucket is empty.
+#[test]
+fn a_bucket_is_kept_while_any_number_of_others_become_full() {
+    const BURST: usize = 100;
+    const ROUNDS: usize = 10;
+    let mut rig = Rig::new(vec![TubeRule { rate: rate(1, 1, BURST as u32), ..TubeRule::new("t-*") }]);
+    let client = rig.queue.connect();
+    let take = |rig: &mut Rig, tube: &str| {
+        rig.queue.use_tube(client, tube);
+        let id = rig.put(client, None);
+        rig.queue.watch(client, tube);
+        let is_reserved = rig.queue.reserve_job(client, id, rig.now);
+        rig.queue.ignore(client, tube);
+        assert!(rig.queue.delete(client, id, rig.now).is_some());
+        rig.queue.use_tube(client, "default");
+        is_reserved
+    };
+    let taken = |rig: &mut Rig| (0..2 * BURST).take_while(|_| take(rig, "t-a")).count();
+    assert_eq!(taken(&mut rig), BURST);
+    for _ in 0..ROUNDS {
+        (0..MAX_KEPT_TUBES / 8).for_each(|number| assert!(take(&mut rig, &format!("t-{number}"))));
+        rig.now = rig.now + NS_PER_S;
+        while rig.queue.next_deadline().is_some_and(|at| at <= rig.now) {
+            rig.queue.advance(rig.now);
+        }
+        rig.queue.check_invariants();
+        assert_eq!(rig.queue.figures().tubes, 2, "only the empty bucket keeps a tube");
+    }
+    assert_eq!(taken(&mut rig), ROUNDS, "one token for each second");
+}

@@ -40,7 +40,7 @@ use self::clients::{Client, ClientId, Clients};
 use self::jobs::Jobs;
 use self::keys::TubeKey;
 use self::sessions::Sessions;
-use self::tubes::{TubeCounters, Tubes};
+use self::tubes::{Removal, TubeCounters, Tubes};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::operations::flush::Flushes;
@@ -271,9 +271,12 @@ impl Queue {
     }
 
     pub(crate) fn remove_tube_if_idle(&mut self, tube: TubeKey) {
-        if self.tubes.remove_if_idle(tube) {
+        if let Removal::Removed(ruled) = self.tubes.remove_if_idle(tube) {
             self.deadlines.set(Timer::Tube(tube), None);
             self.flushes.forget_tube(tube);
+            if let Some(ruled) = ruled.filter(|ruled| ruled.is_kept) {
+                self.rules.tubes.forget_kept(tube, &ruled);
+            }
             debug_assert!(
                 self.deadlines.of(Timer::Tube(tube)).is_none(),
                 "a tube that is gone has no deadline"

@@ -222,6 +222,14 @@ pub(super) struct Named {
     key: TubeKey,
 }
 
+/// The result of removing a tube if it is idle.
+pub(crate) enum Removal {
+    /// The tube stays.
+    InUse,
+    /// The tube is gone. This was the state of its rule.
+    Removed(Option<Box<TubeRuleState>>),
+}
+
 /// All tubes.
 #[derive(Debug)]
 pub(crate) struct Tubes {
@@ -438,11 +446,11 @@ impl Tubes {
         key
     }
 
-    /// Removes the tube if it has no job and no client; returns whether it did.
-    pub(crate) fn remove_if_idle(&mut self, key: TubeKey) -> bool {
+    /// Removes the tube if it has no job and no client.
+    pub(crate) fn remove_if_idle(&mut self, key: TubeKey) -> Removal {
         let tube = self.get(key);
         if key == DEFAULT || !tube.is_idle() {
-            return false;
+            return Removal::InUse;
         }
         let position = tube.position;
         let hash = self.hasher.hash_one(tube.name.as_str()) as u32;
@@ -465,7 +473,7 @@ impl Tubes {
             self.listing.note_move(moved, position as usize);
         }
         self.shrink_room();
-        true
+        Removal::Removed(removed.ruled)
     }
 
     /// Frees the memory that a burst of tubes has left.
