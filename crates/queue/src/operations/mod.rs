@@ -2,7 +2,7 @@
 //!
 //! Each public method is a command that has passed its checks; otherwise it returns that its checks fail, and changes
 //! nothing. All of them consist of two moves, which keep every sum correct, and which call the rules if the job has
-//! tags: `unlink` takes a job out of its collection; `make_ready`, `delay` or `make_buried` puts it into the next, or
+//! marks: `unlink` takes a job out of its collection; `make_ready`, `delay` or `make_buried` puts it into the next, or
 //! `assign` reserves it.
 
 pub(crate) mod advance;

@@ -1,8 +1,9 @@
 //! Clients that wait in a reserve, and how their waits end.
 //!
-//! A tube that is not paused has either ready jobs that may be reserved or waiting clients, never both: a job that
-//! becomes free to be reserved goes directly to the first waiting client, and a client waits only if there is no such
-//! job. A tube's ready queue has only these jobs; the others are parked ([`crate::rules`]).
+//! An open tube has either ready jobs that may be reserved or waiting clients, never both: a job that becomes free to
+//! be reserved goes directly to the first waiting client, and a client waits only if there is no such job. A tube is
+//! open if it is not paused and no rule has closed its gate. Its ready queue has only these jobs; the others are
+//! parked ([`crate::rules`]).
 
 use beanstalkd_structures::Timer;
 

@@ -119,7 +119,7 @@ impl Tube {
         ruled.gate.opens_at(ruled.rule.as_deref(), self.reserved)
     }
 
-    /// When the bucket of a tube is full that is kept only for the bucket.
+    /// For a tube that only its bucket keeps, when the bucket is full.
     pub(crate) fn deficit_ends_at(&self) -> Option<Timestamp> {
         let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.has_deficit())?;
         let left = ruled.rate().map_or(0, |rate| rate.time_for(ruled.gate.deficit));
@@ -283,8 +283,8 @@ impl Queue {
         );
     }
 
-    /// Notes that only its bucket may keep the tube. If it is one too many of its entry, the tube that was left first
-    /// goes. Other entries keep theirs.
+    /// Notes that only its bucket may keep the tube. If its entry then keeps more than [`MAX_KEPT_TUBES`], the tube of
+    /// this entry that was left first is removed.
     #[cold]
     pub(crate) fn keep_for_bucket(&mut self, tube: TubeKey) {
         let record = self.tubes.get_mut(tube);
@@ -303,7 +303,8 @@ impl Queue {
         }
     }
 
-    /// Fills the bucket of a tube that nothing else keeps, and removes the tube, unless it is used again.
+    /// Fills the bucket of a tube that nothing else keeps, and removes the tube. A tube that has come into
+    /// use again stays.
     fn forget_bucket(&mut self, tube: TubeKey) {
         debug_assert!(self.tubes.contains(tube), "a tube that is gone is not among the kept ones");
         let record = self.tubes.get_mut(tube);

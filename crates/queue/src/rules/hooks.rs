@@ -1,4 +1,4 @@
-//! The hooks of a rule: what happens to jobs with tags, and in which order the hooks are called.
+//! The hooks of a rule: the events of jobs with marks, and the order in which the hooks are called.
 //!
 //! Owns: the trait [`Rule`], the list of all rules ([`each_rule`]), and what the hooks are given. Driven by the
 //! functions of `mod.rs`.
@@ -11,7 +11,7 @@ use crate::state::jobs::Job;
 use crate::state::keys::{DueKey, TubeKey};
 use crate::tags::TagSet;
 
-/// The events of jobs with tags, as a rule sees them. The job is in no collection while a hook runs, except for
+/// The events of jobs with marks, as a rule sees them. The job is in no collection while a hook runs, except for
 /// `reserved`, `buried` and a `moved` reservation.
 pub(crate) trait Rule {
     /// The job is new: it was put, or restored from a log.
@@ -93,7 +93,7 @@ pub(super) use each_rule;
 /// The hook [`Rule::tick`] of a rule.
 pub(super) type Tick = fn(&mut Queue, JobId, Timestamp);
 
-/// A job with tags, as the hooks see it.
+/// A job with marks, as the hooks see it. Its tags are empty if only its tube, or a client that waits, has marked it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaggedJob<'a> {
     pub(crate) id: JobId,

@@ -1,4 +1,4 @@
-//! The rules for the tags of a `put`, which C's protocol does not have: a file for each rule, all with the same hooks.
+//! The rules for the tags of a `put`, and those for tubes; C has neither. There is a file for each rule.
 //!
 //! | rule | file | what it decides |
 //! |---|---|---|
@@ -16,13 +16,15 @@
 //! not use these hooks. A gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of
 //! every job. A failed job has exactly one next state, so `retries.rs` decides it alone.
 //!
-//! A job without tags has no marks, and no rule is asked about it: the operations check `marks` once. For a job with
-//! marks they call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]).
-//! A new rule is therefore a file, its state in [`Rules`], and its name in `each_rule`; a job that it concerns needs a
-//! mark. One place decides whether a ready job may be reserved, [`Queue::admit`], and the job's collection shows the
-//! decision: the tube's ready queue has only jobs that no rule keeps back; the others are parked. Delayed jobs that
-//! wait for a group are held. Jobs whose time is over are ended before a client gets them (`overdue.rs`). A function
-//! that changes the decision for other jobs calls [`Queue::serve_waiting`] at the end.
+//! The operations check the marks of a job once. About a job without marks no rule is asked. For a job with marks they
+//! call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]). In the
+//! names of these functions, `tagged` means that the job has marks: a job in a tube with a rule, or for whose end a
+//! client waits, has some even if it has no tags. A new rule is therefore a file, its state in [`Rules`], and its name
+//! in `each_rule`; a job that it concerns needs a mark. One place decides whether a ready job may be reserved,
+//! [`Queue::admit`], and the job's collection shows the decision: the tube's ready queue has only jobs that no rule
+//! keeps back; the others are parked. Delayed jobs that wait for a group are held. Jobs whose time is over are ended
+//! before a client gets them (`overdue.rs`). A function that changes the decision for other jobs calls
+//! [`Queue::serve_waiting`] at the end.
 //!
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 

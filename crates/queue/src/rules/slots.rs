@@ -31,7 +31,7 @@ use crate::state::jobs::{Collection, Job, marks};
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::tags::Concurrency;
 
-/// How many jobs whose time is over one call of `reserve` ends at most: about 100 microseconds.
+/// The maximum number of overdue jobs that one call of `reserve` ends: about 100 microseconds.
 const MAX_OVERDUE_ENDED: usize = 64;
 
 /// The slots of all keys.
@@ -372,9 +372,9 @@ impl Queue {
         self.join_rotation(first, line.tube, Hash::new(line.key));
     }
 
-    /// Parks the first jobs, in a tube from which a client is about to reserve, that may no longer be reserved, and
-    /// ends those whose time is over: at most `left`, from which their number is subtracted. Returns whether none is
-    /// left.
+    /// Called when a client is about to reserve from the tube. While the tube's first job may not be reserved, this
+    /// parks it, or ends it if it is overdue: at most `left` jobs, from which their number is subtracted. Returns
+    /// whether the first job may be reserved now, or the tube has none.
     #[cold]
     pub(crate) fn refresh_head(&mut self, tube: TubeKey, left: &mut usize, now: Timestamp) -> bool {
         while let Some(first) = self.tubes.get(tube).ready.first() {
@@ -463,7 +463,7 @@ impl Queue {
         }
     }
 
-    /// Called when a first job is about to lose that position; whether it is parked has not changed yet.
+    /// Called when the first job of a line is about to lose that position. If it is parked, it still is.
     fn unmark_first(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         let job = self.jobs.expect_mut(first.job());
         let is_in_index = job.has(marks::INDEXED) && job.lacks_slot();

@@ -204,7 +204,7 @@ impl Rule for Turns {
             let in_rotation = in_rotations.remove(&key).unwrap_or_default();
             let jobs = || turns.jobs.iter();
             assert!(jobs().map(|job| job.ranked).eq(in_rotation), "{}: the rotation has its jobs", tube.name);
-            assert_eq!(turns.head, turns.rotation.first(), "the job whose turn it is, is in the ready queue");
+            assert_eq!(turns.head, turns.rotation.first(), "the ready queue has the job whose turn it is");
             assert!(turns.head.is_none_or(|head| tube.ready.contains(head.ready_key())));
             let is_first = |job: &RotationEntry| turns.first_of(job.ranked.hash()) == Some(*job);
             let mut rotation: Vec<Turn> = jobs().filter(is_first).map(RotationEntry::turn).collect();
@@ -330,7 +330,7 @@ impl Queue {
         if let Some(before) = before {
             let record = self.tubes.get_mut(tube);
             let found = record.ready.remove(before);
-            debug_assert!(found.is_some(), "the job whose turn it was, is in the ready queue");
+            debug_assert!(found.is_some(), "the ready queue has the job whose turn it was");
             record.tag_state_mut().parked.insert(before);
             self.jobs.expect_mut(before.job()).marks |= marks::PARKED;
             debug_assert!(

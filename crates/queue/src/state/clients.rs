@@ -78,6 +78,7 @@ pub(crate) struct ClientCounts {
     pub waiting: u64,
     pub producers: u64,
     pub workers: u64,
+    /// Clients without a connection: those of sessions, and those of the server itself.
     pub internal: usize,
     /// Entries in all watch lists.
     pub watched: usize,
@@ -188,7 +189,7 @@ impl Client {
         Self { kind: ClientKind::Session, ..Self::internal(number) }
     }
 
-    /// Whether it is not the client of a connection.
+    /// Whether it is the client of a session or of the server itself, and not of a connection.
     pub(crate) fn is_internal(&self) -> bool {
         self.kind != ClientKind::Connected
     }

@@ -47,7 +47,7 @@ impl Queue {
             assert!(names.insert(tube.name.as_str(), key).is_none(), "a name is listed once");
             assert!(
                 !tube.is_open() || tube.ready.is_empty() || tube.waiting.is_empty(),
-                "{}: a tube that is not paused has ready jobs that may be reserved or waiting clients, never both",
+                "{}: an open tube has ready jobs that may be reserved or waiting clients, never both",
                 tube.name
             );
             self.check_deadline(Timer::Tube(key));

@@ -47,7 +47,8 @@ impl Collection {
     }
 }
 
-/// The marks of a job with tags, or in a tube with a rule. Any other job has none of these.
+/// The marks of a job that has tags, is in a tube with a rule, or for whose end a client waits. Any other job has none
+/// of these.
 pub(crate) mod marks {
     /// The job has tags. They are kept separately unless `BEHIND_BODY` is set, too.
     pub(crate) const TAGGED: u16 = 1;
@@ -140,7 +141,7 @@ impl Job {
         }
     }
 
-    /// Collection that has the job.
+    /// The collection that has the job.
     #[inline]
     pub(crate) fn collection(&self) -> Collection {
         match self.state() {

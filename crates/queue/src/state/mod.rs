@@ -14,9 +14,11 @@
 //!
 //! - A job is in exactly one collection, the one that its record names: its tube's ready, parked, delayed, held or
 //!   buried jobs, or the reservations of one client.
-//! - A tube that is not paused has either ready jobs that may be reserved or waiting clients, never both.
+//! - An open tube (it is not paused, and no rule has closed its gate) has either ready jobs that may be reserved or
+//!   waiting clients, never both.
 //! - A job that may not be reserved now is never in a ready queue when a reserve chooses: it is parked, or held.
-//! - A job without tags has no marks, and no rule is asked about it.
+//! - A job has no marks if it has no tags, its tube has no rule, and no client waits for its end. No rule is asked
+//!   about such a job.
 //! - Each timer is checked no later than its deadline.
 //! - Sums and counts are correct.
 
@@ -183,8 +185,8 @@ impl JobCounts {
     }
 }
 
-/// How much of a long operation is done at once. Each default takes about 100 microseconds, if the jobs have tags and
-/// there are a million of them.
+/// How much of a long operation is done at once, and from how many tubes on a reserve is such an operation. Each
+/// default takes about 100 microseconds, if the jobs have tags and there are a million of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
     /// Jobs and tubes that a client releases when it leaves; `advance` releases the rest, this many in each call.

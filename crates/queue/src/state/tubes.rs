@@ -86,7 +86,7 @@ pub(crate) struct Tube {
     pub delayed: OrderedQueue<DueKey>,
     pub buried: OrderedQueue<BuriedKey>,
     /// Clients that wait in a reserve and watch this tube, in order of arrival, except those that watch many tubes.
-    /// While the tube is not paused, either this or `ready` is empty.
+    /// While the tube is open, this or `ready` is empty.
     pub waiting: OrderedQueue<WaitKey>,
     pub pause: Option<Pause>,
     /// The state of its rule, if there is one for its name.
