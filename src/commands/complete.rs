@@ -28,7 +28,7 @@ pub(super) struct CompleteBuffers {
     ids: Vec<JobId>,
 }
 
-/// The reason why it is not executed now.
+/// The reason why a `complete` is not executed now.
 enum CompleteError {
     Refused(BodyRefusal),
     /// The log has no room yet.

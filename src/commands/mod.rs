@@ -118,7 +118,7 @@ enum Wait {
 }
 
 impl RestKind {
-    /// Continues the put, or the `complete`, after `until`.
+    /// The outcome of a put or a `complete` that continues after `until`.
     #[cold]
     fn later(self, until: Until) -> Outcome {
         let memory_bytes = match &self {

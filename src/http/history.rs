@@ -1,6 +1,6 @@
 //! Samples of the last minutes, for the plots of the pages.
 //!
-//! Owns: the samples, and the time of the next one. No other process gets them, also not at a handover: they are for a
+//! Owns: the samples, and the time of the next one. A hand-over does not give them to the next program: they are for a
 //! person who looks at a page, while a monitoring system reads the metrics.
 
 use std::collections::VecDeque;

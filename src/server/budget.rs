@@ -42,8 +42,8 @@ pub(crate) enum Budget {
 pub(crate) struct BudgetLimits {
     /// Bytes read, in one call.
     pub read_bytes: usize,
-    /// The limit on the cost of its requests. A simple request costs 1, which is [`WORK_NS`]. The last request may
-    /// exceed the budget.
+    /// The limit on the cost of its requests. A simple request costs 1, which stands for 250 nanoseconds (`WORK_NS` in
+    /// `commands/work.rs`). The last request may exceed the budget.
     pub work: u64,
     /// Bytes sent.
     pub send_bytes: usize,

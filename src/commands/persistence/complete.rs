@@ -7,7 +7,8 @@ use crate::job::JobId;
 use crate::queue::{Change, ClientId, CompletedPut, Planned, Queue};
 
 impl Persistence {
-    /// Whether all records of a `complete` fit, with the later deletes of its jobs. Changes nothing in either case.
+    /// Whether all records of a `complete` fit, with the later deletes of its jobs. As for a put, the queue stays
+    /// unchanged in either case.
     pub(crate) fn room_for_complete<'a>(
         &mut self,
         queue: &'a Queue,

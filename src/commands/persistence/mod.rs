@@ -91,8 +91,8 @@ impl Persistence {
         Self { file_bytes, ..Self::default() }
     }
 
-    /// Whether a put fits, together with its later delete. Changes nothing in either case. The tube is looked up only
-    /// if there is a log.
+    /// Whether a put fits, together with its later delete. The queue stays unchanged in either case; the log may begin
+    /// to make its next file, and may announce the ids. The tube is looked up only if there is a log.
     #[inline]
     pub(crate) fn room_for_put<'a>(
         &mut self,
@@ -106,7 +106,8 @@ impl Persistence {
         binlog.reserve_put(tube().as_bytes().len(), body.len(), tags)
     }
 
-    /// Whether this job can be moved to a tube with this name. Changes nothing in either case.
+    /// Whether the log has room for the move of this job to a tube with this name. The queue stays unchanged in either
+    /// case; the log may begin to make its next file.
     pub(crate) fn room_for_move(
         &mut self,
         queue: &Queue,
@@ -131,7 +132,8 @@ impl Persistence {
         binlog.reserve_move(tube.len(), job.body.len(), &tags, names)
     }
 
-    /// Whether a change of a job's state fits. Changes nothing in either case.
+    /// Whether a change of a job's state fits. The queue stays unchanged in either case; the log may begin to make its
+    /// next file.
     pub(crate) fn room_for_update(&mut self) -> Result<(), NoRoom> {
         self.await_file()?;
         self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
