@@ -47,7 +47,9 @@ impl fmt::Display for PrivilegeError {
             Self::Refused { name, step, source } => {
                 write!(out, "cannot become {name}: {step}: {source}")
             }
-            Self::StillRoot { name } => write!(out, "became {name}, but root's rights remain"),
+            Self::StillRoot { name } => {
+                write!(out, "became {name}, but the system would let this process become root again")
+            }
         }
     }
 }
