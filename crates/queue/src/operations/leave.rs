@@ -94,7 +94,7 @@ impl Queue {
         let client = self.clients.records.remove(index as usize);
         debug_assert!(
             client.reserved.is_empty() && client.watching.is_empty(),
-            "a client that ends holds no job"
+            "a client that ends has reserved no job"
         );
         debug_assert!(client.wait.is_none() && !client.has_session, "nothing refers to the client any more");
         debug_assert!(!self.sessions.records.contains_key(&index), "a session ends before its client");
@@ -121,7 +121,11 @@ impl Queue {
             *share -= 1;
             let (job, history) = self.jobs.expect_with_history(id);
             debug_assert_eq!(job.collection().state(), JobState::Reserved, "the job is reserved");
-            debug_assert_eq!(history.holder, Some(index), "the client holds the job that it gives back");
+            debug_assert_eq!(
+                history.holder,
+                Some(index),
+                "the client has reserved the job that it gives back"
+            );
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));
             if job.has(marks::KEYED) {

@@ -128,7 +128,7 @@ impl Queue {
         let holder = self.holder_for(client);
         let (is_of_session, client) = (holder != client, holder);
         let (job, history) = self.jobs.expect_with_history(id);
-        debug_assert!(history.holder.is_none(), "no client holds the job");
+        debug_assert!(history.holder.is_none(), "no client has reserved the job");
         let until = now.plus_seconds(job.ttr());
         let before = job.collection();
         job.set_collection(Collection::Reserved(until.0.into()));

@@ -146,7 +146,7 @@ impl Queue {
             debug_assert_eq!(
                 history.holder,
                 Some(client.index),
-                "the client holds the reservation that moves to its session"
+                "the client has the reservation that moves to its session"
             );
             history.holder = Some(holder);
             self.clients[holder].reserved.insert(first);
@@ -207,7 +207,7 @@ impl Queue {
         let before = in_debug(|| self.counted_with(id));
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
-        debug_assert!(history.holder.is_none(), "no client holds the job");
+        debug_assert!(history.holder.is_none(), "no client has reserved the job");
         job.set_collection(Collection::Reserved(until.0.into()));
         history.holder = Some(index);
         let (tube, marks) = (job.tube, job.marks);
@@ -371,7 +371,7 @@ impl Queue {
             assert_eq!(attached.is_some(), session.ends_at == Timestamp::NEVER, "only a grace has an end");
             assert!(
                 attached.is_some() || !self.clients[index].reserved.is_empty(),
-                "a session holds something"
+                "a session without a client has reservations"
             );
             assert_eq!(attached.map(|client| self.session_index(client)), attached.map(|_| index));
         }

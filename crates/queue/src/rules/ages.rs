@@ -225,7 +225,7 @@ impl Queue {
     pub(super) fn end_age(&mut self, id: JobId, now: Timestamp) -> bool {
         debug_assert!(
             self.is_linked(id) && !self.is_linked_as(id, JobState::Reserved),
-            "no client holds the job"
+            "no client has reserved the job"
         );
         self.stop_aging(id);
         if !self.has_dead_tube(id) {
