@@ -59,10 +59,12 @@ pub enum BinlogError {
 impl fmt::Display for BinlogError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Write { file, offset, error } => write!(out, "binlog.{file}: write at {offset}: {error}"),
-            Self::Sync { file, error } => write!(out, "binlog.{file}: sync: {error}"),
-            Self::Create { file, error } => write!(out, "binlog.{file}: create: {error}"),
-            Self::Remove { file, error } => write!(out, "binlog.{file}: unlink: {error}"),
+            Self::Write { file, offset, error } => {
+                write!(out, "binlog.{file}: cannot write at {offset}: {error}")
+            }
+            Self::Sync { file, error } => write!(out, "binlog.{file}: cannot sync this file: {error}"),
+            Self::Create { file, error } => write!(out, "binlog.{file}: cannot create this file: {error}"),
+            Self::Remove { file, error } => write!(out, "binlog.{file}: cannot remove this file: {error}"),
             Self::NotReserved => out.write_str("binlog: a record was appended without reserved room"),
             Self::Stopped => out.write_str("binlog: stopped after an earlier error"),
         }
@@ -120,10 +122,14 @@ impl From<TryReserveError> for OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::List(error) => write!(out, "binlog directory: {error}"),
-            Self::Read { file, error } => write!(out, "binlog.{file}: read: {error}"),
-            Self::Write { file, error } => write!(out, "binlog.{file}: {error}"),
-            Self::Keep { file, offset, error } => write!(out, "lost.{file}.{offset}: {error}"),
+            Self::List(error) => write!(out, "cannot list the files of the binlog: {error}"),
+            Self::Read { file, error } => write!(out, "binlog.{file}: cannot read this file: {error}"),
+            Self::Write { file, error } => {
+                write!(out, "binlog.{file}: cannot make or change this file: {error}")
+            }
+            Self::Keep { file, offset, error } => {
+                write!(out, "cannot copy the damaged tail of binlog.{file} to lost.{file}.{offset}: {error}")
+            }
             Self::OutOfMemory => out.write_str("out of memory while reading the binlog"),
             Self::TooManyFiles => out.write_str("no index is left for another binlog file"),
             Self::NoRoom => {

@@ -131,7 +131,7 @@ impl DiskRecord {
         Self { body_size: DEPARTURE, ..Self::deletion(id) }
     }
 
-    /// Whether it is such a record.
+    /// Whether this is the delete before the full record of the job in another tube.
     #[must_use]
     pub(crate) fn is_departure(&self) -> bool {
         self.state == STATE_DELETED && self.body_size == DEPARTURE
@@ -143,7 +143,7 @@ impl DiskRecord {
         Self { body_size: WITH_SIDE_EFFECTS, ..Self::deletion(id) }
     }
 
-    /// Whether it is such a record.
+    /// Whether this is a delete after the cooldown that it starts or the group that it frees.
     #[must_use]
     pub(crate) fn has_side_effects(&self) -> bool {
         self.state == STATE_DELETED && self.body_size == WITH_SIDE_EFFECTS
@@ -155,7 +155,7 @@ impl DiskRecord {
         Self { body_size: COMPLETES, ..Self::deletion(id) }
     }
 
-    /// Whether it is such a record.
+    /// Whether this is a delete that ends a `complete`.
     #[must_use]
     pub(crate) fn is_completion(&self) -> bool {
         self.state == STATE_DELETED && self.body_size == COMPLETES

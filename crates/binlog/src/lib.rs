@@ -10,7 +10,7 @@
 //!
 //! | for | types, and methods of [`Binlog`] |
 //! |---|---|
-//! | a store | [`DirectoryStorage`]; [`PostgresStorage`], whose settings come from a [`DatabaseUrl`]. A [`Disk`] and [`TaskRunner`] of one's own make an [`OnDisk`] |
+//! | a store | [`DirectoryStorage`]; [`PostgresStorage`], whose settings come from a [`DatabaseUrl`]. A [`Disk`] and [`TaskRunner`] of your own make an [`OnDisk`] |
 //! | the start | `open`, with a [`Config`]; a [`ReplaySummary`] with its [`Warning`]s, or an [`OpenError`]; `start` and `cooldowns` after it |
 //! | room, before anything changes | `reserve_put`, `reserve_update`, `reserve_move`, `reserve_complete`, `reserve_for_session`, `reserve_id`: each may answer [`NoRoom`] |
 //! | records | `append_put` and `append_moved` of a [`WholeJob`]; `append_update`, `append_reservation`; `append_delete`, with [`SideEffects`] `append_delete_with`; `begin_complete` before its puts; `append_session_reservation` with a [`LoggedReservation`] |

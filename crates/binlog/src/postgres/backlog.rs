@@ -1,7 +1,7 @@
 //! Work that the log has requested and the database has not done yet, in order of arrival.
 //!
-//! Owns: the order, and the choice of the work for the next transaction. Pure: the caller passes the time. Driven by
-//! the helper.
+//! Owns: the order, and the choice of the work for the next transaction. The clock is
+//! read only to note when the oldest waiting bytes arrived; the caller passes all other times. Driven by the helper.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

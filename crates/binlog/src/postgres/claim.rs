@@ -1,7 +1,8 @@
 //! Connecting to the database, and becoming the owner of a queue.
 //!
 //! Owns: the choice of a host that accepts writes, the check that its commits are durable enough, the tables, and the
-//! wait for an earlier owner.
+//! wait for an earlier owner. Driven by the store when it opens, and by a copy; the helper, the ballast and the vacuum
+//! only connect with it.
 
 use std::fmt;
 use std::thread;
@@ -355,7 +356,7 @@ fn attempt(
             silence_ms / 1000,
             silence_ms % 1000
         ),
-        None if name.is_empty() => info!("is the first owner of the queue; epoch {epoch}"),
+        None if name.is_empty() => info!("this server is the first owner of the queue; epoch {epoch}"),
         None => info!("took over from {name}; epoch {epoch}"),
     }
     let Open { session, reading } = open;

@@ -68,12 +68,12 @@ impl fmt::Display for LogFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damaged { file, offset, durable } => {
-                write!(out, "binlog.{file}: damaged at {offset}, was on disk up to {durable}")
+                write!(out, "binlog.{file}: damaged at {offset}, although it was on disk up to {durable}")
             }
             Self::BadRecord { file, offset } => {
                 write!(out, "binlog.{file}: bad record at {offset}, with more data after it")
             }
-            Self::DamagedHeader { file } => write!(out, "binlog.{file}: damaged header at 4"),
+            Self::DamagedHeader { file } => write!(out, "binlog.{file}: the header is damaged, at 4"),
             Self::Misplaced { file, made_as } => write!(out, "binlog.{file}: was made as binlog.{made_as}"),
             Self::Missing { file } => write!(out, "binlog.{file}: missing"),
             Self::UnknownVersion { file, version } => write!(out, "binlog.{file}: unknown version {version}"),
@@ -128,7 +128,7 @@ impl fmt::Display for Warning {
                 write!(out, "binlog.{file}: missing, although there are files before it")
             }
             Self::TagsLost { file, offset, job } => {
-                write!(out, "binlog.{file}: the tags of job {job} are lost, its record is at {offset}")
+                write!(out, "binlog.{file}: the tags of job {job}, whose record is at {offset}, are lost")
             }
             Self::SideEffectsLost { file, offset, job } => {
                 write!(
