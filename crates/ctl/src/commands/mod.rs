@@ -142,7 +142,9 @@ fn connector(cli: &Cli) -> Result<Connector, Failure> {
         connector.tls = Some(tls.map_err(|error| Failure::Usage(error.to_string()))?);
     }
     let token = |text: &str, place: &dyn std::fmt::Display| {
-        Token::parse(text).ok_or_else(|| Failure::Usage(format!("{place}: this is not a token")))
+        Token::parse(text).ok_or_else(|| {
+            Failure::Usage(format!("{place}: this is not a token: it has visible ASCII characters only"))
+        })
     };
     connector.token = match (&cli.token_file, std::env::var(TOKEN)) {
         (Some(path), _) => {

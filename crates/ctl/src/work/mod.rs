@@ -33,8 +33,9 @@ pub fn run(servers: &ServerArguments, arguments: &WorkArguments) -> Result<(), F
     // The worker would try again for a while: a wrong address is reported at once.
     drop(servers.connector().open(address)?);
     let worker = worker(address, servers.connector().clone(), arguments)?;
-    let guard = RunningGuard::start()
-        .map_err(|error| Failure::Local(format!("a process that ends the commands: {error}")))?;
+    let guard = RunningGuard::start().map_err(|error| {
+        Failure::Local(format!("cannot start the process that ends the commands: {error}"))
+    })?;
     let WorkArguments { attempts, delay, max_delay, .. } = *arguments;
     let commands = Arc::new(JobCommands {
         command: arguments.command.clone(),
@@ -53,7 +54,7 @@ pub fn run(servers: &ServerArguments, arguments: &WorkArguments) -> Result<(), F
     let ended = worker.run(|delivery| commands.run(delivery));
     guard
         .dismiss()
-        .map_err(|error| Failure::Local(format!("the process that ends the commands: {error}")))?;
+        .map_err(|error| Failure::Local(format!("cannot end the process that ends the commands: {error}")))?;
     say(&commands.counts.summary());
     match commands.take_failure() {
         Some(failure) => Err(failure),
