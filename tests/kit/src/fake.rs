@@ -27,7 +27,7 @@ const MAX_JOB_BYTES: u32 = 1 << 20;
 pub struct FakeOptions {
     /// Extensions that it does not offer and answers with UNKNOWN_COMMAND.
     pub without: Vec<&'static str>,
-    /// Is put at the beginning of every text in its data, as a hostile server could.
+    /// Text that the fake puts at the beginning of every text in its data, as a hostile server could.
     pub hostile: &'static str,
     /// Closes the connection before it executes the N-th command line; 0: never.
     pub close_before: usize,

@@ -1,9 +1,19 @@
-//! The code that the tests share: a server process and clients for black-box tests, and a history of what the clients
-//! have seen; a fake server for tests of clients; fake sockets and a fake disk for tests of the pure parts; random
-//! numbers that a seed repeats.
+//! The code that the tests share.
 //!
-//! Owns: starting, stopping and identifying a server, and the deadlines of the tests' reads. Driven by the suites in
-//! `tests/`, the benchmark and the fuzz targets. The server does not depend on it.
+//! Owns: the choice of the program under test, how long an event may take, and when a test is skipped. Driven by the
+//! suites in `tests/`, the benchmark and the fuzz targets. The server does not depend on it.
+//!
+//! | for | modules |
+//! |---|---|
+//! | a server process | [`server`]; [`panicking`], in which every step must succeed; [`installed`] and [`DEBIAN_SERVER`], to compare with C's |
+//! | clients of a server process | [`client`], of raw bytes; [`tls`], with certificates; [`chains`], workers with `complete` |
+//! | what the clients have seen | [`history`] |
+//! | what a server process meets | [`postgres`], clusters that break; [`stepping_clock`], a clock that is set; [`pace`], a machine that stalls; [`system`], facts about processes |
+//! | tests of clients | [`fake`], the model behind a socket |
+//! | the server without a process | [`simulated`], its executor; [`sockets`]; [`disk`] and [`tasks`], the store; [`observer`], the order in which it serves |
+//! | the queue and its model | [`operations`], random ones on both; [`cells`], which tags they have covered |
+//! | fuzz targets | [`fuzz`], their bodies; [`corpus`], their packed inputs |
+//! | random numbers that a seed repeats | [`random`] |
 
 pub mod cells;
 pub mod chains;

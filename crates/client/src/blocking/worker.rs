@@ -73,7 +73,7 @@ impl Worker {
                     })
                 })
                 .collect();
-            // It waits for all of them, even after an error.
+            // The worker waits for all slots, even after an error.
             let ended: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
             let ended = ended.into_iter().map(|slot| slot.unwrap_or_else(|panic| resume_unwind(panic)));
             ended.collect::<Result<(), Error>>()
@@ -97,7 +97,7 @@ impl JobRunner<Client> for Threads<'_> {
         thread::scope(|scope| {
             scope.spawn(move || {
                 let outcome = span.run(|| catch_unwind(AssertUnwindSafe(|| handler(delivery))));
-                // The receiver waits for it.
+                // This cannot fail: the receiver waits for the outcome.
                 let _ = ended
                     .send(outcome.unwrap_or_else(|_| Outcome::Failed("the handler has panicked".to_owned())));
             });
