@@ -293,7 +293,7 @@ fn the_tables_are_in_order() {
     }
 }
 
-/// So a name after `crate::` that is no part comes from a crate below the server.
+/// With this, a name after `crate::` that is no part of the server comes from a crate below it.
 #[test]
 fn the_root_names_only_the_crates_below_it() {
     let sources = sources();

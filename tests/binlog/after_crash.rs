@@ -10,7 +10,7 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::harness::{Cooldowns, Harness, Restored, RunningCooldown, Version, encoded};
 
-/// These tags with the job freed from its group.
+/// The encoding of the same tags, with the job freed from the group that it waits for.
 pub fn as_free(tags: &[u8]) -> Vec<u8> {
     let Some(mut tags) = TagSet::decode(tags) else { return Vec::new() };
     tags.after = tags.after.map(|after| After { is_free: true, ..after });

@@ -22,7 +22,7 @@ pub fn install() -> Result<(), Failure> {
             process::exit(130);
         }
     };
-    ctrlc::set_handler(handler).map_err(|error| Failure::Local(format!("signals: {error}")))
+    ctrlc::set_handler(handler).map_err(|error| Failure::Local(format!("cannot watch for signals: {error}")))
 }
 
 /// Whether the program has received a signal to stop.

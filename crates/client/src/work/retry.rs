@@ -89,7 +89,7 @@ pub(super) fn given_back(fields: &Fields) -> u64 {
 pub(super) struct FailureCounts {
     /// Releases and time-outs that count.
     counted: u64,
-    /// Not asked for if nothing counts.
+    /// `None` if nothing counts: then the worker does not ask for them.
     buries: Option<u64>,
 }
 

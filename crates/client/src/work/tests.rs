@@ -1,3 +1,5 @@
+//! The decisions of a worker without a server: how often a job is tried, and what is done with one that has failed.
+
 use super::*;
 use beanstalkd_protocol::{Field, FieldList, Refusal, Reply, Verb, parse_dictionary};
 

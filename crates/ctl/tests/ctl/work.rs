@@ -207,12 +207,13 @@ fn a_worker_connects_again_after_its_connection_breaks() {
 
 #[test]
 fn a_worker_connects_again_after_an_answer_to_another_command() {
-    // Those of the producer, then watch, ignore; then the answer to the reserve, the stats-job or the delete is wrong.
+    // The first two commands are the producer's, then come watch and ignore. The answer to the reserve, the stats-job
+    // or the delete is wrong.
     for wrong_at in 2 + 3..=2 + 5 {
         let options = FakeOptions { wrong_at, ..Default::default() };
         let fake = Fake::start_with(options);
         put(&mut client(&fake.address()), "t", b"x", 0);
-        // Not until the tube is empty: the fake notices only later that the worker has left the first connection.
+        // Without --until-empty, because the fake notices only later that the worker has left the first connection.
         let mut child = command(&fake.address(), &["work", "t", "--", "true"]).spawn().unwrap();
         wait_until("the work", || fake.count() > 2 + 5 && counts(&fake.address(), "t") == [0; 4]);
         let seen = fake.take_log().iter().filter(|line| line.starts_with("watch ")).count();
@@ -225,7 +226,8 @@ fn a_worker_connects_again_after_an_answer_to_another_command() {
 #[test]
 fn a_worker_with_a_session_sends_its_result_when_it_has_connected_again() {
     let fake = Fake::start_with(FakeOptions {
-        // Those of the producer, then session, watch, ignore, reserve, stats-job: the delete is lost.
+        // The first two commands are the producer's, then come session, watch, ignore, reserve and stats-job. The
+        // delete is lost.
         close_before: 2 + 6,
         ..Default::default()
     });
