@@ -443,6 +443,7 @@ impl Described for Files {
                 if bytes == 0 {
                     continue;
                 }
+                // As in the description of the queue, no server has ids in the upper half: sums with them must fit.
                 if item.id().0 > MAX_JOB_ID / 2 || matches!(item, Item::Cooldown(_)) && is_short {
                     return Err(Malformed("a record of the log"));
                 }

@@ -2,8 +2,8 @@
 //!
 //! Owns: a server with a binlog, workers of two sessions, a tube whose jobs die, and a model of these. A step is a
 //! command, a lost connection, or some time that passes. After it, the server must have the state of the model. After a
-//! crash, each job is as it was before or after the last step; once the command was answered, only the latter is
-//! allowed. `crashes` has several commands at a time, but neither sessions nor rules.
+//! crash, each job is as it was before or after the last step; once the command was answered, it must be as after the
+//! step. `crashes` has several commands at a time, but neither sessions nor rules.
 
 mod judge;
 
