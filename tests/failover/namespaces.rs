@@ -75,7 +75,7 @@ impl Network {
     }
 
     /// Does the work of keepalived on both machines: the machine whose server is ready gets the address. A machine that
-    /// is cut off keeps it, because it does not know that it has lost it.
+    /// is cut off keeps the address, because it does not know that the other one has it.
     fn move_address(&self, to: usize) {
         let address = host(VIRTUAL);
         ip(&format!("-n {} addr add {address}/24 dev eth0", self.names[to]));

@@ -126,7 +126,7 @@ impl World {
         assert!(is_undisturbed, "{step:?}: a client has lost its connection");
     }
 
-    /// Stops the server, starts it again on its log, and checks that it has all that it has acknowledged.
+    /// Stops the server, starts it again on its log, and checks that everything that was acknowledged is there.
     fn restart_and_check(&mut self, context: &str) {
         let flags = self.flags.clone();
         self.service.kill_and_restart(&flags);

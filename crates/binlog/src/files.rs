@@ -72,7 +72,7 @@ pub(crate) struct LogFile {
     pub index: u32,
     /// Length of the file in bytes.
     pub bytes: u64,
-    /// Jobs whose full record is in it, and cooldowns in it.
+    /// The number of jobs whose full record is in the file, and of cooldowns in it.
     pub live: u64,
     /// The jobs and cooldowns whose records were appended to it, in order. One that leaves the file stays here until it
     /// is skipped: to remove it from the middle would cost more than the 8 bytes.

@@ -166,11 +166,12 @@ pub(super) struct Source {
     pub(super) file: u32,
     /// Where it begins in the file, in bytes.
     pub(super) offset: u64,
-    /// Whether this server wrote it: attachments may precede it, and a buried job's record holds the time of burial.
+    /// Whether this server wrote the record: attachments may precede it, and the record of a buried job has the time of
+    /// burial.
     pub(super) is_ours: bool,
-    /// Whether it comes after a damaged record.
+    /// Whether the record comes after a damaged one.
     pub(super) beyond: bool,
-    /// Whether it counts without its attachments, if they are lost.
+    /// Whether the record counts without its attachments, if they are lost.
     pub(super) recovers: bool,
 }
 

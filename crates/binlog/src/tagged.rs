@@ -126,7 +126,7 @@ pub(super) struct Tagged {
 pub(super) struct FoundSideEffects {
     pub(super) cooldown: Option<Box<[u8]>>,
     pub(super) freed_group: Option<Box<[u8]>>,
-    /// How many full records before it form one change with it.
+    /// How many full records directly before the delete form one change with it.
     pub(super) completes: Option<u8>,
 }
 

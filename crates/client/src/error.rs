@@ -157,7 +157,7 @@ impl Error {
         }
     }
 
-    /// Whether the server may be able to do it later: it had no memory or no space, or it has a bug.
+    /// Whether the server may be able to execute the command later: it had no memory or no space, or it has a bug.
     pub(crate) fn is_temporary(&self) -> bool {
         matches!(self, Self::Refused(Refusal::OutOfMemory | Refusal::InternalError))
     }

@@ -182,8 +182,8 @@ fn make_tables(session: &mut DatabaseSession) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The connections of a server that waits. They are all that an owner needs, and are opened before it takes over: if it
-/// could not open one after that, it would end, although the other server has already lost the queue to it.
+/// The connections of a server that waits. They are all that an owner needs, and are opened before the takeover: a
+/// server that could not open one afterwards would end, although the other server has already lost the queue.
 struct Open {
     session: DatabaseSession,
     reading: DatabaseSession,

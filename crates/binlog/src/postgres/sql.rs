@@ -21,7 +21,7 @@ pub(super) const PROTOCOL_VIOLATION: &str = "08P01";
 pub(super) const DIVISION_BY_ZERO: &str = "22012";
 /// The error of rows that exist already.
 pub(super) const UNIQUE_VIOLATION: &str = "23505";
-/// The error of a log-in. This server also uses it for one that it cannot try.
+/// The error of a log-in that was refused. This server also uses the code for a log-in that it cannot try.
 pub(super) const INVALID_AUTHORIZATION: &str = "28000";
 /// The error of a role that may not make a table.
 pub(super) const INSUFFICIENT_PRIVILEGE: &str = "42501";

@@ -184,7 +184,7 @@ impl Durability {
     }
 
     /// Handles the end of the sync up to `position`, which took `elapsed_us` microseconds. If
-    /// [`Durability::all_synced`] has overtaken it, it makes nothing more durable.
+    /// [`Durability::all_synced`] has overtaken the sync, nothing more becomes durable.
     pub(super) fn completed(&mut self, position: LogPosition, elapsed_us: u64, now: Timestamp) {
         let (syncs, sync_us) = self.sync_totals;
         self.sync_totals = (syncs + 1, sync_us + elapsed_us);

@@ -19,7 +19,7 @@ use crate::jobs::RestoredReservation;
 pub(super) struct UnloggedSideEffects {
     cooldown: Option<Box<[u8]>>,
     freed_group: Option<Box<str>>,
-    /// How many full records before it form one change with it.
+    /// How many full records directly before the delete form one change with it.
     completes: Option<u8>,
 }
 
@@ -78,7 +78,7 @@ impl Binlog {
     }
 
     /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was reserved
-    /// for it, and replies wait for it. Returns whether it is.
+    /// for that, and replies wait for it. Returns whether the state is one.
     pub(super) fn append_first_reservation(&mut self, job: &JobRecord, body_len: usize) -> bool {
         debug_assert!(!self.unlogged.reservations.contains_key(&job.id), "a job has one first reservation");
         let is_one = self.note_state(job);

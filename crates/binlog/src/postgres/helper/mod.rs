@@ -236,7 +236,7 @@ impl PostgresHelper {
             self.connection.session = None;
         }
         if !self.owner.is_serving() && matches!(self.under_way, Some((Transaction::Purge, _))) {
-            // No command waits for it, and it is begun again later.
+            // No command waits for a purge, and the helper begins it again later.
             self.owner.abandon();
             self.under_way = None;
         }

@@ -477,7 +477,7 @@ impl ReplyUse {
 }
 
 impl Sent {
-    /// The use of its reply if it must not be sent again so long after it was sent.
+    /// The use of the command's reply, if the command was sent so long ago that it must not be sent again.
     fn use_after(&self, since_sent: Duration) -> Option<ReplyUse> {
         let is_over = match self.repeat {
             Repeat::Always | Repeat::MayFindNothing => false,
@@ -502,7 +502,7 @@ impl Sent {
         (self.reply_use, self.bytes) = (reply_use, 0);
     }
 
-    /// Whether it may be sent again only until some time has passed, for which the server refuses a duplicate.
+    /// Whether the command may be sent again only while the server refuses a duplicate.
     fn is_limited(&self) -> bool {
         self.reply_use == ReplyUse::Awaited && self.may_be_done && matches!(self.repeat, Repeat::Within(_))
     }
