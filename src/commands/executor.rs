@@ -315,6 +315,7 @@ impl Executor {
         }
     }
 
+    #[inline]
     fn command<const GUARDED: bool>(
         &mut self,
         client: ClientId,

@@ -193,6 +193,7 @@ impl<S: Stream> Connection<S> {
 
     /// Resumes an unfinished command, then reads once and executes commands, up to the budget. If the server is
     /// `GUARDED`, the access rules check each command.
+    #[inline]
     pub(crate) fn serve<const GUARDED: bool>(
         &mut self,
         executor: &mut Executor,

@@ -62,6 +62,7 @@ impl<S: Stream> Connection<S> {
 
     /// Sends as much as the socket takes, up to the budget, of the replies that depend only on the log up to `settled`;
     /// returns how many bytes that is.
+    #[inline]
     pub(crate) fn send(
         &mut self,
         id: ClientId,

@@ -117,6 +117,7 @@ impl Listeners {
     }
 
     /// Accepts clients that wait, up to the limit for a turn.
+    #[inline]
     pub(crate) fn accept(&mut self, server: &mut Server<Socket>, registry: &Rc<Registry>, now: Timestamp) {
         if !self.may_accept(server.client_count(), now) {
             return;
