@@ -28,6 +28,8 @@ const MAX_LINE_CHARS: usize = 120;
 const MAX_NAME_CHARS: usize = 80;
 /// Words that many readers do not know, or that have several meanings.
 const UNUSUAL_WORDS: &[&str] = &["told", "anew", "whom", "perhaps"];
+/// A name that begins with one of these words, and goes on, does not say what it is about.
+const PRONOUNS: &[&str] = &["it", "they", "those", "what", "whatever", "who", "whoever"];
 /// The directories in which people write, beside the project's own.
 const WRITTEN: &[&str] = &[".ci", "src", "crates", "tests", "fuzz", "doc", "packaging"];
 /// How the names of such files end. Scripts, the Makefile and the like have names without an end; other ends are those
@@ -541,7 +543,8 @@ fn the_names_of_functions_and_tests_are_short_and_plain() {
             let cases = cases.filter(|text| text.contains('_') && text.chars().all(is_of_name));
             for name in function.into_iter().chain(cases) {
                 let is_unusual = name.split('_').any(|word| UNUSUAL_WORDS.contains(&word));
-                if is_unusual || name.len() > MAX_NAME_CHARS {
+                let has_no_noun = name.split_once('_').is_some_and(|(first, _)| PRONOUNS.contains(&first));
+                if is_unusual || has_no_noun || name.len() > MAX_NAME_CHARS {
                     failures.push(format!("{}:{}: {name}", path.display(), index + 1));
                 }
             }

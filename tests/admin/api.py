@@ -354,7 +354,7 @@ def operations():
             yield method.upper(), path.removeprefix("/api/v1/")
 
 
-def what_every_operation_refuses(checked, server):
+def refusals_of_every_operation(checked, server):
     json_post = {"X-Beanstalkd-Admin": "1", "Content-Type": JSON}
     for method, path in operations():
         ask = lambda status, body=None, headers=None, path=path: (
@@ -374,7 +374,7 @@ def what_every_operation_refuses(checked, server):
         ask(415, b"{}", TEXT_HEADERS)
 
 
-def what_an_action_does_not_take(checked, server):
+def refusals_of_an_action(checked, server):
     """The server refuses what the description forbids, and a request that lacks what it requires."""
     job = server.client().put("keys", "x")
     counted = server.get("tubes/keys/jobs/count?state=ready")
@@ -517,7 +517,7 @@ def short_of_memory(checked):
         checked.ask(server, "POST", f"jobs/{job}/actions", 507, {"action": "move", "to": "another"})
 
 
-def what_was_answered_survives(checked):
+def acknowledged_changes_survive_a_kill(checked):
     """A kill directly after the responses loses no change: with -f0 a response waits for the disk."""
     with tempfile.TemporaryDirectory() as directory:
         options = ("-b", directory, "-f0")
@@ -544,7 +544,7 @@ def what_was_answered_survives(checked):
             checked.ask(server, "POST", "tubes/kept/actions", 409, {**order, "action": "delete"})
 
 
-def it_starts_only_where_it_is_safe():
+def admin_starts_only_where_it_is_safe():
     """Without a token, only this machine can connect; a token is long."""
     path, _ = kit.token_file()
     with tempfile.NamedTemporaryFile("w", suffix=".token") as short:
@@ -575,16 +575,16 @@ def main():
         reads(checked, server)
         changes(checked, server)
         refusals(checked, server)
-        what_every_operation_refuses(checked, server)
-        what_an_action_does_not_take(checked, server)
+        refusals_of_every_operation(checked, server)
+        refusals_of_an_action(checked, server)
         the_beginning_of_bodies(checked, server)
         follows(checked, server)
         crowd(checked, server)
     with_token(checked)
     dead_jobs_are_sent_back(checked)
     short_of_memory(checked)
-    what_was_answered_survives(checked)
-    it_starts_only_where_it_is_safe()
+    acknowledged_changes_survive_a_kill(checked)
+    admin_starts_only_where_it_is_safe()
     missing = [answer for answer in checked.missing() if answer not in ONLY_WITHOUT_MEMORY]
     assert not missing, "described, and never answered: " + ", ".join(missing)
     print(f"admin: {len(checked.seen)} kinds of answers of the API are as described")

@@ -74,7 +74,7 @@ fn reservations_that_wait_for_a_new_file_are_logged_before_later_changes() {
 }
 
 #[test]
-fn what_was_answered_before_a_kill_is_there() {
+fn jobs_that_were_acknowledged_before_a_kill_are_there() {
     const COUNT: u64 = 100_000;
     for read in [1, 777, 30_000] {
         let mut server = start(&["-f", "0", "-s", "65536"]);

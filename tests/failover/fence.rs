@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_is_sent_while_it_stands_still_it_executes_later() {
+    fn a_process_executes_later_the_commands_that_came_while_it_stood_still() {
         let (mut fence, one) = with_successor();
         fence.stands_still("one", 3);
         fence.goes_on("one", 20);

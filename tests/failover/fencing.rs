@@ -154,7 +154,7 @@ fn replies_that_were_half_sent_may_end_and_no_more_commands_are_answered() {
 
 /// No server takes over, and the database is back before the owner gives up.
 #[test]
-fn what_was_held_is_answered_when_the_database_confirms_it_again() {
+fn pending_commands_are_answered_when_the_database_confirms_the_owner_again() {
     let Some((world, owner, id)) = with_job() else { return };
     world.keep(1 - owner, false);
     world.signal(1 - owner, Signal::KILL);

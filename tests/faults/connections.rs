@@ -60,7 +60,7 @@ fn a_half_closed_connection_with_unsent_output_does_not_spin() {
 }
 
 #[test]
-fn what_was_sent_before_closing_is_executed() {
+fn commands_that_were_sent_before_the_close_are_executed() {
     for server in [Server::start(&[]), Server::start_tcp(&[])] {
         let mut other = server.connect();
         for count in 1..=100 {

@@ -91,7 +91,7 @@ fn half_a_command_half_a_body_and_half_a_reply_go_on() {
 }
 
 #[test]
-fn those_who_wait_go_on_waiting_in_their_order_and_reservations_stay() {
+fn waiting_clients_keep_their_order_and_other_clients_their_reservations() {
     for log in LOGS {
         let service = Service::start(log);
         let mut producer = service.connect();

@@ -77,7 +77,7 @@ fn commits_wait_for_the_standby_although_the_setting_changes_or_a_wait_is_cancel
 }
 
 #[test]
-fn what_was_acknowledged_survives_the_loss_of_the_primary() {
+fn acknowledged_jobs_survive_the_loss_of_the_primary() {
     let Some(installation) = installation() else { return };
     let mut pair = Pair::start(&installation).unwrap();
     let (url, servers) = (pair.url("mail"), Servers::new());

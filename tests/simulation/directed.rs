@@ -57,7 +57,7 @@ fn a_job_that_comes_together_with_the_end_of_a_waiting_client_is_its_only_answer
 }
 
 #[test]
-fn what_a_client_sent_before_it_went_away_is_executed() {
+fn the_last_commands_of_a_client_that_has_gone_away_are_executed() {
     let mut server = Server::new(executor(PoisonLimits::default(), 10));
     let producer = connect(&mut server);
     producer.pipe.borrow_mut().arrive(b"put 0 0 10 1\r\nx\r\n");

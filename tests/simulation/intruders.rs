@@ -40,7 +40,7 @@ fn a_right_token_gets_in_however_many_wrong_ones_have_come_before() {
 }
 
 #[test]
-fn who_does_not_log_in_within_ten_seconds_is_closed_however_it_drips() {
+fn a_client_that_does_not_log_in_within_ten_seconds_is_closed_however_it_drips() {
     let mut server = server("work = [\"*\"]");
     let known = server.connect(Some(ANNA));
     let (_silent, dripping) = (server.connect(Some(ANONYMOUS)), server.connect(Some(ANONYMOUS)));

@@ -83,7 +83,7 @@ fn every_reply_is_the_expected_one_and_none_is_missing() {
 }
 
 #[test]
-fn what_was_acknowledged_survives_every_end_of_the_server() {
+fn acknowledged_changes_survive_every_end_of_the_server() {
     let outcomes = run_seeds(CRASH_SHARE, crashes::run);
     let stalls: u64 = outcomes.iter().map(|outcome| outcome.stalls).sum();
     assert_seen("commands that waited for room in the binlog", stalls, 0, outcomes.len());

@@ -339,7 +339,7 @@ const OF_THE_SERVER: [&str; 6] = [
 /// On one of two servers, the tubes that Anna may not see have jobs. She gets the same replies from both, whatever she
 /// sends.
 #[test]
-fn what_is_in_tubes_that_may_not_be_seen_changes_no_reply() {
+fn jobs_in_tubes_that_a_client_may_not_see_change_none_of_its_replies() {
     run_seeds(SHARE, |seed, is_shown| {
         let mut random = Random::new(seed);
         let rights = Rights::random(&mut random);

@@ -80,7 +80,7 @@ fn each_file_that_cannot_be_used_is_named_with_the_reason() {
 }
 
 #[test]
-fn what_an_operator_should_know_is_in_the_log() {
+fn warnings_about_certificates_and_keys_are_in_the_log() {
     let authority = Authority::new("authority");
     let expired = authority.issue(Leaf { until: 2020, ..Leaf::of("localhost") });
     let directory = tempfile::tempdir().unwrap();

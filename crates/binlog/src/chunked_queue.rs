@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_first_leaves_first() {
+    fn items_leave_in_the_order_in_which_they_came() {
         let mut queue = ChunkedQueue::default();
         let mut model = VecDeque::new();
         for (step, id) in (0_u64..1000).enumerate() {

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_machine_is_encrypted_unless_the_address_says_otherwise() {
+    fn connections_to_other_machines_are_encrypted_unless_the_url_says_otherwise() {
         let tls = |rest: &str| DatabaseUrl::parse(&format!("postgresql://{rest}")).map(|url| url.tls);
         let verified = |roots: Option<&str>| Ok(DatabaseTls::VerifyFull { roots: roots.map(Into::into) });
         assert_eq!(tls("127.0.0.1,[::1],localhost/d?queue=q"), Ok(DatabaseTls::Off));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn malformed_urls_are_refused() {
         for rest in [
             "",
             "h",

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_reads_back() {
+    fn packed_items_and_files_read_back() {
         for item in
             [0, 1, MAX_JOB_ID].map(JobId).into_iter().flat_map(|id| [Item::Job(id), Item::Cooldown(id)])
         {

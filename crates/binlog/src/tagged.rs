@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_delete_leads_to_is_understood_as_a_whole_or_not_at_all() {
+    fn the_side_effects_of_a_delete_are_understood_as_a_whole_or_not_at_all() {
         let one = |kind, bytes: &[u8]| Attachment { kind, job: JOB, bytes: bytes.into() };
         let cooldown = b"\x09\0\0\0\0\0\0\0\x07defaultkey";
         let found = FoundSideEffects::of(vec![

@@ -154,7 +154,7 @@ fn a_pool_lends_a_connection_with_tls_again_also_if_nobody_has_used_it() {
 }
 
 #[test]
-fn what_tls_has_taken_is_not_written_a_second_time_after_a_time_out() {
+fn bytes_that_tls_has_taken_are_not_written_again_after_a_time_out() {
     let TlsServer { server, address, connector, directory: _directory } = TlsServer::start(&["-z", "100m"]);
     let kill = |signal: &str| {
         let pid = server.pid().to_string();

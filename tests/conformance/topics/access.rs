@@ -160,7 +160,7 @@ fn guarded() -> Vec<Case> {
          b: list-tubes -> FORBIDDEN",
         ),
         guarded_script(
-            "what_follows_a_wrong_token_is_not_executed",
+            "commands_behind_a_wrong_token_are_not_executed",
             "a: auth wrong\\r\\nlist-tubes -> UNAUTHORIZED
          a: -> <closed>",
         ),

@@ -52,7 +52,7 @@ fn talks() -> impl Iterator<Item = (&'static str, &'static str)> {
              a: reserve -> RESERVED 1 1 | x",
         ),
         (
-            "they_are_those_of_one_connection",
+            "fields_are_those_of_one_connection",
             "a: put 5 0 60 1 | x -> INSERTED 1
              b: reserve-fields attempts -> USING attempts
              c: reserve-fields pri tube -> USING pri tube
@@ -81,7 +81,7 @@ fn talks() -> impl Iterator<Item = (&'static str, &'static str)> {
              a: reserve-batch 5 -> RESERVED_BATCH 0",
         ),
         (
-            "who_waits_gets_them",
+            "a_waiting_client_gets_its_fields",
             "a: reserve-fields tube pri -> USING tube pri
              a: reserve ->
              waiting 1

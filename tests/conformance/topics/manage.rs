@@ -131,7 +131,7 @@ fn flushes() -> Vec<Case> {
                   current-jobs-buried: 0",
         ),
         after(
-            "what_is_piped_behind_a_flush_comes_after_it",
+            "a_command_that_is_piped_behind_a_flush_comes_after_it",
             r"b: flush-tube t\r\nstats-job 4 -> FLUSHED 6 | NOT_FOUND",
         ),
     ]

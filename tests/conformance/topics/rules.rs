@@ -11,7 +11,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(turns());
     cases.extend(ages());
     cases.extend(throttling());
-    cases.extend(what_a_job_waits_for());
+    cases.extend(reasons_to_wait());
     cases.push(script(
         "a_tube_without_a_rule_is_as_it_was",
         "a: put 0 0 60 20 | 12345678901234567890 -> INSERTED 1
@@ -86,7 +86,7 @@ fn limits() -> Vec<Case> {
              a: move 1 few-1 -> MOVED",
         ),
         script(
-            "what_is_there_goes_on_though_the_tube_is_full",
+            "jobs_of_a_full_tube_can_be_released_kicked_and_flushed",
             "a: use few-1 -> USING few-1
              a: watch few-1 -> WATCHING 2
              a: put 0 0 60 1 | x -> INSERTED 1
@@ -229,7 +229,7 @@ fn retries() -> Vec<Case> {
              a: stats-job 2 => tube: small, dead-from: spills",
         ),
         script(
-            "what_is_no_failure_does_not_count",
+            "an_uncounted_release_and_a_bury_are_no_failures",
             "a: use buries -> USING buries
              a: watch buries -> WATCHING 2
              a: put 0 0 60 1 | x -> INSERTED 1
@@ -267,7 +267,7 @@ fn retries() -> Vec<Case> {
     cases
 }
 
-fn what_a_job_waits_for() -> Vec<Case> {
+fn reasons_to_wait() -> Vec<Case> {
     vec![
         script(
             "stats_job_says_what_a_job_waits_for",
@@ -410,7 +410,7 @@ fn turns() -> Vec<Case> {
 fn ages() -> Vec<Case> {
     let mut cases = vec![
         script(
-            "what_is_too_old_is_deleted_and_counted",
+            "jobs_that_are_too_old_are_deleted_and_counted",
             "a: use old -> USING old
              a: put 0 0 60 1 | x -> INSERTED 1
              a: put 0 600 60 1 | y -> INSERTED 2
@@ -418,7 +418,7 @@ fn ages() -> Vec<Case> {
              a: peek 1 -> NOT_FOUND",
         ),
         script(
-            "what_is_too_old_goes_to_the_dead_tube",
+            "a_job_that_is_too_old_goes_to_the_dead_tube",
             "a: use old-and-kept -> USING old-and-kept
              a: watch old-and-kept -> WATCHING 2
              a: put 3 0 60 1 idp:k con:c | x -> INSERTED 1

@@ -66,7 +66,7 @@ const LIVES: &[(&str, &str, &str)] = &[
          w: release 1 0 0 -> RELEASED",
     ),
     (
-        "what_was_reserved_before_and_moved_and_touched_is_the_sessions",
+        "a_job_that_was_reserved_before_and_moved_or_touched_is_the_sessions",
         "a: put 5 0 600 1 | x -> INSERTED 1
          a: put 5 0 600 1 | y -> INSERTED 2
          w: reserve -> RESERVED 1 1 | x
@@ -211,7 +211,7 @@ fn graces() -> Vec<Case> {
              until a: stats-job 1 => state: ready",
         ),
         after_reserve(
-            "what_was_reserved_before_is_the_sessions_too",
+            "a_job_that_was_reserved_before_is_the_sessions_too",
             "a: put 0 0 600 1 | y -> INSERTED 2
              v: reserve-job 2 -> RESERVED 2 1 | y
              v: session v 3600 -> SESSION 1

@@ -361,7 +361,7 @@ fn with_other_commands() -> Vec<Case> {
              w: -> RESERVED 4 1 | 4",
         ),
         script(
-            "what_a_flush_frees_is_there_for_the_next_command_of_the_write",
+            "jobs_that_a_flush_frees_are_there_for_the_next_command_of_the_write",
             "a: put 0 600 60 1 grp:x | 1 -> INSERTED 1
              a: use t -> USING t
              a: put 0 0 60 1 grp:g aft:x | 2 -> INSERTED 2

@@ -90,7 +90,7 @@ fn waits() -> Vec<Case> {
              a: wait-job 1 -> DELETED 1",
         ),
         script(
-            "what_is_sent_behind_a_wait_for_a_job_waits",
+            "commands_behind_a_wait_for_a_job_wait",
             "a: put 0 0 60 1 | x -> INSERTED 1
              w: wait-job 1 | put 0 0 60 1 | y | wait-job 2 0 ->
              until a: stats => cmd-wait-job: 1

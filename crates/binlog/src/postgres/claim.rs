@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_said_once_a_minute_and_what_is_in_order_once() {
+    fn a_warning_is_repeated_after_a_minute_and_another_message_is_not() {
         let at = |seconds| Timestamp(seconds * NS_PER_S);
         let mut complaints = Complaints::default();
         let mut due = |text: &str, is_warning, seconds| complaints.is_due(text, is_warning, at(seconds));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_has_watched_the_database_says_how_much_time_has_passed() {
+    fn the_database_says_how_much_time_has_passed_if_nobody_has_watched() {
         let mut watch = ClockWatch::default();
         watch.note(Some(1000 * S_SIGNED), 3600 * S, at(50));
         assert_eq!(watch.clock(0, at(53)).at(at(53)), 4603 * S_SIGNED);

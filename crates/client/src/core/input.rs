@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_received_is_read_once_and_in_order() {
+    fn received_bytes_are_read_once_and_in_order() {
         let mut random = fastrand::Rng::with_seed(1);
         let (mut input, mut sent, mut seen) = (Input::default(), 0_u8, 0_u8);
         for _ in 0..10_000 {

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_remembered_jobs_is_bounded() {
         let mut attempts = FailedAttempts::default();
         for id in 0..MAX_KNOWN as u64 + 5 {
             attempts.failed(&JobInfo { id, ..info(0, 0, 0, 0) }, 1);

@@ -85,7 +85,7 @@ fn several_servers_of_which_one_comes_and_goes_are_shown_in_80_columns() {
 }
 
 #[test]
-fn it_ends_with_its_terminal() {
+fn top_ends_with_its_terminal() {
     let fake = Fake::start();
     let Some(terminal) = Terminal::with(&fake.address(), "top") else { return };
     terminal.shows("1 tubes");

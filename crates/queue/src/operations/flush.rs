@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_happens_meanwhile_the_jobs_that_were_there_are_deleted_and_no_others() {
+    fn a_flush_deletes_the_jobs_that_were_there_and_no_others_whatever_happens() {
         let mut flushed = 0;
         for seed in 0..3_000 {
             let mut busy = Busy::new(seed * 7919 + 1);

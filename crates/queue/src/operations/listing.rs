@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_all_the_time_is_listed_once_and_what_comes_and_goes_at_most_once() {
+    fn lasting_tubes_are_listed_once_and_tubes_that_come_and_go_at_most_once() {
         let mut generator = Generator::new(11);
         let mut random = move |below: u64| generator.draw() % below;
         for _ in 0..300 {

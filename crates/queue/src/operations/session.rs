@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reserved_before_joins_in_slices_and_a_flush_meanwhile_takes_all_of_it() {
+    fn earlier_reservations_join_in_slices_and_a_flush_meanwhile_takes_all_of_them() {
         use crate::{BeginFlush, FlushScope, FlushStep};
         let mut queue = Queue::new(Default::default(), Slices::default());
         let (gone, worker, operator) = (queue.connect(), queue.connect(), queue.connect());

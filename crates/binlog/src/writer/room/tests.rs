@@ -142,7 +142,7 @@ fn the_room_of_a_job_survives_its_packing_into_a_byte() {
 }
 
 #[test]
-fn what_is_needed_is_never_given_to_records_and_is_released_once() {
+fn needed_room_is_never_given_to_records_and_is_released_once() {
     let mut room = Room::needed_by(3, 2);
     room.use_file(4096, FRONT_BYTES);
     let free = 4096 - FRONT_BYTES - TAIL_BYTES;

@@ -46,7 +46,7 @@ fn unconfirmed(command: &str) -> String {
 const LONG_AGO: Duration = Duration::from_secs(3600);
 
 #[test]
-fn what_was_said_is_said_again_and_what_may_be_done_is_not_done_twice() {
+fn a_new_connection_gets_the_state_and_the_commands_that_may_be_repeated() {
     let options = PutOptions::default();
     let keyed = PutOptions::new().tag("idp:k:60".parse().unwrap());
     let mut exchange = Exchange::new(ConnectionState::new(Token::parse("t"), None));
