@@ -22,8 +22,9 @@ pub struct Process {
     pub epoch: u64,
 }
 
+/// A process that has answered.
 #[derive(Debug)]
-struct Owner {
+struct KnownProcess {
     epoch: u64,
     first_answer: Tick,
     /// The begin and the end of its pauses.
@@ -33,7 +34,7 @@ struct Owner {
 /// All processes that have answered.
 #[derive(Debug, Default)]
 pub struct Fence {
-    owners: BTreeMap<String, Owner>,
+    processes: BTreeMap<String, KnownProcess>,
     checked: u64,
     last_answer: Tick,
     silences: Vec<Tick>,
@@ -49,15 +50,15 @@ impl Fence {
         what: &str,
     ) -> Result<(), String> {
         self.checked += 1;
-        if !self.owners.is_empty() && !self.knows(&process.id) {
+        if !self.processes.is_empty() && !self.knows(&process.id) {
             self.silences.push(now - self.last_answer);
         }
         self.last_answer = now;
-        let new = Owner { epoch: process.epoch, first_answer: now, standstills: Vec::new() };
-        let owner = self.owners.entry(process.id.clone()).or_insert(new);
-        let stood = owner.standstills.iter().find(|&&(from, to)| from <= asked_at && asked_at < to);
-        let (epoch, earliest) = (owner.epoch, stood.map_or(asked_at, |&(_, to)| to));
-        let successors = self.owners.iter().filter(|(_, other)| other.epoch > epoch);
+        let new = KnownProcess { epoch: process.epoch, first_answer: now, standstills: Vec::new() };
+        let known = self.processes.entry(process.id.clone()).or_insert(new);
+        let stood = known.standstills.iter().find(|&&(from, to)| from <= asked_at && asked_at < to);
+        let (epoch, earliest) = (known.epoch, stood.map_or(asked_at, |&(_, to)| to));
+        let successors = self.processes.iter().filter(|(_, other)| other.epoch > epoch);
         match successors.min_by_key(|(_, other)| other.first_answer) {
             Some((id, successor)) if successor.first_answer < earliest => {
                 let late_ms = (earliest - successor.first_answer) / 1_000_000;
@@ -72,21 +73,21 @@ impl Fence {
 
     /// The process `id` is paused from now on.
     pub fn stands_still(&mut self, id: &str, now: Tick) {
-        if let Some(owner) = self.owners.get_mut(id) {
-            owner.standstills.push((now, Tick::MAX));
+        if let Some(known) = self.processes.get_mut(id) {
+            known.standstills.push((now, Tick::MAX));
         }
     }
 
     /// The pause of the process `id` is about to end.
     pub fn goes_on(&mut self, id: &str, now: Tick) {
-        if let Some((_, to)) = self.owners.get_mut(id).and_then(|owner| owner.standstills.last_mut()) {
+        if let Some((_, to)) = self.processes.get_mut(id).and_then(|known| known.standstills.last_mut()) {
             *to = now;
         }
     }
 
     /// Whether `id` has answered.
     pub fn knows(&self, id: &str) -> bool {
-        self.owners.contains_key(id)
+        self.processes.contains_key(id)
     }
 
     /// For each process that answered for the first time since the last call: the time without replies before that.
@@ -96,7 +97,7 @@ impl Fence {
 
     /// How many processes have answered, and how many answers were checked.
     pub fn counts(&self) -> (usize, u64) {
-        (self.owners.len(), self.checked)
+        (self.processes.len(), self.checked)
     }
 }
 

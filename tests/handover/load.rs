@@ -13,9 +13,9 @@ use rustix::process::Signal;
 use super::LOGS;
 use super::service::Service;
 
-/// The common observations of the clients.
+/// The figures that all clients of a load add to.
 #[derive(Default)]
-struct Seen {
+struct LoadFigures {
     put: Mutex<HashSet<u64>>,
     deleted: Mutex<HashSet<u64>>,
     is_over: AtomicBool,
@@ -24,9 +24,9 @@ struct Seen {
 }
 
 /// Puts jobs, several in one write, split at random places.
-fn produce(mut client: Client, seen: &Seen, seed: u64) {
+fn produce(mut client: Client, figures: &LoadFigures, seed: u64) {
     let mut random = Random::new(seed);
-    while !seen.is_over.load(Ordering::Relaxed) {
+    while !figures.is_over.load(Ordering::Relaxed) {
         let count = 1 + random.below(20);
         let bytes: Vec<u8> = (0..count).flat_map(|_| *b"put 7 0 600 4\r\nbody\r\n").collect();
         let (first, rest) = bytes.split_at(random.below(bytes.len() as u64) as usize);
@@ -36,63 +36,63 @@ fn produce(mut client: Client, seen: &Seen, seed: u64) {
         for _ in 0..count {
             let line = client.line();
             let id = line.strip_prefix("INSERTED ").unwrap_or_else(|| panic!("a put is answered {line}"));
-            assert!(seen.put.lock().unwrap().insert(id.parse().unwrap()), "{id} was given twice");
+            assert!(figures.put.lock().unwrap().insert(id.parse().unwrap()), "{id} was given twice");
         }
     }
 }
 
 /// Reserves jobs and deletes them.
-fn work(mut client: Client, seen: &Seen) {
+fn work(mut client: Client, figures: &LoadFigures) {
     loop {
         client.send("reserve-with-timeout 1\r\n");
         let line = client.line();
         let Some(id) = line.strip_prefix("RESERVED ").and_then(|rest| rest.strip_suffix(" 4")) else {
             assert_eq!(line, "TIMED_OUT");
-            if seen.is_over.load(Ordering::Relaxed) {
+            if figures.is_over.load(Ordering::Relaxed) {
                 return;
             }
             continue;
         };
         let id = id.to_owned();
         assert_eq!(client.body(4), b"body");
-        assert!(seen.deleted.lock().unwrap().insert(id.parse().unwrap()), "{id} was reserved twice");
+        assert!(figures.deleted.lock().unwrap().insert(id.parse().unwrap()), "{id} was reserved twice");
         assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
     }
 }
 
 /// Sends a command again and again, and records the longest time to a reply.
-fn probe(mut client: Client, seen: &Seen) {
-    while !seen.is_over.load(Ordering::Relaxed) {
+fn probe(mut client: Client, figures: &LoadFigures) {
+    while !figures.is_over.load(Ordering::Relaxed) {
         let start = Instant::now();
         assert_eq!(client.ask("list-tube-used"), "USING default");
         let ms = start.elapsed().as_millis() as u64;
-        seen.longest_ms.fetch_max(ms, Ordering::Relaxed);
+        figures.longest_ms.fetch_max(ms, Ordering::Relaxed);
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// Does `rounds` hand-overs while clients work; returns the longest time that a probing client has waited for a reply.
 fn hand_over_under_load(service: &Service, rounds: usize) -> Duration {
-    let seen = Arc::new(Seen::default());
+    let figures = Arc::new(LoadFigures::default());
     let mut threads = Vec::new();
     for number in 0..4 {
         let (producer, worker) = (service.connect(), service.connect());
-        let (of_producer, of_worker) = (Arc::clone(&seen), Arc::clone(&seen));
+        let (of_producer, of_worker) = (Arc::clone(&figures), Arc::clone(&figures));
         threads.push(thread::spawn(move || produce(producer, &of_producer, number)));
         threads.push(thread::spawn(move || work(worker, &of_worker)));
     }
-    let (prober, of_prober) = (service.connect(), Arc::clone(&seen));
+    let (prober, of_prober) = (service.connect(), Arc::clone(&figures));
     threads.push(thread::spawn(move || probe(prober, &of_prober)));
     for _ in 0..rounds {
         service.hand_over();
         thread::sleep(Duration::from_millis(20));
     }
-    seen.is_over.store(true, Ordering::Relaxed);
+    figures.is_over.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().expect("no client has been disturbed");
     }
-    assert_eq!(*seen.put.lock().unwrap(), *seen.deleted.lock().unwrap(), "each job is done, once");
-    Duration::from_millis(seen.longest_ms.load(Ordering::Relaxed))
+    assert_eq!(*figures.put.lock().unwrap(), *figures.deleted.lock().unwrap(), "each job is done, once");
+    Duration::from_millis(figures.longest_ms.load(Ordering::Relaxed))
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::versions::{Restored, Step, Versions};
 use crate::workload::{Client, Expected, SHARED_TUBE};
 use beanstalkd_model::State;
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
-use beanstalkd_testkit::observer::{self, Seen};
+use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::FakeStream;
@@ -399,8 +399,8 @@ impl Lives {
         while let Some(task) = self.disk.next_task() {
             self.given.push_back((task, before));
         }
-        for seen in observer::take() {
-            if let Seen::Closed(id) = seen {
+        for step in observer::take() {
+            if let ServedStep::Closed(id) = step {
                 self.clients
                     .iter_mut()
                     .filter(|client| client.id == id)

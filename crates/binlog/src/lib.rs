@@ -80,7 +80,7 @@ pub use directory::{Directory, DirectoryStorage, Disk, FileName, MAX_DESCRIPTORS
 pub use errors::{BinlogError, NoRoom, OpenError};
 pub use jobs::RestoredReservation;
 pub use open::Restore;
-pub use ownership::{Lease, Owner, OwnerStep, OwnershipEnd, OwnershipTimes, Seen, StepAnswer, Watch};
+pub use ownership::{Lease, Owner, OwnerStep, OwnershipEnd, OwnershipTimes, SeenRow, StepAnswer, Watch};
 #[cfg(feature = "postgres")]
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
 pub use replay::{DamagedFile, LogFault, ReplaySummary, Warning};

@@ -10,9 +10,9 @@ use beanstalkd_queue::ClientId;
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
 
-/// An action of the server.
+/// A step in which the server serves a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum ServedStep {
     /// It executes a command of the client with this index.
     Command(u32),
     /// It replies to that client, with this number after the first word, or 0.
@@ -22,17 +22,17 @@ pub enum Seen {
 }
 
 thread_local! {
-    static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+    static STEPS: RefCell<Vec<ServedStep>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes an action that the log does not show.
-pub fn note(seen: Seen) {
-    SEEN.with_borrow_mut(|all| all.push(seen));
+/// Notes a step that the log does not show.
+pub fn note(step: ServedStep) {
+    STEPS.with_borrow_mut(|all| all.push(step));
 }
 
-/// The actions in this thread since the last call, in order.
-pub fn take() -> Vec<Seen> {
-    SEEN.take()
+/// The steps in this thread since the last call, in order.
+pub fn take() -> Vec<ServedStep> {
+    STEPS.take()
 }
 
 /// Starts the observation of the server.
@@ -76,7 +76,7 @@ impl<'kvs> VisitSource<'kvs> for Values<'_> {
         };
         let index = value.to_u64().and_then(|index| u32::try_from(index).ok());
         let index = index.expect("a client's index is a number of 32 bits");
-        note(if is_reply { Seen::Reply(index, (self.number)()) } else { Seen::Command(index) });
+        note(if is_reply { ServedStep::Reply(index, (self.number)()) } else { ServedStep::Command(index) });
         Ok(())
     }
 }

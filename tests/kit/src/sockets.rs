@@ -14,7 +14,7 @@ use beanstalkd::server::Readiness;
 use beanstalkd::stream::{Handle, Stream};
 use beanstalkd_queue::ClientId;
 
-use crate::observer::{self, Seen};
+use crate::observer::{self, ServedStep};
 use crate::random::Random;
 
 /// Both directions of a connection.
@@ -233,6 +233,6 @@ impl Stream for FakeStream {
 
 impl Drop for FakeStream {
     fn drop(&mut self) {
-        observer::note(Seen::Closed(self.id));
+        observer::note(ServedStep::Closed(self.id));
     }
 }

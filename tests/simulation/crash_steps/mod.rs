@@ -23,7 +23,7 @@ use beanstalkd_types::tube_name::TubeName;
 
 use beanstalkd_model::{Accepted, Answer, Facts, Model, PutTags, Server as Oracle};
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
-use beanstalkd_testkit::observer::{self, Seen};
+use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
@@ -539,8 +539,8 @@ impl Steps {
             .map(|client| (client.id, client.pipe.borrow_mut().take_event()))
             .collect();
         self.server.turn(events.into_iter(), self.now);
-        for seen in observer::take() {
-            if let Seen::Closed(id) = seen {
+        for step in observer::take() {
+            if let ServedStep::Closed(id) = step {
                 let closed = self.clients.iter_mut().filter(|client| client.id == id);
                 closed.for_each(|client| client.is_closed = true);
             }

@@ -1,4 +1,4 @@
-//! The oracle follows the server: it repeats each observed action, and expects the replies.
+//! The oracle follows the server: it repeats each observed step, and expects the replies.
 
 use super::*;
 
@@ -28,14 +28,14 @@ impl Harness {
         client.unwrap_or_else(|| panic!("client {index} is not there"))
     }
 
-    /// Repeats an observed action of the server in the oracle.
-    pub(super) fn follow(&mut self, seen: Seen, number: u64) {
+    /// Repeats an observed step of the server in the oracle.
+    pub(super) fn follow(&mut self, step: ServedStep, number: u64) {
         if self.trace {
-            eprintln!("{:>16} {seen:?}", "");
+            eprintln!("{:>16} {step:?}", "");
         }
-        match seen {
-            Seen::Command(index) => self.execute(index, true, number),
-            Seen::Reply(index, _) => {
+        match step {
+            ServedStep::Command(index) => self.execute(index, true, number),
+            ServedStep::Reply(index, _) => {
                 let waits = self.oracle.model.client(index).waits();
                 let is_batch = self.oracle.batches.contains_key(&index);
                 let now = self.now;
@@ -56,7 +56,7 @@ impl Harness {
                     self.execute(index, false, number);
                 }
             }
-            Seen::Closed(id) => self.see_closed(id),
+            ServedStep::Closed(id) => self.see_closed(id),
         }
         self.expect_deliveries();
     }

@@ -23,7 +23,7 @@ use beanstalkd_types::tags::TagSet;
 
 use crate::script::{Knowledge, Request, Tags, request};
 use beanstalkd_model::{ANY_NUMBER, Accepted, Answer, NO_JUMPS_FROM, Server as Oracle};
-use beanstalkd_testkit::observer::{self, Seen};
+use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
@@ -424,14 +424,14 @@ impl Harness {
         self.expect_deliveries();
         self.server.turn(events.into_iter(), self.now);
         let all = observer::take();
-        for (at, &seen) in all.iter().enumerate() {
+        for (at, &step) in all.iter().enumerate() {
             // A command that is answered at once is followed by its reply.
-            let number = match (seen, all.get(at + 1)) {
-                (Seen::Command(index), Some(&Seen::Reply(of, number))) if of == index => number,
-                (Seen::Reply(_, number), _) => number,
+            let number = match (step, all.get(at + 1)) {
+                (ServedStep::Command(index), Some(&ServedStep::Reply(of, number))) if of == index => number,
+                (ServedStep::Reply(_, number), _) => number,
                 _ => 0,
             };
-            self.follow(seen, number);
+            self.follow(step, number);
         }
         for client in &self.clients {
             assert!(!client.is_taken_over, "client {} is still there, which was to end", client.id.index);

@@ -15,7 +15,7 @@ mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanstalkd_binlog::{Lease, Owner, OwnerStep, OwnershipTimes, Seen, StepAnswer, Watch};
+use beanstalkd_binlog::{Lease, Owner, OwnerStep, OwnershipTimes, SeenRow, StepAnswer, Watch};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_types::clock::Timestamp;
 

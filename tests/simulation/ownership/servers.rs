@@ -160,7 +160,7 @@ impl World {
             Reply::Seen(row, clock) => {
                 let heartbeat = row.heartbeat.map(|at| i64::try_from(at).unwrap());
                 let is_own = row.owner == life;
-                let seen = Seen { epoch: row.epoch, heartbeat, is_own, takeover_after_ns: 0 };
+                let seen = SeenRow { epoch: row.epoch, heartbeat, is_own, takeover_after_ns: 0 };
                 let age_ns = row.heartbeat.map(|at| clock.saturating_sub(at));
                 let is_old = age_ns.is_none_or(|age_ns| age_ns > TIMES.takeover_after_ns);
                 if if is_mutant { is_old } else { watch.observe(seen, now) } {

@@ -24,7 +24,7 @@
 
 mod watch;
 
-pub use self::watch::{Seen, Watch};
+pub use self::watch::{SeenRow, Watch};
 use crate::clock::{NS_PER_S, Timestamp};
 
 /// How long an owner waits before it tries to reach the database again.

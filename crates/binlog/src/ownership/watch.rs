@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 
 /// The row of a queue, as seen by a server that does not serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenRow {
     /// The epoch.
     pub epoch: u64,
     /// A value that each heartbeat changes, and that has no other meaning here; `None` if no server owns the queue.
@@ -36,7 +36,7 @@ pub struct Watch {
 /// A row that has not changed.
 #[derive(Clone, Copy, Debug)]
 struct Unchanged {
-    seen: Seen,
+    seen: SeenRow,
     /// When it was first received in this state.
     since: Timestamp,
     /// When it was last received.
@@ -67,7 +67,7 @@ impl Watch {
     /// Handles the row, which was received before `now`. Returns whether to take over: in one update, which changes
     /// nothing if the row has changed.
     #[must_use]
-    pub fn observe(&mut self, seen: Seen, now: Timestamp) -> bool {
+    pub fn observe(&mut self, seen: SeenRow, now: Timestamp) -> bool {
         // The operator may have changed the time of this server or that of the owner first.
         let takeover_after_ns = self.times.takeover_after_ns.max(seen.takeover_after_ns);
         let beat_ns = OwnershipTimes { takeover_after_ns, ..self.times }.beat_ns();
@@ -87,25 +87,25 @@ mod tests {
     use super::*;
 
     /// Reads the row repeatedly, and returns when the standby takes over.
-    fn takes_over_at(watch: &mut Watch, seen: Seen, from_ms: u64) -> u64 {
+    fn takes_over_at(watch: &mut Watch, seen: SeenRow, from_ms: u64) -> u64 {
         (from_ms..).step_by(250).find(|&ms| watch.observe(seen, at(ms))).expect("the row does not change")
     }
 
-    const SEEN: Seen = Seen { epoch: 3, heartbeat: Some(5), is_own: false, takeover_after_ns: 0 };
+    const SEEN: SeenRow = SeenRow { epoch: 3, heartbeat: Some(5), is_own: false, takeover_after_ns: 0 };
 
     #[test]
     fn a_standby_takes_over_without_an_owner_from_itself_and_from_a_stopped_heartbeat() {
         let mut watch = Watch::new(TIMES);
-        assert!(watch.observe(Seen { heartbeat: None, ..SEEN }, at(0)));
-        assert!(watch.observe(Seen { is_own: true, ..SEEN }, at(0)));
+        assert!(watch.observe(SeenRow { heartbeat: None, ..SEEN }, at(0)));
+        assert!(watch.observe(SeenRow { is_own: true, ..SEEN }, at(0)));
         // The value may come from any clock: only a change counts, forwards or backwards.
         let mut ms = 10_000;
         for heartbeat in [5, 4, i64::MAX] {
-            let seen = Seen { heartbeat: Some(heartbeat), ..SEEN };
+            let seen = SeenRow { heartbeat: Some(heartbeat), ..SEEN };
             assert!((ms..=ms + 5500).step_by(250).all(|ms| !watch.observe(seen, at(ms))), "a beat more");
             ms += 5750;
         }
-        let seen = Seen { epoch: 4, heartbeat: Some(i64::MAX), ..SEEN };
+        let seen = SeenRow { epoch: 4, heartbeat: Some(i64::MAX), ..SEEN };
         assert_eq!(takes_over_at(&mut watch, seen, ms), ms + 5750, "another epoch");
         watch.lost();
         assert_eq!(takes_over_at(&mut watch, seen, 40_000), 45_750, "the owner could not reach it either");
@@ -114,7 +114,7 @@ mod tests {
     /// An operator changes the time, one server after the other.
     #[test]
     fn a_standby_waits_for_as_long_as_its_owner_counts_on() {
-        let seen = Seen { takeover_after_ns: 9000 * MS, ..SEEN };
+        let seen = SeenRow { takeover_after_ns: 9000 * MS, ..SEEN };
         assert_eq!(takes_over_at(&mut Watch::new(TIMES), seen, 0), 10_000);
     }
 

@@ -18,7 +18,7 @@ use super::wire::{DatabaseSession, SqlValue, StatementError, first_number, int};
 use super::{Settings, StoreError};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
-use crate::ownership::{OwnershipTimes, Seen, Watch};
+use crate::ownership::{OwnershipTimes, SeenRow, Watch};
 
 /// How long a server waits before it tries to connect to the database again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
@@ -324,7 +324,7 @@ fn attempt(
     let (queue, epoch) = (row.number(0).unwrap_or(0), row.number(1).unwrap_or(0));
     let (owner, heartbeat) = (row.text(2).to_owned(), row.number(3));
     clocks.note(row.number(4), row.natural(5).unwrap_or(0).saturating_mul(1000), received_at);
-    let seen = Seen {
+    let seen = SeenRow {
         epoch: settings.seen.note(epoch),
         heartbeat,
         is_own: owner == settings.owner,

@@ -4,7 +4,7 @@ use beanstalkd_queue::{Change, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::JobId;
 
-use super::{Model, Owner, TubeIndex};
+use super::{DeadlineOf, Model, TubeIndex};
 
 impl Model {
     pub fn next_deadline(&self) -> Option<Timestamp> {
@@ -13,26 +13,26 @@ impl Model {
 
     /// Handles all deadlines that have passed, the earliest first.
     pub fn advance(&mut self, now: Timestamp) {
-        while let Some((at, owner)) = self.earliest()
+        while let Some((at, of)) = self.earliest()
             && at <= now
         {
-            match owner {
-                Owner::Tube(index) => self.tube_is_due(index, now),
-                Owner::Client(index) => self.client_is_due(index, now),
-                Owner::Tags => self.tag_is_due(now),
+            match of {
+                DeadlineOf::Tube(index) => self.tube_is_due(index, now),
+                DeadlineOf::Client(index) => self.client_is_due(index, now),
+                DeadlineOf::Tags => self.tag_is_due(now),
             }
         }
     }
 
-    pub(crate) fn earliest(&self) -> Option<(Timestamp, Owner)> {
+    pub(crate) fn earliest(&self) -> Option<(Timestamp, DeadlineOf)> {
         let mut due = Vec::new();
         for index in 0..self.tubes.len() {
             if let Some(tube) = &self.tubes[index] {
-                due.extend(tube.pause.map(|(until, _)| (until, Owner::Tube(index))));
+                due.extend(tube.pause.map(|(until, _)| (until, DeadlineOf::Tube(index))));
                 let gate = self.gate_at(index).into_iter().chain(self.deficit_ends_at(index));
-                due.extend(gate.map(|at| (at, Owner::Tube(index))));
-                due.extend(self.first_aged(index).map(|(at, _)| (at, Owner::Tube(index))));
-                due.extend(self.first_delayed(index).map(|(until, _)| (until, Owner::Tube(index))));
+                due.extend(gate.map(|at| (at, DeadlineOf::Tube(index))));
+                due.extend(self.first_aged(index).map(|(at, _)| (at, DeadlineOf::Tube(index))));
+                due.extend(self.first_delayed(index).map(|(until, _)| (until, DeadlineOf::Tube(index))));
             }
         }
         let clients = self.clients.iter().map(|client| {
@@ -47,9 +47,9 @@ impl Model {
         let sessions = self.sessions.iter().map(|session| (session.number, self.session_due_at(session)));
         let mut clients: Vec<_> = clients.chain(sessions).collect();
         clients.sort_unstable();
-        due.extend(clients.into_iter().filter_map(|(index, at)| Some((at?, Owner::Client(index)))));
-        due.extend(self.first_due_tag().map(|(at, _)| (at, Owner::Tags)));
-        due.extend(self.first_end_of_job_wait().map(|(at, ..)| (at, Owner::Tags)));
+        due.extend(clients.into_iter().filter_map(|(index, at)| Some((at?, DeadlineOf::Client(index)))));
+        due.extend(self.first_due_tag().map(|(at, _)| (at, DeadlineOf::Tags)));
+        due.extend(self.first_end_of_job_wait().map(|(at, ..)| (at, DeadlineOf::Tags)));
         // `min_by_key` returns the first of several equal deadlines.
         due.into_iter().min_by_key(|&(at, _)| at)
     }

@@ -146,9 +146,9 @@ pub struct Wait {
     pub until: Option<Timestamp>,
 }
 
-/// The owner of a deadline. Of deadlines at the same instant, those of tubes come first.
+/// What a deadline belongs to. Of deadlines at the same instant, those of tubes come first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Owner {
+pub(crate) enum DeadlineOf {
     Tube(TubeIndex),
     Client(u32),
     Tags,
