@@ -149,7 +149,7 @@ impl KillLoop {
     }
 
     /// Runs the server, kills it during work, and starts the next one.
-    fn live_and_die(&mut self, repertoire: Repertoire) {
+    fn run_and_kill(&mut self, repertoire: Repertoire) {
         if self.random.once_in(6) {
             // During its replay, or just after it.
             self.server.restart(Signal::KILL).unwrap();
@@ -196,7 +196,7 @@ fn nothing_acknowledged_is_lost_damaged_or_undone_by_kills() {
     let mut life = KillLoop::new(ours(), seed);
     let mut jobs = 0;
     for kill in 1..=kills {
-        life.live_and_die(Repertoire::Tagged);
+        life.run_and_kill(Repertoire::Tagged);
         let seen = life.observe();
         jobs += seen.len();
         for worker in &mut life.workers {
@@ -222,7 +222,7 @@ fn another_server_in_the_same_loop() {
     let (mut lost, mut back, mut failures) = (0, 0, 0);
     for seed in 1..=kills {
         let mut life = KillLoop::new(&peer, seed);
-        life.live_and_die(Repertoire::KeptByC);
+        life.run_and_kill(Repertoire::KeptByC);
         let mut control = life.server.connect().unwrap();
         let seen = see_jobs(&mut control, 1..=2 * MAX_REPLIES).unwrap();
         let losses = life.workers.iter().map(|worker| worker.count_losses(&seen));

@@ -27,7 +27,7 @@ use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::FakeStream;
 
 /// The number of servers that run on the same disk, one after another.
-const LIVES: u64 = 4;
+const SERVERS: u64 = 4;
 /// The number of turns in which a server without new input must become idle.
 const TURNS_TO_REST: usize = 1000;
 /// The longest body.
@@ -62,7 +62,7 @@ enum End {
 }
 
 /// Several servers on one disk, one after another.
-pub struct Lives {
+pub struct ServersOnDisk {
     pub random: Random,
     disk_random: sim_disk::Random,
     pub versions: Versions,
@@ -88,24 +88,24 @@ pub struct Lives {
 /// # Panics
 /// If the jobs after a restart are not those that were acknowledged.
 pub fn run(seed: u64, trace: bool) -> Outcome {
-    let mut lives = Lives::new(seed, trace);
-    lives.say(|| format!("{:?}, files of {} bytes", lives.sync, lives.file_bytes));
+    let mut servers = ServersOnDisk::new(seed, trace);
+    servers.say(|| format!("{:?}, files of {} bytes", servers.sync, servers.file_bytes));
     let mut promised = Some(0);
-    for _ in 0..LIVES {
-        lives.start(promised);
-        let end = lives.live();
+    for _ in 0..SERVERS {
+        servers.start(promised);
+        let end = servers.run_server();
         // Losses of power while the next server replays the binlog.
-        let losses = lives.random.below(3);
-        promised = lives.promise(end, losses > 0);
-        lives.end(end);
+        let losses = servers.random.below(3);
+        promised = servers.promise(end, losses > 0);
+        servers.end(end);
         for _ in 0..losses {
-            lives.lose_power_at_start();
+            servers.lose_power_at_start();
         }
     }
-    Outcome { digest: lives.hasher.finish(), stalls: lives.stalls }
+    Outcome { digest: servers.hasher.finish(), stalls: servers.stalls }
 }
 
-impl Lives {
+impl ServersOnDisk {
     fn new(seed: u64, trace: bool) -> Self {
         use SyncPolicy::{EachCommit, Every, Never};
         let mut random = Random::new(seed);
@@ -170,7 +170,8 @@ impl Lives {
         observer::take();
     }
 
-    fn live(&mut self) -> End {
+    /// Runs the server that has started, and returns how it ends.
+    fn run_server(&mut self) -> End {
         let end = match self.random.below(7) {
             0 => End::Killed,
             1 | 2 => End::PowerLoss,

@@ -115,10 +115,24 @@ fn an_owner_acknowledges_only_what_every_later_owner_reads() {
 #[test]
 fn the_simulation_of_owners_notices_each_broken_rule() {
     use ownership::Mutation::{
-        Age, BlindCheck, CheckFirst, ClaimFirst, FromAnswer, NoCheck, NoFence, NoLock, NoQuestion, NoRaise,
+        AgeByDatabaseClock, ChecksLeaseTooEarly, ChecksRowsWithoutEpoch, CommitsWithoutEpoch,
+        CommitsWithoutQuery, LeaseFromAnswer, ReconnectsWithoutRaise, RepliesWithoutLease,
+        TakesOverBeforeReading, TakesOverWithoutLock,
     };
-    let of_commits = [NoFence, NoLock, NoRaise, BlindCheck, NoQuestion];
-    let of_replies = [NoCheck, CheckFirst, FromAnswer, Age, ClaimFirst];
+    let of_commits = [
+        CommitsWithoutEpoch,
+        TakesOverWithoutLock,
+        ReconnectsWithoutRaise,
+        ChecksRowsWithoutEpoch,
+        CommitsWithoutQuery,
+    ];
+    let of_replies = [
+        RepliesWithoutLease,
+        ChecksLeaseTooEarly,
+        LeaseFromAnswer,
+        AgeByDatabaseClock,
+        TakesOverBeforeReading,
+    ];
     for mutation in of_commits.into_iter().chain(of_replies) {
         let is_noticed = |seed| panic::catch_unwind(|| ownership::run_mutant(seed, false, mutation)).is_err();
         assert!((0..10_000).any(is_noticed), "{mutation:?} breaks no promise in 10,000 seeds");

@@ -14,7 +14,7 @@ use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
-use crate::crashes::Lives;
+use crate::crashes::ServersOnDisk;
 use crate::versions::Step;
 use beanstalkd_model::{Answer, CompletedPut, Duplicate, Job, Server, State, words_of};
 use beanstalkd_testkit::random::Random;
@@ -50,7 +50,7 @@ pub struct Client {
     pub is_closed: bool,
 }
 
-impl Lives {
+impl ServersOnDisk {
     pub fn connect(&mut self) {
         let capacity = self.random.pick(&[30, 100_000]);
         let pipe = Pipe::new(capacity, Random::new(self.random.next()));

@@ -92,7 +92,7 @@ impl Soak {
     }
 
     /// A single run of the server under load. Returns the samples.
-    fn live(&mut self, length: Duration, end: End) -> Vec<Sample> {
+    fn run(&mut self, length: Duration, end: End) -> Vec<Sample> {
         let start = Instant::now();
         let mut control = self.server.connect().unwrap();
         let pid = stat(&mut control, "pid").unwrap();
@@ -264,7 +264,7 @@ fn nothing_is_lost_and_nothing_leaks() {
     let mut soak = Soak::new();
     for restart in 1..=restarts {
         let end = if restart % 3 == 0 { End::Terminate } else { End::Kill };
-        soak.live(time / 3 / restarts, end);
+        soak.run(time / 3 / restarts, end);
         if restart % 4 == 0 {
             // During its replay, or just after it.
             soak.server.restart(signal_of(end)).unwrap();
@@ -278,7 +278,7 @@ fn nothing_is_lost_and_nothing_leaks() {
             soak.history.get_mut().unwrap().kept()
         );
     }
-    let samples = soak.live(time * 2 / 3, End::Quiet);
+    let samples = soak.run(time * 2 / 3, End::Quiet);
     soak.check();
     soak.judge(&samples);
     soak.server.restart(Signal::TERM).unwrap();

@@ -32,7 +32,7 @@ use self::judge::ids_of;
 use crate::facts::facts_of;
 
 /// The number of servers that run on the same disk, one after another.
-const LIVES: u64 = 5;
+const SERVERS: u64 = 5;
 /// The maximum number of steps of a server.
 const MAX_STEPS: u64 = 40;
 /// The number of losses of power that are examined for each crash, besides the one after which the next server starts.
@@ -122,9 +122,9 @@ struct Steps {
 pub fn run(seed: u64, trace: bool) -> Outcome {
     observer::take();
     let mut steps = Steps::new(seed, trace);
-    for _ in 0..LIVES {
+    for _ in 0..SERVERS {
         steps.start();
-        steps.live();
+        steps.run_server();
         steps.crash();
     }
     steps.start();
@@ -221,7 +221,8 @@ impl Steps {
         self.compare();
     }
 
-    fn live(&mut self) {
+    /// Runs the server that has started, until the disk crashes or for some steps.
+    fn run_server(&mut self) {
         if self.random.once_in(4) {
             self.disk.crash_after(1 + self.random.below(12));
         }

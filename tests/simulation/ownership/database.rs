@@ -32,7 +32,7 @@ impl World {
             {
                 self.cluster.visible.apply(&self.cluster.changes[*number]);
                 // The query after the commit finds that the database no longer waits for its standby.
-                let is_doubtful = !waits && self.mutation != Mutation::NoQuestion;
+                let is_doubtful = !waits && self.mutation != Mutation::CommitsWithoutQuery;
                 flight.stage = Stage::Answered(if is_doubtful { Reply::Doubtful } else { reply.clone() });
             }
         }
@@ -98,8 +98,8 @@ impl World {
         if let Stage::Sent = self.flights[at].stage {
             let request = self.flights[at].request.clone();
             let is_held = self.flights.iter().any(|flight| matches!(flight.stage, Stage::Held(..)));
-            let ignores_lock =
-                self.mutation == Mutation::NoLock && matches!(request, Request::TakeOver { .. });
+            let ignores_lock = self.mutation == Mutation::TakesOverWithoutLock
+                && matches!(request, Request::TakeOver { .. });
             let writes =
                 matches!(request, Request::TakeOver { .. } | Request::Raise { .. } | Request::Prove { .. });
             if writes && is_held && !ignores_lock {
@@ -149,7 +149,7 @@ impl World {
             }
             Request::Read { .. } => Stage::Answered(Reply::Busy),
             Request::CheckCommit { epoch, .. }
-                if row.epoch != *epoch && self.mutation != Mutation::BlindCheck =>
+                if row.epoch != *epoch && self.mutation != Mutation::ChecksRowsWithoutEpoch =>
             {
                 Stage::Answered(Reply::NotProven)
             }
@@ -161,7 +161,7 @@ impl World {
                 let epoch = row.epoch + 1;
                 self.change(Row { epoch, owner: *owner, heartbeat }, None, Reply::Epoch(Some(epoch)))
             }
-            Request::Raise { epoch, .. } if self.mutation == Mutation::NoRaise => {
+            Request::Raise { epoch, .. } if self.mutation == Mutation::ReconnectsWithoutRaise => {
                 Stage::Answered(Reply::Epoch(Some(*epoch)))
             }
             Request::Raise { epoch, owner } => {
@@ -175,7 +175,7 @@ impl World {
                 self.change(Row { epoch, heartbeat, ..row }, None, Reply::Epoch(Some(epoch)))
             }
             Request::Prove { epoch, add, beats } => {
-                let is_fenced = row.epoch != *epoch && self.mutation != Mutation::NoFence;
+                let is_fenced = row.epoch != *epoch && self.mutation != Mutation::CommitsWithoutEpoch;
                 if is_fenced || !*waits_for_standby {
                     return Stage::Answered(Reply::NotProven);
                 }

@@ -34,25 +34,25 @@ const WATCHING: OwnerStep = OwnerStep::Rest(Timestamp(0));
 pub enum Mutation {
     None,
     /// A commit does not check the epoch.
-    NoFence,
+    CommitsWithoutEpoch,
     /// A takeover does not wait for a commit that holds the row.
-    NoLock,
+    TakesOverWithoutLock,
     /// An owner that has lost its connection checks for its rows without raising its epoch.
-    NoRaise,
+    ReconnectsWithoutRaise,
     /// An owner that checks for its rows does not check the epoch.
-    BlindCheck,
+    ChecksRowsWithoutEpoch,
     /// No query after a commit checks whether the database still waits for its standby.
-    NoQuestion,
+    CommitsWithoutQuery,
     /// A reply is sent without a check of the lease.
-    NoCheck,
+    RepliesWithoutLease,
     /// The lease is checked before the command is executed.
-    CheckFirst,
+    ChecksLeaseTooEarly,
     /// The lease starts with the answer to a heartbeat.
-    FromAnswer,
+    LeaseFromAnswer,
     /// A standby measures the age of a heartbeat by the clock of the database.
-    Age,
+    AgeByDatabaseClock,
     /// A standby takes over before it has a connection for reading.
-    ClaimFirst,
+    TakesOverBeforeReading,
 }
 
 /// A place in the log: a file of the log and an offset in it.

@@ -25,7 +25,7 @@ impl World {
     /// A server that waits for nothing takes its next step.
     pub(super) fn act(&mut self, at: usize) {
         let begins_work = self.random.once_in(2);
-        let claims_first = self.mutation == Mutation::ClaimFirst;
+        let claims_first = self.mutation == Mutation::TakesOverBeforeReading;
         let Server { role, life, is_waiting, frozen_until, clock } = &mut self.servers[at];
         if is_waiting.is_some() || *frozen_until > self.now {
             return;
@@ -78,8 +78,9 @@ impl World {
         if *frozen_until > self.now {
             return;
         }
-        let holds = owning.lease.is_valid_at(clock.at(self.now)) || self.mutation == Mutation::NoCheck;
-        let checks_first = self.mutation == Mutation::CheckFirst;
+        let holds =
+            owning.lease.is_valid_at(clock.at(self.now)) || self.mutation == Mutation::RepliesWithoutLease;
+        let checks_first = self.mutation == Mutation::ChecksLeaseTooEarly;
         owning.turn = match owning.turn {
             Turn::Idle if checks_first && !holds => return,
             Turn::Idle if checks_first => Turn::MayBegin,
@@ -150,7 +151,7 @@ impl World {
 
     /// An answer to a server that waits.
     fn watch(&mut self, server: usize, step: OwnerStep, reply: Reply, now: Timestamp, life: u64) {
-        let is_mutant = self.mutation == Mutation::Age;
+        let is_mutant = self.mutation == Mutation::AgeByDatabaseClock;
         let Role::Watching { watch, is_connected, can_read, sent_at } = &mut self.servers[server].role else {
             return;
         };
@@ -197,11 +198,11 @@ impl World {
         let is_committed = owning.owner.answered(step, answer, now);
         owning.lease = match (self.mutation, step, answer) {
             (
-                Mutation::FromAnswer,
+                Mutation::LeaseFromAnswer,
                 OwnerStep::Beat(_) | OwnerStep::Commit { beats: true, .. },
                 StepAnswer::Done,
             ) => Lease::of(now, TIMES),
-            (Mutation::FromAnswer, _, StepAnswer::Done) => owning.lease,
+            (Mutation::LeaseFromAnswer, _, StepAnswer::Done) => owning.lease,
             _ => owning.owner.lease(),
         };
         if is_committed {
