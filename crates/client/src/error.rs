@@ -249,11 +249,9 @@ fn shortened(reply: &Reply<'_>) -> String {
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            // A read that times out has either kind, depending on the system.
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::TimedOut,
-            _ => Self::Io(error),
-        }
+        // A read that times out has either kind, depending on the system.
+        let is_timed_out = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        if is_timed_out { Self::TimedOut } else { Self::Io(error) }
     }
 }
 

@@ -62,6 +62,8 @@
 
 // An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
+// With a new command, reply or error, the compiler points at every `match` that must handle it.
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod address;
 #[cfg(feature = "tokio")]

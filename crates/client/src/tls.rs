@@ -179,9 +179,10 @@ struct Pem(pem::Error);
 
 impl fmt::Display for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            pem::Error::Io(error) => error.fmt(f),
-            error => write!(f, "expected a file in PEM format: {error}"),
+        if let pem::Error::Io(error) = &self.0 {
+            error.fmt(f)
+        } else {
+            write!(f, "expected a file in PEM format: {}", self.0)
         }
     }
 }

@@ -350,9 +350,10 @@ impl Connection {
         let deadline = self.engine.max_timeout().and_then(|timeout| Instant::now().checked_add(timeout));
         let opened = within(deadline, open(&self.address, &self.engine.connector)).await;
         self.stream = Some(opened.map_err(|error| {
-            let source = match error {
-                Error::Io(source) => source,
-                other => io::Error::new(io::ErrorKind::TimedOut, other.to_string()),
+            let source = if let Error::Io(source) = error {
+                source
+            } else {
+                io::Error::new(io::ErrorKind::TimedOut, error.to_string())
             };
             Error::connect(&self.address, source)
         })?);

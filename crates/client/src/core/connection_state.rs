@@ -5,6 +5,8 @@ use std::fmt;
 use beanstalkd_protocol::{Command, FieldList, Grace, ModeWord};
 use beanstalkd_types::tube_name::TubeName;
 
+use super::request::changes_state;
+
 /// A token for `auth`. It is not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
@@ -58,7 +60,9 @@ pub(crate) enum StateChange {
 }
 
 impl StateChange {
-    /// The change by this command, if it makes one.
+    /// The change by this command, if it makes one. The table `repeat_of`, in which every command has an arm, says
+    /// which of them make one.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "an assertion finds a change that has no arm")]
     pub(crate) fn of(command: &Command<'_>) -> Option<Self> {
         let tube = |name: &str| TubeName::parse(name.as_bytes());
         match *command {
@@ -69,7 +73,11 @@ impl StateChange {
             Command::Ignore(name) => tube(name).map(Self::Ignore),
             Command::ReserveMode(mode) => Some(Self::Mode(mode)),
             Command::ReserveFields(fields) => Some(Self::Fields(fields)),
-            _ => None,
+            _ => {
+                let verb = command.verb();
+                debug_assert!(!changes_state(verb), "a new connection needs the change by {}", verb.as_str());
+                None
+            }
         }
     }
 }

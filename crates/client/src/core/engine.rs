@@ -248,10 +248,8 @@ impl Engine {
 
     /// Handles the reply to the `use default` that [`Self::must_use_default`] asks for.
     pub(crate) fn read_use(&mut self) -> Result<(), Error> {
-        match self.reply()?.0 {
-            Reply::Using(_) => Ok(()),
-            other => Err(Error::of_reply(Verb::Use, &other)),
-        }
+        let (reply, _) = self.reply()?;
+        if let Reply::Using(_) = reply { Ok(()) } else { Err(Error::of_reply(Verb::Use, &reply)) }
     }
 
     /// Whether anything must be done before the request may be sent after others.
@@ -265,14 +263,13 @@ impl Engine {
     /// Handles the reply to a touch of the job with this id, which may answer a reserve: without the server's
     /// reservation it does not.
     pub(crate) fn read_touch_of_stray(&mut self, id: JobId) -> Result<(), Error> {
-        match self.reply()?.0 {
-            Reply::Touched => Ok(()),
-            Reply::NotFound => {
-                self.exchange.strays().remove(id);
-                Ok(())
-            }
-            other => Err(Error::of_reply(Verb::Touch, &other)),
+        let (reply, _) = self.reply()?;
+        if reply == Reply::NotFound {
+            self.exchange.strays().remove(id);
+        } else if reply != Reply::Touched {
+            return Err(Error::of_reply(Verb::Touch, &reply));
         }
+        Ok(())
     }
 
     /// The request for the extensions of the server.
@@ -280,10 +277,9 @@ impl Engine {
 
     /// Handles the reply to [`Self::EXTENSIONS_REQUEST`].
     pub(crate) fn read_extensions(&mut self) -> Result<(), Error> {
-        let extensions = match self.reply()?.0 {
-            Reply::Data(data) => Extensions::from_stats(&parse_dictionary(data)?),
-            other => return Err(Error::of_reply(Verb::Stats, &other)),
-        };
+        let (reply, _) = self.reply()?;
+        let Reply::Data(data) = reply else { return Err(Error::of_reply(Verb::Stats, &reply)) };
+        let extensions = Extensions::from_stats(&parse_dictionary(data)?);
         self.extensions = Some(extensions);
         Ok(())
     }

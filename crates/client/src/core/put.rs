@@ -108,12 +108,10 @@ impl Inserted {
     /// The result for a reply to a put.
     pub fn of_reply(reply: &Reply<'_>) -> Result<Self, Error> {
         let new = |id: JobId| Self { id: id.0, is_duplicate: false, state: None, pri: None };
-        match *reply {
-            Reply::Inserted(id) => Ok(new(id)),
-            Reply::Duplicate(id, state, pri) => {
-                Ok(Self { is_duplicate: true, state, pri: pri.map(|pri| pri.0), ..new(id) })
-            }
-            ref other => Err(Error::of_reply(Verb::Put, other)),
+        if let Reply::Inserted(id) = *reply {
+            return Ok(new(id));
         }
+        let Reply::Duplicate(id, state, pri) = *reply else { return Err(Error::of_reply(Verb::Put, reply)) };
+        Ok(Self { is_duplicate: true, state, pri: pri.map(|pri| pri.0), ..new(id) })
     }
 }

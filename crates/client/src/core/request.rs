@@ -86,8 +86,9 @@ impl Request<'_> {
     /// Whether the command is repeated if the connection is lost before its reply.
     pub fn repeat(&self) -> Repeat {
         match self {
-            Self::Line(command) | Self::PageAfter(command, _) => repeat_of(command.verb()),
-            Self::Complete(..) => repeat_of(Verb::Complete),
+            Self::Line(_) | Self::PageAfter(..) | Self::Complete(..) => {
+                repeat_of(self.verb()).unwrap_or(Repeat::Always)
+            }
             Self::Put(options, _) => options.is_same_job_for().map_or(Repeat::Never, Repeat::Within),
         }
     }
@@ -186,12 +187,18 @@ fn put(options: &PutOptions, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(body);
 }
 
-/// The table in the documentation of the crate, "When the connection is lost".
-fn repeat_of(verb: Verb) -> Repeat {
+/// Whether the command changes the state of the connection that each later one gets too.
+pub(crate) fn changes_state(verb: Verb) -> bool {
+    repeat_of(verb).is_none()
+}
+
+/// The table in the documentation of the crate, "When the connection is lost". `None` means that the command changes
+/// the state of the connection: it is always sent again, and `StateChange::of` has an arm for it.
+fn repeat_of(verb: Verb) -> Option<Repeat> {
     use Verb as V;
-    match verb {
-        V::Use | V::Watch | V::Ignore | V::Session | V::Auth => Repeat::Always,
-        V::ReserveMode | V::ReserveFields => Repeat::Always,
+    Some(match verb {
+        V::Use | V::Watch | V::Ignore | V::Session | V::Auth => return None,
+        V::ReserveMode | V::ReserveFields => return None,
         // A job that was reserved on the lost connection is ready again, or the session has it.
         V::Reserve | V::ReserveWithTimeout | V::ReserveBatch | V::ReserveWithAbort => Repeat::Always,
         V::WaitJob => Repeat::Always,
@@ -204,5 +211,5 @@ fn repeat_of(verb: Verb) -> Repeat {
         }
         V::Put | V::Kick | V::KickJob | V::Move => Repeat::Never,
         V::FlushTube | V::FlushBuried | V::DeleteBatch | V::Quit => Repeat::Never,
-    }
+    })
 }

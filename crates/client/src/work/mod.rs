@@ -212,10 +212,8 @@ impl Outcome {
     /// If the server has refused the puts of a job that is done, that is a failure of the job, of which nothing was
     /// executed.
     pub(crate) fn refused(&self, error: &Error) -> Option<Self> {
-        let is_refused = match error {
-            Error::Refused(_) => !error.is_not_found() && !error.is_temporary(),
-            error => matches!(error, Error::Unsupported { .. }),
-        };
+        let is_of_server = matches!(error, Error::Refused(_) | Error::Unsupported { .. });
+        let is_refused = is_of_server && !error.is_not_found() && !error.is_temporary();
         let failed = || Self::Failed(format!("the next jobs cannot be put: {error}"));
         (is_refused && matches!(self, Self::DoneAndPut(_))).then(failed)
     }

@@ -521,23 +521,27 @@ fn needs(request: &Request<'_>) -> Vec<Box<str>> {
 
 /// Reads the reply to this part of the greeting. Returns what the server offers, if that was the question.
 fn agreed(verb: Verb, reply: &Reply<'_>) -> Result<Option<Extensions>, Error> {
-    let is_refused = reply.refusal().is_some();
-    match reply {
-        Reply::Data(data) if verb == Verb::Stats => {
-            Ok(Some(Extensions::from_stats(&parse_dictionary(data)?)))
-        }
-        // A server that does not say what it offers gets nothing that needs it.
-        _ if verb == Verb::Stats && is_refused => Ok(Some(Extensions::default())),
-        _ if verb != Verb::Stats && !is_refused => Ok(None),
-        _ => match Error::of_reply(verb, reply) {
-            // Without this extension, as on a downgraded server, the jobs come without fields.
-            error if verb == Verb::ReserveFields && error.may_be_unsupported() => Ok(None),
-            Error::Refused(Refusal::UnknownCommand) if extension_of(verb).is_some() => {
-                Err(Error::Unsupported { extension: verb.as_str().to_owned() })
-            }
-            error => Err(error),
-        },
+    let refusal = reply.refusal();
+    if verb == Verb::Stats {
+        return match (reply, refusal) {
+            (Reply::Data(data), _) => Ok(Some(Extensions::from_stats(&parse_dictionary(data)?))),
+            // A server that does not say what it offers gets nothing that needs it.
+            (_, Some(_)) => Ok(Some(Extensions::default())),
+            (_, None) => Err(Error::of_reply(verb, reply)),
+        };
     }
+    if refusal.is_none() {
+        return Ok(None);
+    }
+    let error = Error::of_reply(verb, reply);
+    // Without this extension, as on a downgraded server, the jobs come without fields.
+    if verb == Verb::ReserveFields && error.may_be_unsupported() {
+        return Ok(None);
+    }
+    if refusal == Some(Refusal::UnknownCommand) && extension_of(verb).is_some() {
+        return Err(Error::Unsupported { extension: verb.as_str().to_owned() });
+    }
+    Err(error)
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub(crate) struct Strays {
 
 impl Strays {
     /// Keeps the jobs of this reply, whose RESERVED lines have these fields.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "no other reply gives the client a job")]
     pub(super) fn keep(&mut self, reply: &Reply<'_>, fields: FieldList) {
         let stray = |(id, body, values): (JobId, BodyRef<'_>, &str)| Stray {
             id,
