@@ -109,33 +109,7 @@ impl Queue {
 
     /// Releases at most one share of the jobs that the client has reserved.
     pub(crate) fn give_back_jobs(&mut self, index: u32, share: &mut usize, now: Timestamp) {
-        let is_session = self.clients[index].is_session();
-        debug_assert!(
-            is_session || self.clients[index].is_leaving,
-            "only a session or a leaving client gives back jobs"
-        );
-        let mut jobs: Vec<ReadyKey> = Vec::new();
-        while *share > 0
-            && let Some(Reservation { id, .. }) = self.clients[index].reserved.pop_first()
-        {
-            *share -= 1;
-            let (job, history) = self.jobs.expect_with_history(id);
-            debug_assert_eq!(job.collection().state(), JobState::Reserved, "the job is reserved");
-            debug_assert_eq!(
-                history.holder,
-                Some(index),
-                "the client has reserved the job that it gives back"
-            );
-            history.holder = None;
-            jobs.push(ReadyKey::new(job.priority, id));
-            if job.has(marks::KEYED) {
-                self.left_tagged(id, JobState::Reserved);
-            }
-            if is_session {
-                // A restart would find the reservation.
-                self.note(Change::Updated(id));
-            }
-        }
+        let mut jobs = self.take_reservations(index, share);
         // Waiting clients get the most urgent job first.
         jobs.sort_unstable();
         let mut may_be_idle = Vec::new();
@@ -171,5 +145,33 @@ impl Queue {
                 self.remove_tube_if_idle(tube);
             }
         }
+    }
+
+    /// Ends at most one share of the client's reservations; returns the jobs, whose collections have not changed yet.
+    fn take_reservations(&mut self, index: u32, share: &mut usize) -> Vec<ReadyKey> {
+        let is_session = self.clients[index].is_session();
+        debug_assert!(
+            is_session || self.clients[index].is_leaving,
+            "only a session or a leaving client gives back jobs"
+        );
+        let mut jobs: Vec<ReadyKey> = Vec::new();
+        while *share > 0
+            && let Some(Reservation { id, .. }) = self.clients[index].reserved.pop_first()
+        {
+            *share -= 1;
+            let (job, history) = self.jobs.expect_with_history(id);
+            debug_assert_eq!(job.collection().state(), JobState::Reserved, "the job is reserved");
+            debug_assert_eq!(history.holder, Some(index), "the client has reserved this job");
+            history.holder = None;
+            jobs.push(ReadyKey::new(job.priority, id));
+            if job.has(marks::KEYED) {
+                self.left_tagged(id, JobState::Reserved);
+            }
+            if is_session {
+                // A restart would find the reservation.
+                self.note(Change::Updated(id));
+            }
+        }
+        jobs
     }
 }
