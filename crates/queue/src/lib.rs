@@ -12,7 +12,7 @@
 //!
 //! | for | methods of [`Queue`] |
 //! |---|---|
-//! | clients come and go | `connect`, `connect_internal`, `disconnect`, `mark_producer`, `use_tube`, `watch`, `watch_with_weight`, `ignore`, `note_fields`; the mode of reserves: `set_reserve_mode`, `seed` |
+//! | clients come and go | `connect`, `connect_internal`, `disconnect`, `mark_producer`, `use_tube`, `watch`, `watch_with_weight`, `ignore`, `note_fields`; how clients choose tubes (`operations/modes.rs`): `seed` |
 //! | reservations that outlive a connection | `begin_session`, `join_session`, `begin_graces`; `session_of`, `session_of_job` |
 //! | jobs come | `allocate_id`, `put`, `put_tagged`, `use_temporarily` and `restore_used` around them; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
 //! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
@@ -22,7 +22,7 @@
 //! | operators | `kick`, `pause_tube`, `move_job`, `set_priority`, `set_delay`, `begin_flush`, `next_to_flush`, `flush_job`, `end_flush`, `end_cooldown`; each after its check (`is_kickable`, `is_movable` …) |
 //! | rules for tags and tubes | `limit_cooldowns`, `set_tube_rules`, `is_full_for`, `is_tube_full_for`, `count_refused`, `count_refused_in`, `take_kept_from_dead_tube`, `next_expired_body` |
 //! | time | `next_deadline`, `advance` |
-//! | room that a command may need | `reserve_put`, `reserve_client`, `reserve_tube`, `reserve_weight`, `reserve_mode`: each fails before anything has changed |
+//! | room that a command may need | `reserve_put`, `reserve_client`, `reserve_tube`, `reserve_weight`: each fails before anything has changed |
 //! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`, `next_freed_group`; at the start `restore`, `restore_cooldown`, `restore_session_reservation`, `finish_restore` |
 //! | hand-over to a new program | `is_quiet`, `describe`, `read_description` in `state/description/` |
 //! | what there is | `job`, `body`, `peek`, `tube`, `tubes_from`, `page`, `search_reserved`, `group`, `figures`, `bytes`, `work`, and further queries; a list of all tubes: `begin_listing`, `list_next`, `give_up_listing` |
