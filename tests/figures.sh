@@ -46,7 +46,9 @@ cat >doc/figures.md <<END
 
 ## Benchmark
 
-$(cat "$outputs/bench")
+${ROWS:+Measured were only the sections of the benchmark whose names contain one of these words: $ROWS.
+
+}$(cat "$outputs/bench")
 
 ## The queue's own structures
 

@@ -67,13 +67,18 @@ mod linux {
     impl Process {
         /// Processor time so far, over all threads.
         pub fn cpu_time(self) -> Duration {
-            let threads = fs::read_dir(format!("/proc/{}/task", self.0)).unwrap();
+            self.cpu_time_if_running().expect("the process is running")
+        }
+
+        /// Processor time so far, over all threads; `None` if the process has ended.
+        pub fn cpu_time_if_running(self) -> Option<Duration> {
+            let threads = fs::read_dir(format!("/proc/{}/task", self.0)).ok()?;
             let nanoseconds = threads.map(|thread| {
                 // The thread may have ended after the directory was listed.
                 let schedstat = fs::read_to_string(thread.unwrap().path().join("schedstat"));
                 schedstat.map_or(0, |text| text.split(' ').next().unwrap().parse::<u64>().unwrap())
             });
-            Duration::from_nanos(nanoseconds.sum())
+            Some(Duration::from_nanos(nanoseconds.sum()))
         }
 
         /// Processor time of its children that have ended, to a hundredth of a second.

@@ -338,7 +338,7 @@ impl Cluster {
 
     /// Processor time of all its processes so far, with those that have ended.
     pub fn cpu_time(&self) -> Duration {
-        let live: Duration = self.processes().into_iter().map(Process::cpu_time).sum();
+        let live: Duration = self.processes().into_iter().filter_map(Process::cpu_time_if_running).sum();
         live + self.process().map_or(Duration::ZERO, Process::cpu_time_of_ended_children)
     }
 
