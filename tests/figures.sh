@@ -46,7 +46,8 @@ cat >doc/figures.md <<END
 
 ## Benchmark
 
-${ROWS:+Measured were only the sections of the benchmark whose names contain one of these words: $ROWS.
+${ROWS:+$(echo "These are only the sections of the benchmark whose names contain one of these words: $ROWS." |
+    sed 's/,/, /g' | fold -s -w 118)
 
 }$(cat "$outputs/bench")
 
@@ -63,7 +64,7 @@ $(sed -n 's/^test .* \.\.\. //; /bytes for a job/s/^/- /p' "$outputs/jobs")
 
 ## Soak
 
-\`make soak\` (testing.md describes it):
+\`make soak\` ([testing.md](testing.md#soak)). Only a run of 15 minutes or more says whether memory grows:
 
 \`\`\`text
 $(grep -v -e '^test ' -e '^running ' -e '^$' "$outputs/soak" | tail -8)
