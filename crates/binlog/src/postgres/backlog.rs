@@ -1,7 +1,7 @@
 //! Work that the log has requested and the database has not done yet, in order of arrival.
 //!
-//! Owns: the order, and the choice of the work for the next transaction. The clock is
-//! read only to note when the oldest waiting bytes arrived; the caller passes all other times. Driven by the helper.
+//! Owns: the order, and the choice of the work for the next transaction. Pure: the caller passes the time. Driven by
+//! the helper.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -49,11 +49,11 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Adds the newest work.
-    pub(super) fn push(&mut self, work: Work) {
+    /// Adds the newest work, which has arrived at `now`.
+    pub(super) fn push(&mut self, work: Work, now: Instant) {
         if let Work::Append { at, bytes } = &work {
             self.bytes += bytes.len();
-            self.since.get_or_insert_with(Instant::now);
+            self.since.get_or_insert(now);
             self.end = LogPosition { file: at.file, offset: at.offset + bytes.len() as u64 };
         }
         self.work.push_back(work);
@@ -148,37 +148,35 @@ mod tests {
 
     #[test]
     fn bytes_wait_for_a_sync_until_there_are_many_or_some_time_has_passed() {
-        let mut backlog = Backlog::default();
-        assert!(backlog.next(Instant::now(), true).is_none() && backlog.pause(Instant::now()).is_none());
-        backlog.push(append(0, 100));
-        let now = Instant::now();
+        let (mut backlog, now) = (Backlog::default(), Instant::now());
+        assert!(backlog.next(now, true).is_none() && backlog.pause(now).is_none());
+        backlog.push(append(0, 100), now);
         assert!(backlog.next(now, false).is_none());
         assert_eq!(sizes(backlog.next(now + UNASKED_FOR, false)), (1, 0));
         assert_eq!((backlog.bytes(), backlog.pause(now)), (0, None));
-        backlog.push(append(100, MAX_UNASKED_BYTES));
-        assert_eq!(sizes(backlog.next(Instant::now(), false)), (1, 0));
-        backlog.push(append(100, 1));
-        assert_eq!(sizes(backlog.next(Instant::now(), true)), (1, 0), "at the end all is due");
+        backlog.push(append(100, MAX_UNASKED_BYTES), now);
+        assert_eq!(sizes(backlog.next(now, false)), (1, 0));
+        backlog.push(append(100, 1), now);
+        assert_eq!(sizes(backlog.next(now, true)), (1, 0), "at the end all is due");
     }
 
     #[test]
     fn a_transaction_takes_all_that_came_and_not_too_much_of_it() {
-        let mut backlog = Backlog::default();
+        let (mut backlog, now) = (Backlog::default(), Instant::now());
         for number in 0..3 {
-            backlog.push(append(number, MAX_TRANSACTION_BYTES));
-            backlog.push(sync(number + 1));
+            backlog.push(append(number, MAX_TRANSACTION_BYTES), now);
+            backlog.push(sync(number + 1), now);
         }
-        backlog.push(Work::Task(StoreTask::Remove { file: 7 }));
+        backlog.push(Work::Task(StoreTask::Remove { file: 7 }), now);
         assert_eq!(backlog.end(), LogPosition { file: 1, offset: 2 + MAX_TRANSACTION_BYTES as u64 });
-        let now = Instant::now();
         for left in [2, 1, 0] {
             assert_eq!(sizes(backlog.next(now, false)), (1, 1), "the sync after the bytes comes with them");
             assert_eq!(backlog.bytes(), left * MAX_TRANSACTION_BYTES);
         }
-        backlog.push(append(9, 1));
+        backlog.push(append(9, 1), now);
         assert!(matches!(backlog.next(now, false), Some(Transaction::Do(StoreTask::Remove { file: 7 }))));
         assert!(backlog.next(now, false).is_none(), "no sync was asked for");
-        backlog.push(sync(10));
+        backlog.push(sync(10), now);
         assert_eq!(backlog.into_tasks().count(), 1);
     }
 }

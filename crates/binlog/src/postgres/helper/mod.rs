@@ -122,8 +122,9 @@ impl PostgresHelper {
     }
 
     fn take_all(&mut self) {
+        let now = Instant::now();
         while let Ok(work) = self.link.given.try_recv() {
-            self.backlog.push(work);
+            self.backlog.push(work, now);
         }
     }
 
@@ -141,7 +142,7 @@ impl PostgresHelper {
             return true;
         }
         match self.link.given.recv_timeout(pause) {
-            Ok(work) => self.backlog.push(work),
+            Ok(work) => self.backlog.push(work, Instant::now()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return true,
         }
