@@ -5,11 +5,17 @@
 //! one piece with their record, and by the replay, which uses them only if the record follows.
 
 use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, WallOffset, put, take};
-use super::marker::{FIXED_AT, MAGIC};
+use super::marker::{FIXED_AT, KIND_AT, MAGIC, MAGIC_AT};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
+
+/// Offsets in the fixed part, as in doc/binlog.md: of the job's id, of the number of the part, and of the length of the
+/// whole attachment.
+const JOB_AT: usize = 16;
+const NUMBER_AT: usize = 73;
+const TOTAL_AT: usize = 74;
 
 /// How many bytes one marker holds: after the job's id and after the tag of the seal.
 const PART_BYTES: usize = FIRST_BYTES + SECOND_BYTES;
@@ -95,18 +101,19 @@ pub(super) enum AttachmentKind {
 }
 
 impl AttachmentKind {
+    const ALL: [Self; 8] = [
+        Self::Tags,
+        Self::DeleteCooldown,
+        Self::DeleteFrees,
+        Self::Cooldown,
+        Self::Frees,
+        Self::Forgets,
+        Self::Session,
+        Self::Completes,
+    ];
+
     fn of(number: u8) -> Option<Self> {
-        Some(match number {
-            7 => Self::Tags,
-            8 => Self::DeleteCooldown,
-            9 => Self::DeleteFrees,
-            10 => Self::Cooldown,
-            11 => Self::Frees,
-            12 => Self::Forgets,
-            13 => Self::Session,
-            14 => Self::Completes,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
     /// Whether it counts as soon as all its parts have been read.
@@ -157,12 +164,13 @@ impl Part {
         let mut bytes = [0; SHORT_BYTES as usize];
         let fixed = &mut bytes[FIXED_AT..];
         put(fixed, 0, MARKER_ID.to_le_bytes());
-        put(fixed, 8, MAGIC.to_le_bytes());
-        put(fixed, 16, self.job.0.to_le_bytes());
+        put(fixed, MAGIC_AT, MAGIC.to_le_bytes());
+        put(fixed, JOB_AT, self.job.0.to_le_bytes());
         put(fixed, FIRST_AT, take::<FIRST_BYTES>(&self.bytes, 0));
         put(fixed, SECOND_AT, take::<SECOND_BYTES>(&self.bytes, FIRST_BYTES));
-        put(fixed, 72, [self.kind as u8, self.number]);
-        put(fixed, 74, self.total.to_le_bytes());
+        put(fixed, KIND_AT, [self.kind as u8]);
+        put(fixed, NUMBER_AT, [self.number]);
+        put(fixed, TOTAL_AT, self.total.to_le_bytes());
         seal.apply(&mut bytes, FIXED_AT, offset);
         bytes
     }
@@ -173,15 +181,16 @@ impl Part {
         put(&mut bytes, 0, take::<FIRST_BYTES>(fixed, FIRST_AT));
         put(&mut bytes, FIRST_BYTES, take::<SECOND_BYTES>(fixed, SECOND_AT));
         let part = Self {
-            kind: AttachmentKind::of(fixed[72])?,
-            job: JobId(u64::from_le_bytes(take(fixed, 16))),
-            number: fixed[73],
-            total: u16::from_le_bytes(take(fixed, 74)),
+            kind: AttachmentKind::of(fixed[KIND_AT])?,
+            job: JobId(u64::from_le_bytes(take(fixed, JOB_AT))),
+            number: fixed[NUMBER_AT],
+            total: u16::from_le_bytes(take(fixed, TOTAL_AT)),
             bytes,
         };
         let is_within =
             usize::from(part.total) <= MAX_BYTES && u64::from(part.number) < parts(part.total.into());
-        (is_within && part.job.0 <= MAX_JOB_ID && fixed[8..12] == MAGIC.to_le_bytes()).then_some(part)
+        let is_sound = is_within && part.job.0 <= MAX_JOB_ID;
+        (is_sound && take::<4>(fixed, MAGIC_AT) == MAGIC.to_le_bytes()).then_some(part)
     }
 
     /// The bytes of the attachment in this part.
@@ -329,7 +338,7 @@ mod tests {
         assert!(Part::decode(&fixed(Part { total: 44, ..part })).is_none());
         assert!(Part::decode(&fixed(Part { total: MAX_BYTES as u16 + 1, ..part })).is_none());
         let mut unknown: [u8; RECORD_BYTES] = fixed(part);
-        unknown[72] = 15;
+        unknown[KIND_AT] = AttachmentKind::Completes as u8 + 1;
         assert!(Part::decode(&unknown).is_none());
     }
 

@@ -10,6 +10,10 @@ use super::{LogPosition, SyncPolicy};
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"BTK\x01");
 /// Offset of the fixed part in a short record.
 pub(super) const FIXED_AT: usize = 4;
+/// Offset of [`MAGIC`] in the fixed part.
+pub(super) const MAGIC_AT: usize = 8;
+/// Offset of the kind in the fixed part: that of a marker or of an attachment.
+pub(super) const KIND_AT: usize = 72;
 
 /// By how much the wall clock must be set back at once to count as set back. Smaller steps are constant corrections.
 pub(super) const CLOCK_STEP_NS: i64 = 1_000_000_000;
@@ -74,7 +78,7 @@ impl Marker {
         let mut bytes = [0; SHORT_BYTES as usize];
         let fixed = &mut bytes[FIXED_AT..];
         put(fixed, 0, MARKER_ID.to_le_bytes());
-        put(fixed, 8, MAGIC.to_le_bytes());
+        put(fixed, MAGIC_AT, MAGIC.to_le_bytes());
         put(fixed, 16, seal.nonce.to_le_bytes());
         put(fixed, 24, self.next_job_id.to_le_bytes());
         put(fixed, 32, self.file.to_le_bytes());
@@ -84,7 +88,7 @@ impl Marker {
         put(fixed, 60, other.file.to_le_bytes());
         put(fixed, 64, self.oldest.to_le_bytes());
         put(fixed, 68, u32::to_le_bytes(milliseconds));
-        put(fixed, 72, [kind, policy, 0, 0]);
+        put(fixed, KIND_AT, [kind, policy, 0, 0]);
         seal.apply(&mut bytes, FIXED_AT, offset);
         bytes
     }
@@ -96,7 +100,7 @@ impl Marker {
         let u32_at = |at| u32::from_le_bytes(take(fixed, at));
         let u64_at = |at| u64::from_le_bytes(take(fixed, at));
         let other = LogPosition { file: u32_at(60), offset: u64_at(48) };
-        let kind = match fixed[72] {
+        let kind = match fixed[KIND_AT] {
             1 => MarkerKind::Header(other.offset),
             2 => MarkerKind::Opened(other),
             3 => MarkerKind::Durable,
@@ -105,7 +109,7 @@ impl Marker {
             6 => MarkerKind::Cut(other),
             _ => return None,
         };
-        let sync = match fixed[73] {
+        let sync = match fixed[KIND_AT + 1] {
             0 => SyncPolicy::EachCommit,
             1 => SyncPolicy::Every(u32_at(68)),
             _ => SyncPolicy::Never,
