@@ -18,6 +18,8 @@ use crate::job::JobId;
 
 /// The maximum length of a file in a description: the sum of many lengths must not overflow.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 40;
+/// The largest id in a description. No server has ids in the upper half, and sums with an id must not overflow.
+const MAX_DESCRIBED_ID: u64 = MAX_JOB_ID / 2;
 /// How many ids of jobs that have left the file are skipped at a time: this takes some microseconds.
 const PASSED_AT_ONCE: usize = 1024;
 
@@ -443,8 +445,7 @@ impl Described for Files {
                 if bytes == 0 {
                     continue;
                 }
-                // As in the description of the queue, no server has ids in the upper half: sums with them must fit.
-                if item.id().0 > MAX_JOB_ID / 2 || matches!(item, Item::Cooldown(_)) && is_short {
+                if item.id().0 > MAX_DESCRIBED_ID || matches!(item, Item::Cooldown(_)) && is_short {
                     return Err(Malformed("a record of the log"));
                 }
                 files.place(item, index, bytes.into());
