@@ -11,6 +11,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use beanstalkd_testkit::random::Random;
+
 /// The limit of a job's size for both servers, in bytes: small, so that a job that is too big is short.
 pub const MAX_JOB_BYTES: usize = 300;
 
@@ -128,32 +130,6 @@ pub fn time_limit(script: &[Step]) -> Duration {
     TIME_FOR_STEPS + waits.sum::<Duration>()
 }
 
-/// Numbers from a seed.
-pub struct Random(beanstalkd_testkit::random::Random);
-
-impl Random {
-    /// The numbers of this seed.
-    pub fn new(seed: u64) -> Self {
-        Self(beanstalkd_testkit::random::Random::new(seed))
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        self.0.below(bound as u64) as usize
-    }
-
-    fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
-        range.start() + self.0.below(range.end() - range.start() + 1)
-    }
-
-    fn one_in(&mut self, bound: usize) -> bool {
-        self.below(bound) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-}
-
 /// The script of a seed.
 pub fn generate(seed: u64) -> Vec<Step> {
     let mut generator = Generator { random: Random::new(seed), puts: 0, delays: 0 };
@@ -162,7 +138,7 @@ pub fn generate(seed: u64) -> Vec<Step> {
     }
     let clients = generator.random.within(1..=CLIENTS as u64) as usize;
     let steps = generator.random.within(STEPS);
-    (0..steps).map(|_| Step { client: generator.random.below(clients), action: generator.action() }).collect()
+    (0..steps).map(|_| Step { client: generator.random.index(clients), action: generator.action() }).collect()
 }
 
 struct Generator {
@@ -185,12 +161,12 @@ impl Generator {
     }
 
     fn commands(&mut self) -> Action {
-        let lines = if self.random.one_in(4) { self.random.within(PIPELINED) } else { 1 };
+        let lines = if self.random.once_in(4) { self.random.within(PIPELINED) } else { 1 };
         let commands: Vec<Command> = (0..lines).map(|_| self.command()).collect();
         let mut writes = Vec::new();
         let mut left = concatenated(&commands).len();
-        while left > 1 && self.random.one_in(3) {
-            let length = 1 + self.random.below(left - 1);
+        while left > 1 && self.random.once_in(3) {
+            let length = 1 + self.random.index(left - 1);
             writes.push(length);
             left -= length;
         }
@@ -204,14 +180,14 @@ impl Generator {
             0 => {
                 let ids = self.three_jobs(&mut lines, [0; 3]);
                 lines.extend(ids.iter().map(|id| format!("reserve-job {id}")));
-                let first = self.random.below(3);
+                let first = self.random.index(3);
                 for id in [ids[first], ids[(first + 2) % 3], ids[(first + 1) % 3]] {
                     lines.push(format!("bury {id} {}", self.priority()));
                 }
                 self.kick_one_by_one(&mut lines, ids, "peek-buried");
             }
             1 => {
-                let first = self.random.below(3);
+                let first = self.random.index(3);
                 let delays = [first, (first + 2) % 3, (first + 1) % 3].map(|at| 1_000_000 + 1000 * at as u32);
                 let ids = self.three_jobs(&mut lines, delays);
                 self.kick_one_by_one(&mut lines, ids, "peek-delayed");
@@ -273,7 +249,7 @@ impl Generator {
             Step { client: 0, action }
         };
         let mut lines = Vec::new();
-        let jobs = self.random.within(2..=4) as usize;
+        let jobs = self.random.within(2..=4);
         for number in 0..jobs {
             // At least two end soon, so that one is left in the safety margin when the other is touched.
             let ttr = if number < 2 { SHORT_TTRS[0] } else { self.random.pick(&SHORT_TTRS) };
@@ -302,7 +278,7 @@ impl Generator {
             return self.put();
         }
         let mut line = self.line().into_bytes();
-        if self.random.one_in(12) {
+        if self.random.once_in(12) {
             self.corrupt(&mut line);
         }
         line.extend_from_slice(b"\r\n");
@@ -345,8 +321,8 @@ impl Generator {
         let size = match self.random.below(12) {
             0 => 0,
             1 => MAX_JOB_BYTES,
-            2 => MAX_JOB_BYTES + 1 + self.random.below(500),
-            _ => self.random.below(40),
+            2 => MAX_JOB_BYTES + 1 + self.random.below(500) as usize,
+            _ => self.random.below(40) as usize,
         };
         let ttr = self.random.pick(&["0", "1", "2", "1000", "1000000", "4294967295"]);
         let header = format!("put {} {} {ttr} {size}", self.priority(), self.delay());
@@ -376,8 +352,8 @@ impl Generator {
         Command { bytes, replies: 1 }
     }
 
-    fn id(&mut self) -> usize {
-        self.random.below(self.puts + 2)
+    fn id(&mut self) -> u64 {
+        self.random.below(self.puts as u64 + 2)
     }
 
     fn priority(&mut self) -> &'static str {
@@ -408,7 +384,7 @@ impl Generator {
         if matches!(byte, b'.' | b' ') && line.starts_with(extension) {
             return;
         }
-        let at = self.random.below(line.len());
+        let at = self.random.index(line.len());
         match self.random.below(3) {
             0 => line[at] = byte,
             1 => line.insert(at, byte),

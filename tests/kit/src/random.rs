@@ -1,5 +1,7 @@
 //! Random numbers from a seed: the same seed gives the same numbers on every machine.
 
+use std::ops::RangeInclusive;
+
 use beanstalkd_types::random::Generator;
 
 /// A generator with what tests ask for.
@@ -23,13 +25,23 @@ impl Random {
         self.next() % bound
     }
 
+    /// A number in `range`.
+    pub fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
+        range.start() + self.below(range.end() - range.start() + 1)
+    }
+
+    /// An index of a list of this length.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
     /// True once in `n` times.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
+        from[self.index(from.len())]
     }
 }
 
