@@ -1,7 +1,7 @@
 //! Markers: records with facts that this server needs at the next start, and that C ignores.
 //!
 //! Owns: the layout of a marker, which is a sealed short record with an id that no job has. Driven by
-//! `writer/append.rs`, which writes the current facts, and by the replay, which uses only markers with a valid seal.
+//! `writer/markers.rs`, which writes the current facts, and by the replay, which uses only markers with a valid seal.
 
 use super::format::{MARKER_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION, VERSION_BYTES, put, take};
 use super::{LogPosition, SyncPolicy};

@@ -16,9 +16,9 @@ use crate::attachment::{AttachmentKind, LoggedReservation, MAX_DELETE_UNITS, tag
 use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
 use crate::files::Item;
-use crate::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, WallOffset, full_record_bytes};
+use crate::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, full_record_bytes};
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
-use crate::marker::{CLOCK_STEP_NS, MarkerKind};
+use crate::marker::MarkerKind;
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
 use crate::{BinlogError, NoRoom, SyncPolicy};
@@ -517,29 +517,5 @@ impl Binlog {
         let end = self.appender.end();
         debug_assert!(end == before && self.appender.is_empty(), "a write does not move the end of the log");
         self.durability.wrote(LogMark { end, sequence: self.appender.appended(), ids: self.ids.announced() });
-    }
-
-    /// Sets the difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the
-    /// store has its own clock.
-    pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
-        if !self.clock.follows_wall {
-            return;
-        }
-        let is_set_back =
-            wall_offset_ns < self.clock.wall.0.saturating_sub(CLOCK_STEP_NS) && self.appender.has_file();
-        if is_set_back {
-            // The old clock decides which delays have ended. If there is no room for this marker, they may last longer.
-            let _ = self.append_marker(MarkerKind::Durable);
-        }
-        self.clock.wall = WallOffset(wall_offset_ns);
-        if is_set_back {
-            let _ = self.append_marker(MarkerKind::Durable);
-        }
-    }
-
-    /// Logs the time before the log continues, because the wall clock was set back since it was written.
-    pub(crate) fn log_time(&mut self, now: Timestamp) -> Result<(), NoRoom> {
-        self.clock.last_turn_at = now;
-        self.append_marker(MarkerKind::Durable)
     }
 }

@@ -1,11 +1,13 @@
 //! The markers that the log appends between its records.
 //!
-//! Owns: what a marker says, and where it goes. Driven by appends, by commits, and by the start and the end of a log.
+//! Owns: what a marker says, and where it goes; with it, the change of the wall clock, which two markers enclose. Driven
+//! by appends, by commits, by the server's reading of the clocks, and by the start and the end of a log.
 
 use super::Binlog;
 use super::room::Target;
-use crate::format::SHORT_BYTES;
-use crate::marker::{Marker, MarkerKind};
+use crate::clock::Timestamp;
+use crate::format::{SHORT_BYTES, WallOffset};
+use crate::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
 use crate::{LogPosition, NoRoom};
 
 impl Binlog {
@@ -83,5 +85,29 @@ impl Binlog {
             self.appender.drop_waiting_marker();
             self.push_marker(MarkerKind::Durable);
         }
+    }
+
+    /// Sets the difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the
+    /// store has its own clock.
+    pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
+        if !self.clock.follows_wall {
+            return;
+        }
+        let is_set_back =
+            wall_offset_ns < self.clock.wall.0.saturating_sub(CLOCK_STEP_NS) && self.appender.has_file();
+        if is_set_back {
+            // The old clock decides which delays have ended. If there is no room for this marker, they may last longer.
+            let _ = self.append_marker(MarkerKind::Durable);
+        }
+        self.clock.wall = WallOffset(wall_offset_ns);
+        if is_set_back {
+            let _ = self.append_marker(MarkerKind::Durable);
+        }
+    }
+
+    /// Logs the time before the log continues, because the wall clock was set back since it was written.
+    pub(crate) fn log_time(&mut self, now: Timestamp) -> Result<(), NoRoom> {
+        self.clock.last_turn_at = now;
+        self.append_marker(MarkerKind::Durable)
     }
 }

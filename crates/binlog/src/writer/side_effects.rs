@@ -1,7 +1,8 @@
 //! Tags, deletes that start a cooldown or free a group, and first reservations that end an expiry.
 //!
-//! Owns: the side effects of deletes for which there was no room; the cooldowns. A delete and its side effects are one
-//! write to one file, and so are a job and its tags. Driven by the server.
+//! Owns: the records of these. Those for which there was no room are in [`Unlogged`], and the cooldowns in the contents
+//! of the log. A delete and its side effects are one write to one file, and so are a job and its tags. Driven by the
+//! server.
 
 use super::Binlog;
 use super::append::{NeededChange, Unlogged};
