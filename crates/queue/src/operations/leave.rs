@@ -30,14 +30,14 @@ impl Queue {
         let client = self.client_mut(id);
         client.update_is_plain();
         client.is_leaving = true;
-        let (has_put, has_reserved, is_internal) =
-            (client.has_put, client.has_reserved, client.is_internal());
+        let (has_put, has_reserved, is_of_connection) =
+            (client.has_put, client.has_reserved, client.is_of_connection());
         let counts = &mut self.clients.counts;
-        if is_internal {
-            counts.internal -= 1;
-        } else {
+        if is_of_connection {
             counts.producers -= u64::from(has_put);
             counts.workers -= u64::from(has_reserved);
+        } else {
+            counts.unconnected -= 1;
         }
         self.deadlines.set(Timer::Client(id.index), None);
         let mut share = self.slices.given_back;
@@ -99,7 +99,7 @@ impl Queue {
         debug_assert!(client.wait.is_none() && !client.has_session, "nothing refers to the client any more");
         debug_assert!(!self.sessions.records.contains_key(&index), "a session ends before its client");
         let using = client.using;
-        self.tubes.get_mut(using).using -= u32::from(!client.is_internal());
+        self.tubes.get_mut(using).using -= u32::from(client.is_of_connection());
         self.remove_tube_if_idle(using);
         if self.clients.records.is_empty() {
             self.clients.records.shrink_to_fit();

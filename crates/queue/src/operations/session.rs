@@ -107,7 +107,7 @@ impl Queue {
     fn make_session(&mut self, key: &SessionKey) -> Result<u32, TryReserveError> {
         self.reserve_client()?;
         let index = self.add_client(Client::session).index;
-        self.clients.counts.internal += 1;
+        self.clients.counts.unconnected += 1;
         let session = Session { key: key.clone(), grace_ms: 0, attached: None, ends_at: Timestamp::NEVER };
         self.sessions.records.insert(index, session);
         self.sessions.by_key.insert(key.clone(), index);
@@ -331,7 +331,7 @@ impl Queue {
             let session = self.sessions.records.remove(&index).expect("the session exists");
             let found = self.sessions.by_key.remove(&session.key);
             debug_assert_eq!(found, Some(index), "a session is found by its key");
-            self.clients.counts.internal -= 1;
+            self.clients.counts.unconnected -= 1;
             self.deadlines.set(Timer::Client(index), None);
             self.remove_client(index);
         }

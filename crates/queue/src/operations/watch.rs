@@ -66,7 +66,7 @@ impl Queue {
     /// watch a tube, nor producers and workers. A tube that it uses can therefore end as if no client used it, so it
     /// uses "default" again before any other client gives a command.
     pub fn connect_internal(&mut self) -> ClientId {
-        self.clients.counts.internal += 1;
+        self.clients.counts.unconnected += 1;
         self.add_client(Client::internal)
     }
 
@@ -101,7 +101,7 @@ impl Queue {
     /// The clients with connections at these indexes. A client keeps its index.
     pub fn clients_at(&self, indexes: Range<usize>) -> impl Iterator<Item = ClientId> {
         let records = indexes.filter_map(|index| Some((index, self.clients.records.get(index)?)));
-        let connected = records.filter(|(_, client)| !client.is_leaving && !client.is_internal());
+        let connected = records.filter(|(_, client)| !client.is_leaving && client.is_of_connection());
         connected.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
     }
 
@@ -142,7 +142,7 @@ impl Queue {
         let tube = self.tubes.find_or_make(name);
         let client = self.client_mut(id);
         let before = std::mem::replace(&mut client.using, tube);
-        let counted = u32::from(!client.is_internal());
+        let counted = u32::from(client.is_of_connection());
         self.tubes.get_mut(tube).using += counted;
         self.tubes.get_mut(before).using -= counted;
         self.remove_tube_if_idle(before);

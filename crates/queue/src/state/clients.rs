@@ -79,7 +79,7 @@ pub(crate) struct ClientCounts {
     pub producers: u64,
     pub workers: u64,
     /// Clients without a connection: those of sessions, and those of the server itself.
-    pub internal: usize,
+    pub unconnected: usize,
     /// Entries in all watch lists.
     pub watched: usize,
     /// Entries in the watch lists of clients that have a reserve mode or weights.
@@ -126,7 +126,7 @@ pub(crate) struct Client {
     /// The low half of its number.
     pub generation: u32,
     pub using: TubeKey,
-    /// In the order of `list-tubes-watched`; never empty while a client that is not internal is connected.
+    /// In the order of `list-tubes-watched`; never empty while the client of a connection is connected.
     pub watching: SmallVec<[TubeKey; FEW_TUBES]>,
     /// The jobs that the client has reserved, by the end of their reservation.
     pub reserved: OrderedQueue<Reservation>,
@@ -189,9 +189,9 @@ impl Client {
         Self { kind: ClientKind::Session, ..Self::internal(number) }
     }
 
-    /// Whether it is the client of a session or of the server itself, and not of a connection.
-    pub(crate) fn is_internal(&self) -> bool {
-        self.kind != ClientKind::Connected
+    /// Whether it is the client of a connection, and not of a session or of the server itself.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        self.kind == ClientKind::Connected
     }
 
     pub(crate) fn is_session(&self) -> bool {

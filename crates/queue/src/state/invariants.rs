@@ -123,17 +123,17 @@ impl Queue {
     #[inline]
     fn check_clients(&self) {
         let (mut reserved, mut waiting, mut using, mut watching) = (0, 0, HashMap::new(), HashMap::new());
-        let mut internal = 0;
+        let mut unconnected = 0;
         for (index, client) in &self.clients.records {
             let is_leaving = self.clients.leaving.contains(&(index as u32));
             assert_eq!(client.is_leaving, is_leaving, "a client that leaves is among the leaving ones");
-            if client.is_internal() {
-                assert!(client.watching.is_empty() && (client.is_session() || client.reserved.is_empty()));
-                assert_eq!(client.using, DEFAULT, "nothing keeps another tube for an internal client");
-                internal += usize::from(!is_leaving);
-            } else {
+            if client.is_of_connection() {
                 assert!(is_leaving || !client.watching.is_empty(), "a client watches at least one tube");
                 *using.entry(client.using).or_insert(0) += 1;
+            } else {
+                assert!(client.watching.is_empty() && (client.is_session() || client.reserved.is_empty()));
+                assert_eq!(client.using, DEFAULT, "nothing keeps the tube of a client without a connection");
+                unconnected += usize::from(!is_leaving);
             }
             assert!(!is_leaving || client.wait.is_none(), "a client that leaves does not wait");
             for &tube in &client.watching {
@@ -156,7 +156,7 @@ impl Queue {
                 self.check_deadline(timer);
             }
         }
-        assert_eq!(internal, self.clients.counts.internal, "the internal clients are counted");
+        assert_eq!(unconnected, self.clients.counts.unconnected, "clients without connections are counted");
         let watched: u32 = watching.values().sum();
         assert_eq!(watched as usize, self.clients.counts.watched, "the watch lists are counted");
         assert_eq!(reserved, self.sums.jobs.reserved, "each reserved job has one holder");

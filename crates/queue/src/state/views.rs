@@ -47,7 +47,7 @@ pub struct Figures {
     pub events: TubeCounters,
     /// The number of tubes.
     pub tubes: usize,
-    /// The number of connected clients, without internal ones.
+    /// The number of clients with a connection.
     pub clients: usize,
     /// Clients that wait in a reserve.
     pub waiting: u64,
@@ -291,13 +291,13 @@ impl Queue {
     /// The queue as it is now.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let ClientCounts { waiting, producers, workers, internal, .. } = self.clients.counts;
+        let ClientCounts { waiting, producers, workers, unconnected, .. } = self.clients.counts;
         Figures {
             jobs: self.sums.jobs,
             job_bytes: self.jobs.job_bytes() + self.rules.job_bytes(),
             events: self.sums.events,
             tubes: self.tubes.len(),
-            clients: self.clients.records.len() - self.clients.leaving.len() - internal,
+            clients: self.clients.records.len() - self.clients.leaving.len() - unconnected,
             waiting,
             producers,
             workers,
@@ -321,7 +321,7 @@ impl Queue {
             + self.rules.bytes()
             + self.sums.jobs.reserved as usize * BYTES_PER_RESERVATION
             + self.tubes.bytes()
-            + (self.clients.records.len() - self.clients.counts.internal) * BYTES_PER_CLIENT
+            + (self.clients.records.len() - self.clients.counts.unconnected) * BYTES_PER_CLIENT
             + self.sessions.bytes()
             + self.clients.counts.watched * BYTES_PER_WATCHED_TUBE
             + self.clients.counts.weighed * BYTES_PER_WEIGHED_TUBE

@@ -118,7 +118,7 @@ impl Queue {
     /// The clients with connections, in the order of the description.
     pub fn described_clients(&self) -> impl Iterator<Item = ClientId> {
         let clients =
-            self.clients.records.iter().filter(|(_, client)| !client.is_internal() && !client.is_leaving);
+            self.clients.records.iter().filter(|(_, client)| client.is_of_connection() && !client.is_leaving);
         clients.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
     }
 
@@ -283,7 +283,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
 /// The records of the clients to describe, with their indexes: those of connections and those of sessions.
 fn described_records(clients: &Clients) -> impl Iterator<Item = (usize, &Client)> {
     let records = clients.records.iter().map(|(index, client)| (index, &**client));
-    records.filter(|(_, client)| !client.is_leaving && (!client.is_internal() || client.is_session()))
+    records.filter(|(_, client)| !client.is_leaving && (client.is_of_connection() || client.is_session()))
 }
 
 fn describe_session(session: &Session, numbers: &HashMap<u32, u32>) -> DescribedSession {
@@ -315,7 +315,8 @@ fn describe_clients(
         many_waiting: _,
         random: _,
     } = clients;
-    let ClientCounts { internal: _, waiting: _, producers: _, workers: _, watched: _, weighed: _ } = counts;
+    let ClientCounts { unconnected: _, waiting: _, producers: _, workers: _, watched: _, weighed: _ } =
+        counts;
     last_number.describe(out);
     waits.describe(out);
     out.count(described_records(clients).count());

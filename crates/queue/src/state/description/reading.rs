@@ -217,7 +217,7 @@ impl Queue {
     ) -> Result<Client, Malformed> {
         let &DescribedClient { number, has_put, has_reserved, .. } = described;
         if described.session.is_some() {
-            self.clients.counts.internal += 1;
+            self.clients.counts.unconnected += 1;
             return Ok(Client::session(number));
         }
         let mut client = Client::new(number);
