@@ -93,7 +93,7 @@ admin: server
 # and tests some libraries through HAProxy and a takeover.
 clients: server
 	$(ALONE) sh tests/clients/run.sh
-	$(if $(BUILT),,$(CARGO) test $(WHOLE) --test failover readme)
+	$(if $(BUILT),,$(CARGO) test $(WHOLE) --test failover programs)
 
 # Checks beanstalkctl and its client library as `check` checks the server.
 ctl: server

@@ -12,7 +12,7 @@ use beanstalkd_testkit::server::{KilledOnDrop, POLL_INTERVAL, free_address};
 use rustix::process::Signal;
 
 use crate::clients::{Load, Shared, drain};
-use crate::readme::Program;
+use crate::programs::Program;
 use crate::world::{World, open};
 
 /// Debian's path of the program.
@@ -87,7 +87,7 @@ fn clients_go_on_through_haproxy_after_a_takeover() {
 }
 
 #[test]
-fn the_clients_of_the_readme_go_on_through_haproxy_after_a_takeover() {
+fn the_programs_of_the_documents_go_on_through_haproxy_after_a_takeover() {
     let world = World::on_directory().unwrap();
     let Some(balancer) = Balancer::start(&world) else { return };
     for mut program in Program::all(balancer.address) {

@@ -12,7 +12,7 @@ mod haproxy;
 mod namespaces;
 mod pauses;
 mod probes;
+mod programs;
 mod proxy;
-mod readme;
 mod rounds;
 mod world;

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
 use crate::clients::{Load, Shared, drain};
-use crate::readme::Program;
+use crate::programs::Program;
 use crate::world::open;
 
 const PORT: u16 = 11300;
@@ -220,7 +220,7 @@ impl Drop for Keepalived {
 }
 
 #[test]
-fn the_clients_of_the_readme_go_on_at_an_address_that_keepalived_moves() {
+fn the_programs_of_the_documents_go_on_at_an_address_that_keepalived_moves() {
     let (Some(installation), Some(network)) = (installation(), Network::make()) else { return };
     let cluster = Cluster::start_with(&installation, "listen_addresses = '*'\n").unwrap();
     let at = SocketAddr::from((host(1), cluster.address().port()));

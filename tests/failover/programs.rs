@@ -1,4 +1,4 @@
-//! The clients of the readme, which a user would start again after a takeover.
+//! The first programs of README.md and doc/clients.md, which a user would start again after a takeover.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// The directory into which `make clients` installs the libraries for Python and Node.
 const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/clients");
 
-/// A program of the readme that puts a job, reserves and deletes it, and its output.
+/// A program of the documents that puts a job, reserves and deletes it, and its output.
 pub struct Program {
     pub language: &'static str,
     command: Command,
@@ -41,13 +41,16 @@ impl Program {
     }
 
     fn of(language: &'static str, interpreter: &Path, modules: &Path, address: SocketAddr) -> Self {
-        let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+        let documents = ["README.md", "doc/clients.md"];
+        let text = documents
+            .map(|name| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap());
+        let text = text.concat();
         let between = |text: &str, start: &str| {
-            let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("the readme has no {start}"));
+            let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("the documents have no {start}"));
             let (block, rest) = rest.split_once("```").expect("the block ends");
             (block.to_owned(), rest.to_owned())
         };
-        let (program, rest) = between(&readme, &format!("```{language} then\n"));
+        let (program, rest) = between(&text, &format!("```{language} run\n"));
         let (output, _) = between(&rest, "```text output\n");
         assert!(program.contains("127.0.0.1") && program.contains("11300"), "{program}");
         let program = program.replace("127.0.0.1", &address.ip().to_string());
@@ -65,7 +68,7 @@ impl Program {
         Self { language, command, output, _directory: directory }
     }
 
-    /// Runs the program until it has printed the output in the readme: it may meet the takeover, and then its user
+    /// Runs the program until it has printed the output in the document: it may meet the takeover, and then its user
     /// starts it again. The program for Node ends without an error in that case.
     pub fn run(&mut self) {
         let start = Instant::now();
