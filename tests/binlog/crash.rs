@@ -2,7 +2,7 @@
 
 use beanstalkd_binlog::{OpenError, SyncPolicy};
 
-use crate::harness::{Harness, config};
+use crate::harness::{Harness, TAGS, config};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
 /// The default number of disk images that are tried.
@@ -45,7 +45,7 @@ fn crashes(seed: u64) -> u64 {
         };
         harness.relocates = true;
         if before.is_none() && random.below(4) > 0 {
-            harness.has_tags = true;
+            harness.tags = TAGS;
         }
         disk.crash_after(1 + random.below(250));
         harness.run(150, &mut random);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use beanstalkd_binlog::{OpenError, ReplaySummary, SyncPolicy};
 use beanstalkd_types::clock::Timestamp;
 
-use crate::harness::{Harness, Restored, config, open};
+use crate::harness::{Harness, Restored, TAGS, config, open};
 use crate::recover::{assert_only_damaged_is_lost, recovered, start};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
@@ -46,7 +46,7 @@ impl Log {
         let has_tags = |log: &Self| log.jobs.iter().filter(|(_, _, _, tags)| !tags.is_empty()).count() > 3;
         let tagged_by = |seed| {
             let mut harness = new_harness(5, 4096);
-            harness.has_tags = true;
+            harness.tags = TAGS;
             run_turns(&mut harness, seed, 40);
             run_until_idle(&mut harness);
             let has_cooldowns = harness.log.cooldowns().count() > 0;

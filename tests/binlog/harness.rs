@@ -14,10 +14,11 @@ use beanstalkd_binlog::{
 use beanstalkd_model::{Model, State};
 use beanstalkd_queue::{Change, NewJob, PoisonLimits, Release};
 use beanstalkd_testkit::disk::{Random, SimDisk};
+use beanstalkd_testkit::tags::TagChoice;
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, Counting, JobId, JobRecord, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, Name, TagSet, Trace};
+use beanstalkd_types::tags::{EncodedTags, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
 /// The client of the model.
@@ -25,6 +26,18 @@ const CLIENT: u32 = 0;
 /// Keys and groups.
 const NAMES: [&str; 3] =
     ["g", "group/two", "a.name.that.takes.more.than.one.record.of.the.log.and.then.some"];
+pub const TAGS: TagChoice<'_> = TagChoice {
+    none: 3,
+    keys: (2, &NAMES),
+    cooldowns_s: &[Seconds::ZERO, Seconds::ONE, Seconds::new(3600, 0)],
+    limited: (4, &NAMES),
+    limits: &[1, 2],
+    groups: (2, &NAMES),
+    awaited: (3, &NAMES),
+    expiries_s: (4, &[Seconds::ONE, Seconds::new(50, 0), Seconds::new(100, 0)]),
+    trace: 4,
+    ..TagChoice::NEVER
+};
 
 /// Cooldowns by the job whose delete started each.
 pub type Cooldowns = BTreeMap<u64, RunningCooldown>;
@@ -112,8 +125,8 @@ pub struct Harness {
     pub max_body: u64,
     /// Whether the workload moves jobs to other tubes.
     pub relocates: bool,
-    /// Whether the workload puts jobs with tags.
-    pub has_tags: bool,
+    /// The tags of the jobs that the workload puts.
+    pub tags: TagChoice<'static>,
 }
 
 impl Harness {
@@ -135,7 +148,7 @@ impl Harness {
             acknowledges_at_commit: matches!(config.sync, SyncPolicy::Every(_)),
             max_body: 300,
             relocates: before.is_some_and(|before| before.relocates),
-            has_tags: before.is_some_and(|before| before.has_tags),
+            tags: before.map_or(TagChoice::NEVER, |before| before.tags),
         };
         assert!(summary.next_job_id > harness.acknowledged_id, "an id would be assigned twice");
         // With `-F` nothing is promised but that the server starts.
@@ -350,7 +363,7 @@ impl Harness {
     }
 
     fn command(&mut self, random: &mut Random) -> Result<(), BinlogError> {
-        if self.has_tags && random.once_in(8) {
+        if !self.model.cooldowns.is_empty() && random.once_in(8) {
             self.end_some_cooldown(random);
         }
         let count = self.versions.len() as u64;
@@ -374,41 +387,9 @@ impl Harness {
 
     /// Ends a random cooldown, as `flush-tube` does.
     fn end_some_cooldown(&mut self, random: &mut Random) {
-        let ids: Vec<u64> = self.model.cooldowns.iter().map(|cooldown| cooldown.id).collect();
-        if !ids.is_empty() {
-            self.model.end_cooldown(ids[random.below(ids.len() as u64) as usize]);
-            self.log_changes();
-        }
-    }
-
-    /// Random tags for a put.
-    fn random_tags(&self, random: &mut Random) -> TagSet<'static> {
-        let mut tags = TagSet::default();
-        if !self.has_tags || random.once_in(3) {
-            return tags;
-        }
-        let mut pick = || Name::from(NAMES[random.below(3) as usize]);
-        let (key, group, awaited) = (pick(), pick(), pick());
-        if random.once_in(2) {
-            let cooldown_s = [0, 1, 3600][random.below(3) as usize];
-            tags.idempotency = Some(Idempotency { key, cooldown_s: cooldown_s.into() });
-        }
-        if random.once_in(4) {
-            tags.concurrency = Some(Concurrency { key, limit: 1 + random.below(2) as u32 });
-        }
-        if random.once_in(2) {
-            tags.group = Some(group);
-        }
-        if random.once_in(3) {
-            tags.after = Some(After { group: awaited, is_free: false });
-        }
-        if tags.is_empty() || random.once_in(5) {
-            tags.expires_after_s = Some((1 + random.below(100) as u32).into());
-        }
-        if random.once_in(4) {
-            tags.trace = Trace::check(beanstalkd_testkit::TRACE);
-        }
-        tags
+        let id = self.model.cooldowns[random.index(self.model.cooldowns.len())].id;
+        self.model.end_cooldown(id);
+        self.log_changes();
     }
 
     pub fn put(&mut self, random: &mut Random) -> Result<(), BinlogError> {
@@ -420,7 +401,7 @@ impl Harness {
         let tube = if random.once_in(2) { "default" } else { "another/tube" };
         let id = JobId(self.model.next_id);
         self.log.reserve_id(id).expect("fewer ids are used than announced");
-        let tags = self.random_tags(random);
+        let tags = self.tags.tags(random);
         let bytes = encoded(&tags);
         let in_log = EncodedTags::of(&bytes, tags);
         if self.reserve(|log| log.reserve_put(tube.len(), length as usize, &in_log))?.is_err() {

@@ -10,7 +10,8 @@ use beanstalkd_binlog::{
 };
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd_types::tags::{After, Dead, EncodedTags, Idempotency, Name, TagSet};
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::{Dead, EncodedTags, Name, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::after_crash::as_free;
@@ -18,6 +19,7 @@ use crate::c_server::{CServer, peer};
 use crate::harness::{Cooldowns, cooldowns_of, encoded};
 use crate::harness::{Restored, config, open};
 use beanstalkd_testkit::disk::{Random, SimDisk};
+use beanstalkd_testkit::tags::TagChoice;
 use beanstalkd_testkit::tasks::ByHand;
 
 /// The default number of random histories.
@@ -68,20 +70,18 @@ fn random_body(random: &mut Random) -> Vec<u8> {
 }
 
 fn random_tags(random: &mut Random) -> Vec<u8> {
-    let mut tags = TagSet::default();
-    let key = "k".repeat(1 + random.below(200) as usize);
-    if random.once_in(3) {
-        tags.idempotency = Some(Idempotency { key: key.as_str().into(), cooldown_s: 5000.into() });
-    }
-    if random.once_in(3) {
-        tags.group = Some("g".into());
-    }
-    if random.once_in(3) {
-        tags.after = Some(After { group: "g".into(), is_free: false });
-    }
+    let key: &str = "k".repeat(1 + random.below(200) as usize).leak();
+    let choice = TagChoice {
+        keys: (3, &[key]),
+        cooldowns_s: &[Seconds::new(5000, 0)],
+        groups: (3, &["g"]),
+        awaited: (3, &["g"]),
+        ..TagChoice::NEVER
+    };
+    let mut tags = choice.tags(random);
     if random.once_in(3) {
         let since_s = random.next() as u32;
-        tags.dead = random.once_in(2).then(|| Dead { from: key.as_str().into(), since_s });
+        tags.dead = random.once_in(2).then(|| Dead { from: key.into(), since_s });
         tags.failures = Some(random.below(9) as u32);
     }
     if tags.is_empty() { Vec::new() } else { encoded(&tags) }

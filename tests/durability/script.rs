@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use beanstalkd_queue::{NewJob, PoisonLimits, Release, Reserve};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
-use beanstalkd_types::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::{Idempotency, TagSet};
 
 use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
 use beanstalkd_model::{CompletedPut, DEFAULT, Duplicate, Job, Model, State};
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::tags::TagChoice;
 
 /// Longer than any test, in seconds, so that no deadline of a job passes.
 const LONG: u32 = 100_000;
@@ -88,7 +90,7 @@ pub enum Repertoire {
 pub struct Tube {
     pub name: String,
     /// Keys and groups that no other tube has.
-    names: [Name<'static>; 2],
+    names: [&'static str; 2],
     ttrs: u64,
     model: Model,
     /// By key: the ids of jobs whose puts were answered, including deleted jobs.
@@ -105,8 +107,7 @@ pub struct Tube {
 impl Tube {
     /// A tube whose jobs have `ttrs` different times to run.
     pub fn new(name: &str, ttrs: u64) -> Self {
-        let names =
-            ["a", "b"].map(|end| Name::from(&*format!("{}-{end}", &name[..name.len().min(40)]).leak()));
+        let names = ["a", "b"].map(|end| &*format!("{}-{end}", &name[..name.len().min(40)]).leak());
         let mut model = Model::new(PoisonLimits::default());
         model.connect(CLIENT);
         let (ids, before, phantom_burials) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -219,25 +220,24 @@ impl Tube {
     }
 
     fn tags(&self, random: &mut Random) -> TagSet<'static> {
-        let mut name = |one_in| random.once_in(one_in).then(|| random.pick(&self.names));
-        let (key, limited, group, after) = (name(4), name(4), name(4), name(6));
-        let idempotency = key.map(|key| Idempotency {
-            key,
-            cooldown_s: if random.once_in(2) { LONG.into() } else { 0.into() },
-        });
-        TagSet {
-            // The answer to a duplicate has the id of the first.
-            idempotency: idempotency.filter(|tag| {
-                let first = self.model.with_key(DEFAULT, tag.key);
-                first.is_none_or(|job| self.ids.contains_key(&job.id))
-            }),
-            concurrency: limited.map(|key| Concurrency { key, limit: 1 + random.below(2) as u32 }),
-            group,
-            after: after.map(|group| After { group, is_free: false }),
-            expires_after_s: random.once_in(4).then_some(LONG.into()),
-            trace: random.once_in(4).then(|| Trace::check(beanstalkd_testkit::TRACE)).flatten(),
-            ..TagSet::default()
-        }
+        let names = &self.names;
+        let choice = TagChoice {
+            keys: (4, names),
+            cooldowns_s: &[Seconds::new(LONG, 0), Seconds::ZERO],
+            limited: (4, names),
+            limits: &[1, 2],
+            groups: (4, names),
+            awaited: (6, names),
+            expiries_s: (4, &[Seconds::new(LONG, 0)]),
+            trace: 4,
+            ..TagChoice::NEVER
+        };
+        let tags = choice.tags(random);
+        // The answer to a duplicate has the id of the first.
+        let is_answered = |tag: &Idempotency<'_>| {
+            self.model.with_key(DEFAULT, tag.key).is_none_or(|job| self.ids.contains_key(&job.id))
+        };
+        TagSet { idempotency: tags.idempotency.filter(is_answered), ..tags }
     }
 
     fn priority(&self, random: &mut Random) -> u32 {

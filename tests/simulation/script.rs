@@ -6,9 +6,10 @@ use beanstalkd_model::{CompletedPut, PutTags};
 use beanstalkd_protocol::{ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord};
 use beanstalkd_queue::NewJob;
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::tags::TagChoice;
 use beanstalkd_types::job::{Counting, JobId, JobState, Position, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{After, Concurrency, Idempotency, TagSet, Trace};
+use beanstalkd_types::tags::TagSet;
 
 /// A request. A `put` is two requests, its line and its body; in a `complete` it is one, which the server executes at
 /// the end of its line.
@@ -330,6 +331,23 @@ fn put(
     parts
 }
 
+const TAGS: TagChoice<'_> = TagChoice {
+    keys: (4, &["k", LONG_NAME]),
+    cooldowns_s: &[Seconds::ZERO, HALF, whole(3)],
+    limited: (3, &["k", LONG_NAME]),
+    limits: &[1, 1, 2],
+    groups: (3, &["g", "h"]),
+    awaited: (4, &["g", "h"]),
+    expiries_s: (4, &[HALF, whole(2), whole(10)]),
+    tubes: (4, &TUBES),
+    trace: 6,
+    ..TagChoice::NEVER
+};
+
+/// Those of a script in which keys take turns.
+const TAGS_OF_TURNS: TagChoice<'_> =
+    TagChoice { limited: (1, &["k", "l", LONG_NAME]), limits: &[1, 9, 9, 2], ..TAGS };
+
 fn tags(random: &mut Random, has_turns: bool) -> Tags {
     match random.below(40) {
         0 => return Tags::Unknown(random.pick(&["x", " x", " idp", " ", " idp:k x", "idp:k"])),
@@ -348,30 +366,9 @@ fn tags(random: &mut Random, has_turns: bool) -> Tags {
         2..=19 => {}
         _ => return Tags::Good(TagSet::default()),
     }
-    let mut some = |one_in| random.once_in(one_in).then(|| random.below(12) as usize);
-    let concurrency = if has_turns {
-        let raw = some(1).filter(|raw| *raw != 11);
-        raw.map(|raw| Concurrency {
-            key: ["k", "l", LONG_NAME][raw % 3].into(),
-            limit: [1, 9, 9, 2][raw % 4],
-        })
-    } else {
-        some(3).map(|raw| Concurrency { key: ["k", LONG_NAME][raw % 2].into(), limit: [1, 1, 2][raw % 3] })
-    };
-    Tags::Good(TagSet {
-        concurrency,
-        idempotency: some(4).map(|raw| Idempotency {
-            key: ["k", LONG_NAME][raw % 2].into(),
-            cooldown_s: [Seconds::ZERO, HALF, whole(3)][raw % 3],
-        }),
-        // If a flush ends the last members of two groups, the order in the model may differ.
-        group: some(3).filter(|_| concurrency.is_none()).map(|raw| ["g", "h"][raw % 2].into()),
-        after: some(4).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
-        expires_after_s: some(4).map(|raw| [HALF, whole(2), whole(10)][raw % 3]),
-        tube: some(4).map(|raw| TUBES[raw % TUBES.len()].into()),
-        trace: some(6).and_then(|_| Trace::check(beanstalkd_testkit::TRACE)),
-        ..TagSet::default()
-    })
+    let tags = if has_turns { TAGS_OF_TURNS } else { TAGS }.tags(random);
+    // If a flush ends the last members of two groups, the order in the model may differ.
+    Tags::Good(TagSet { group: tags.group.filter(|_| tags.concurrency.is_none()), ..tags })
 }
 
 /// A tag that makes a line too long.

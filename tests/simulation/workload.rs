@@ -12,13 +12,14 @@ use beanstalkd_protocol::parse;
 use beanstalkd_queue::{ClientId, NewJob};
 use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
+use beanstalkd_types::tags::{Name, TagSet};
 
 use crate::crashes::ServersOnDisk;
 use crate::versions::Step;
 use beanstalkd_model::{Answer, CompletedPut, Duplicate, Job, Server, State, words_of};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::tags::TagChoice;
 
 /// The tube from which all clients reserve.
 pub const SHARED_TUBE: &str = "shared";
@@ -204,24 +205,20 @@ impl ServersOnDisk {
 
     /// The tags of a put into the client's own tube: none, or some with names that no other client has.
     fn tags(&mut self, client: usize) -> TagSet<'static> {
-        if self.random.once_in(2) {
-            return TagSet::default();
-        }
-        let names = NAMES[client];
-        let mut name = |one_in| self.random.once_in(one_in).then(|| Name::from(self.random.pick(&names)));
-        let (key, limited, group, after) = (name(2), name(3), name(2), name(3));
-        TagSet {
-            idempotency: key.map(|key| Idempotency {
-                key,
-                cooldown_s: self.random.pick(&[Seconds::ZERO, LONG_S.into(), Seconds::new(LONG_S, 500)]),
-            }),
-            concurrency: limited.map(|key| Concurrency { key, limit: self.random.pick(&[1, 2]) }),
-            group,
-            after: after.map(|group| After { group, is_free: false }),
-            expires_after_s: self.random.once_in(3).then_some(LONG_S.into()),
-            trace: self.random.once_in(4).then(|| Trace::check(beanstalkd_testkit::TRACE)).flatten(),
-            ..TagSet::default()
-        }
+        let names = &NAMES[client];
+        let choice = TagChoice {
+            none: 2,
+            keys: (2, names),
+            cooldowns_s: &[Seconds::ZERO, Seconds::new(LONG_S, 0), Seconds::new(LONG_S, 500)],
+            limited: (3, names),
+            limits: &[1, 2],
+            groups: (2, names),
+            awaited: (3, names),
+            expiries_s: (3, &[Seconds::new(LONG_S, 0)]),
+            trace: 4,
+            ..TagChoice::NEVER
+        };
+        choice.tags(&mut self.random)
     }
 
     /// The job of the tube that a put with this key names.

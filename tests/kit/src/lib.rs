@@ -13,7 +13,7 @@
 //! | the server without a process | [`simulated`], its executor; [`sockets`]; [`disk`] and [`tasks`], the store; [`observer`], the order in which it serves |
 //! | the queue and its model | [`operations`], random ones on both; [`cells`], which tags they have covered |
 //! | fuzz targets | [`fuzz`], their bodies; [`corpus`], their packed inputs |
-//! | random numbers that a seed repeats | [`random`] |
+//! | random numbers that a seed repeats | [`random`]; [`tags`], those of puts |
 
 pub mod cells;
 pub mod chains;
@@ -35,6 +35,7 @@ pub mod simulated;
 pub mod sockets;
 pub mod stepping_clock;
 pub mod system;
+pub mod tags;
 pub mod tasks;
 pub mod tls;
 

@@ -10,9 +10,10 @@ use beanstalkd_queue::{NewJob, PoisonLimits, Rate, Release, ReserveMode, TubeRul
 use beanstalkd_types::clock::NS_PER_S;
 use beanstalkd_types::job::{Counting, JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{After, Concurrency, Idempotency, TagSet};
+use beanstalkd_types::tags::TagSet;
 
 use crate::random::Random;
+use crate::tags::TagChoice;
 
 mod compare;
 mod drive;
@@ -21,6 +22,19 @@ pub use self::drive::{Pair, run};
 
 /// The tubes that operations choose from.
 const TUBES: [&str; 4] = ["default", "a", "b", "c"];
+
+const TAGS: TagChoice<'_> = TagChoice {
+    none: 2,
+    keys: (4, &["k", "l"]),
+    cooldowns_s: &[Seconds::ZERO, Seconds::new(0, 500), Seconds::new(3, 0)],
+    limited: (2, &["k", "l", "m"]),
+    limits: &[1, 1, 2, 9],
+    groups: (3, &["g", "h"]),
+    awaited: (3, &["g", "h"]),
+    expiries_s: (4, &[Seconds::new(1, 0), Seconds::new(1, 1), Seconds::new(10, 0)]),
+    owners: (4, &["o", "p"]),
+    ..TagChoice::NEVER
+};
 
 /// One step. `client` and `job` are raw numbers that choose among the clients and jobs that exist at that time, so
 /// that a list of steps stays valid if steps are removed from it.
@@ -168,7 +182,7 @@ pub fn operation(random: &mut Random) -> Operation {
         3 | 4 => by_client(C::Use { tube }),
         5..=7 => by_client(C::Watch { tube }),
         8 | 9 => by_client(C::Ignore { tube }),
-        10..=14 => by_client(C::Put { priority, delay_s, ttr_s, tags: tags(random) }),
+        10..=14 => by_client(C::Put { priority, delay_s, ttr_s, tags: TAGS.tags(random) }),
         15 => by_client(C::RefusedPut),
         16..=18 => by_client(C::Reserve { timeout_s: None }),
         19..=21 => {
@@ -244,28 +258,6 @@ fn seconds(random: &mut Random, thousandths: &[u64]) -> Seconds {
     Seconds::of_ns(random.pick(thousandths) as i64 * 1_000_000)
 }
 
-/// The tags of a put: none, or some of a few, so that different jobs share them.
-fn tags(random: &mut Random) -> TagSet<'static> {
-    if random.once_in(2) {
-        return TagSet::default();
-    }
-    let mut some = |one_in| random.once_in(one_in).then(|| random.below(12) as usize);
-    TagSet {
-        idempotency: some(4).map(|raw| Idempotency {
-            key: ["k", "l"][raw % 2].into(),
-            cooldown_s: [Seconds::ZERO, Seconds::new(0, 500), Seconds::new(3, 0)][raw % 3],
-        }),
-        concurrency: some(2)
-            .map(|raw| Concurrency { key: ["k", "l", "m"][raw % 3].into(), limit: [1, 1, 2, 9][raw % 4] }),
-        group: some(3).map(|raw| ["g", "h"][raw % 2].into()),
-        after: some(3).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
-        expires_after_s: some(4)
-            .map(|raw| [Seconds::new(1, 0), Seconds::new(1, 1), Seconds::new(10, 0)][raw % 3]),
-        owner: some(4).map(|raw| ["o", "p"][raw % 2].into()),
-        ..TagSet::default()
-    }
-}
-
 /// Some puts of a `complete`, whose ids come from `allocate_id`; a number always stands for the same puts.
 fn completed_puts(number: u64, mut allocate_id: impl FnMut() -> JobId) -> Vec<CompletedPut> {
     let mut random = Random::new(number);
@@ -281,7 +273,7 @@ fn completed_puts(number: u64, mut allocate_id: impl FnMut() -> JobId) -> Vec<Co
                 ttr_s: seconds(&mut random, &[0, 1000, 60_000]),
             },
             body: priority.to_string().into_bytes().into(),
-            tags: TagSet { tube, ..tags(&mut random) },
+            tags: TagSet { tube, ..TAGS.tags(&mut random) },
         }
     };
     (0..count).map(|_| put()).collect()

@@ -1,0 +1,73 @@
+//! Random tags of puts.
+
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::{After, Concurrency, Idempotency, TagSet, Trace};
+
+use crate::TRACE;
+use crate::random::Random;
+
+/// How often a tag is there, once in so many puts, and its values. Never, if the number is zero.
+pub type Often<'a, T> = (u64, &'a [T]);
+
+/// How often puts have which tags. Few different names let jobs share them.
+#[derive(Clone, Copy, Debug)]
+pub struct TagChoice<'a> {
+    /// One put in so many has no tag. If it is zero, each put may have some.
+    pub none: u64,
+    /// The keys of `idp`.
+    pub keys: Often<'a, &'static str>,
+    pub cooldowns_s: &'a [Seconds],
+    /// The keys of `con`.
+    pub limited: Often<'a, &'static str>,
+    pub limits: &'a [u32],
+    pub groups: Often<'a, &'static str>,
+    /// The groups of `aft`.
+    pub awaited: Often<'a, &'static str>,
+    pub expiries_s: Often<'a, Seconds>,
+    pub tubes: Often<'a, &'static str>,
+    /// One put in so many has a trace.
+    pub trace: u64,
+    pub owners: Often<'a, &'static str>,
+}
+
+impl TagChoice<'_> {
+    pub const NEVER: Self = TagChoice {
+        none: 0,
+        keys: (0, &[]),
+        cooldowns_s: &[Seconds::ZERO],
+        limited: (0, &[]),
+        limits: &[1],
+        groups: (0, &[]),
+        awaited: (0, &[]),
+        expiries_s: (0, &[]),
+        tubes: (0, &[]),
+        trace: 0,
+        owners: (0, &[]),
+    };
+
+    /// The tags of a put.
+    pub fn tags(&self, random: &mut Random) -> TagSet<'static> {
+        if self.none > 0 && random.once_in(self.none) {
+            return TagSet::default();
+        }
+        let idempotency = some(random, self.keys)
+            .map(|key| Idempotency { key: key.into(), cooldown_s: random.pick(self.cooldowns_s) });
+        let concurrency = some(random, self.limited)
+            .map(|key| Concurrency { key: key.into(), limit: random.pick(self.limits) });
+        TagSet {
+            idempotency,
+            concurrency,
+            group: some(random, self.groups).map(Into::into),
+            after: some(random, self.awaited).map(|group| After { group: group.into(), is_free: false }),
+            expires_after_s: some(random, self.expiries_s),
+            tube: some(random, self.tubes).map(Into::into),
+            trace: some(random, (self.trace, &[TRACE])).and_then(Trace::check),
+            owner: some(random, self.owners).map(Into::into),
+            ..TagSet::default()
+        }
+    }
+}
+
+fn some<T: Copy>(random: &mut Random, (one_in, values): Often<'_, T>) -> Option<T> {
+    (one_in > 0 && random.once_in(one_in)).then(|| random.pick(values))
+}
