@@ -18,7 +18,7 @@ use rustix::process::Signal;
 
 use super::LOGS;
 use super::certificates;
-use super::known::{Known, produce, work};
+use super::known::{Known, WORKERS, produce, work};
 use super::service::Service;
 use super::tracer::{Step, Tracer, Whose};
 
@@ -62,9 +62,9 @@ impl World {
         let known = || Arc::clone(&self.known);
         let (producer, of_producer) = (self.service.connect(), known());
         self.clients.push(thread::spawn(move || produce(producer, &of_producer)));
-        for name in ["a", "b"] {
+        for number in 0..WORKERS {
             let (worker, of_worker) = (self.service.connect(), known());
-            self.clients.push(thread::spawn(move || work(worker, name, &of_worker)));
+            self.clients.push(thread::spawn(move || work(worker, number, &of_worker)));
         }
     }
 
