@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, Stop};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::{Address, POLL_INTERVAL};
@@ -162,10 +163,9 @@ impl Fault {
                 world.keep(owner, false);
                 world.signal(owner, Signal::KILL);
                 world.pair().primary.query(&shift_heartbeat("+"))?;
-                let start = Instant::now();
+                let (pace, start) = (Pace::watch()?, Instant::now());
                 world.owner_of(&[1 - owner]);
-                let took = start.elapsed();
-                assert!(took < CLOCK_ERROR / 2, "takeover after {took:?}: the clocks have decided");
+                pace.assert_within(CLOCK_ERROR / 2, start, || "the clocks have decided".to_owned());
                 world.keep(owner, true);
             }
             Self::ClockBehind => drop(world.pair().primary.query(&shift_heartbeat("-"))?),

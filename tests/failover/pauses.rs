@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use beanstalkd::options::DEFAULT_TAKEOVER_AFTER;
 use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::postgres::installation;
 use beanstalkd_testkit::random::{Random, number_from_environment};
 
@@ -23,7 +24,7 @@ const PAUSES: u64 = 6;
 /// How long a pause is.
 const SHORTEST_MS: u64 = 100;
 const MAX_PAUSE_MS: u64 = 3000;
-/// On a busy machine, a resumed server may wait this long until it runs.
+/// A resumed server may wait this long until it runs. On a machine that stands still for longer, a takeover is no fault.
 const SCHEDULING: Duration = Duration::from_millis(100);
 
 #[test]
@@ -33,6 +34,7 @@ fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
     let first = number_from_environment("SEED").unwrap_or(0);
     let pauses = number_from_environment("FAILOVER_PAUSES").unwrap_or(PAUSES);
     let shared = Arc::<Shared>::default();
+    let pace = Pace::watch().unwrap();
     let probes = Probes::start(&shared, &world, &mut Random::new(first));
     let (mut short, mut taken) = (0, 0);
     for seed in first..first + pauses {
@@ -62,9 +64,14 @@ fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
         assert!(goes_on, "seed {seed}: clients get no replies any more\n{}", world.logs());
         let after = open(world.addresses()[owner]).map(|(_, id)| id);
         let is_short = took + SCHEDULING < DEFAULT_TAKEOVER_AFTER;
+        let proves_nothing = !is_short || !pace.was_kept_since(start);
         let what = if is_database { "database" } else { "owner" };
         println!("seed {seed}: the {what} stood still for {took:?}; same owner: {}", before == after);
-        assert!(before == after || !is_short, "seed {seed}: taken over after {took:?}\n{}", world.logs());
+        assert!(
+            before == after || proves_nothing,
+            "seed {seed}: taken over after {took:?}\n{}",
+            world.logs()
+        );
         short += u64::from(is_short);
         taken += u64::from(before != after);
         let left = drain(&world.addresses());

@@ -18,7 +18,7 @@ mod steps;
 mod tracer;
 
 use std::io::{Read, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use beanstalkd_testkit::panicking::{Client, wait_until};
 use beanstalkd_testkit::tls;
@@ -174,10 +174,8 @@ fn metrics_and_the_api_are_served_by_the_next_program_and_access_rules_go_on() {
     slow.put(0, 60, b"first");
     // This put must wait for its turn, across the hand-over.
     slow.send("put 0 0 60 6\r\nsecond\r\nstats\r\n");
-    let start = Instant::now();
     service.hand_over();
     assert!(slow.line().starts_with("INSERTED "), "a put that waits is done by the next program");
-    assert!(start.elapsed() < Duration::from_secs(30));
     let header = slow.line();
     let size = header.strip_prefix("OK ").expect("the command after it is executed").parse().unwrap();
     assert!(String::from_utf8(slow.body(size)).unwrap().contains("identity: \"slow\""));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::case::{Bench, Case, Needs, code, script};
+use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::client::Failure;
 
 /// The rules: identities with a role in `mine`, and one that may do everything.
@@ -332,13 +333,13 @@ fn until_listed(bench: &mut Bench, id: &str, key: &str, value: &str) -> Result<(
 }
 
 fn until(bench: &mut Bench, id: &str, holds: impl Fn(&Line) -> bool) -> Result<(), Failure> {
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     loop {
         let clients = list(bench, "a", 100)?;
         if clients.get(id).is_some_and(&holds) {
             return Ok(());
         }
-        if begun.elapsed().as_secs() > 20 {
+        if start.elapsed() > PATIENCE {
             return Err(Failure::new(format!("{:?}", clients.get(id))));
         }
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 pub struct Process(pub u32);
 
 impl Process {
-    /// The share of a processor that it uses during `time`; 1 is a whole processor.
+    /// The share of a processor that it uses during `time`; 1 is a whole processor. It is a ratio of times, so it
+    /// does not grow on a slow or busy machine.
     pub fn cpu_share_during(self, time: Duration) -> f64 {
         let (start, before) = (Instant::now(), self.cpu_time());
         std::thread::sleep(time);
