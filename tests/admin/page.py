@@ -1,126 +1,21 @@
 #!/usr/bin/env python3
-"""Uses the page in headless Chromium: what a person would do, by mouse and by keyboard, and what the server says then.
+"""Uses the page in a browser: what a person would do, and what the server says then.
 
 SCREENSHOTS=directory keeps a picture of each view: wide and on a phone, light and dark."""
 
-import contextlib
 import json
 import os
 import signal
 import sys
 
-from selenium import webdriver
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
 import kit
+from browser import PHONE, WIDE, page
 
-WIDE, PHONE = (1280, 900), (390, 844)
 HOSTILE = "<img src=x onerror=document.title='hit'><script>document.title='hit'</script>"
 MANY_TUBES = 20_000
 MANY_JOBS = int(os.environ.get("ADMIN_JOBS", "1000000"))
-
-
-class Page:
-    """A browser that shows the page of a server."""
-
-    def __init__(self, server, size=WIDE, scheme="light"):
-        options = webdriver.ChromeOptions()
-        options.binary_location = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-        for argument in (
-            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--force-prefers-reduced-motion",
-            "--window-size={},{}".format(*size),
-        ):
-            options.add_argument(argument)
-        if size == PHONE:
-            metrics = {"width": size[0], "height": size[1], "pixelRatio": 2.0, "touch": True}
-            options.add_experimental_option("mobileEmulation", {"deviceMetrics": metrics})
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        self.server = server
-
-    def close(self):
-        said = [entry["message"] for entry in self.driver.get_log("browser")]
-        complaints = [message for message in said if "status of 4" not in message]
-        title = self.driver.title
-        self.driver.quit()
-        assert not complaints, f"the browser complains: {complaints}"
-        assert title != "hit", "a body became a script"
-
-    def open(self, path=""):
-        self.driver.get(self.server.url + path)
-
-    def wait(self, what, holds):
-        """Waits until `holds` returns something true, and returns it."""
-        ignored = (NoSuchElementException, StaleElementReferenceException)
-        return WebDriverWait(self.driver, kit.PATIENCE_S, 0.05, ignored).until(lambda _: holds(), what)
-
-    def all(self, selector):
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def texts(self, selector):
-        """The texts of all elements at one instant: the page may replace them between two questions."""
-        script = "return [...document.querySelectorAll(arguments[0])].map((found) => found.innerText.trim())"
-        return self.driver.execute_script(script, selector)
-
-    def shows(self, selector, text):
-        """Waits until one of the elements has this text somewhere."""
-        self.wait(f"{selector} shows {text}", lambda: any(text in found for found in self.texts(selector)))
-
-    def lacks(self, selector, text):
-        """Waits until none of the elements has this text."""
-        self.wait(f"{selector} lacks {text}", lambda: not any(text in found for found in self.texts(selector)))
-
-    def click(self, selector, text=""):
-        """Clicks the first element that begins with this text."""
-        def clicked():
-            for found in self.all(selector):
-                if found.text.strip().startswith(text) and found.is_displayed() and found.is_enabled():
-                    found.click()
-                    return True
-            return False
-        self.wait(f"click {selector} {text}", clicked)
-
-    def fill(self, selector, text):
-        shown = lambda: next((each for each in self.all(selector) if each.is_displayed()), None)
-        field = self.wait(f"field {selector}", shown)
-        field.send_keys(Keys.CONTROL, "a")
-        field.send_keys(text or Keys.DELETE)
-
-    def press(self, *keys):
-        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
-
-    def answer(self, title, label, **fields):
-        """Answers the question in the dialog."""
-        self.shows("dialog[open] h2", title)
-        for name, text in fields.items():
-            self.fill(f"dialog [name={name}]", text)
-        self.click("dialog[open] button", label)
-        self.wait("the dialog closes", lambda: not self.all("dialog[open]"))
-
-    def rows(self):
-        """The numbers of the jobs, or the names of the tubes, that are listed."""
-        return self.texts("tbody a")
-
-    def picture(self, name):
-        if "SCREENSHOTS" in os.environ:
-            os.makedirs(os.environ["SCREENSHOTS"], exist_ok=True)
-            self.driver.save_screenshot(os.path.join(os.environ["SCREENSHOTS"], f"{name}.png"))
-
-
-@contextlib.contextmanager
-def page(server, **how):
-    opened = Page(server, **how)
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 def tubes_are_listed_and_found(server, browser):
@@ -514,10 +409,10 @@ def many_tubes_and_many_jobs(server, browser):
     browser.shows(".notice", f"{MANY_JOBS:,} jobs deleted")
 
 
-def the_status_page_shows_the_figures(page_of):
+def the_status_page_shows_the_figures():
     """The page of --metrics, which shares its plots with that of --admin."""
     metrics = kit.with_server.free_port()
-    with kit.server("--metrics", f"127.0.0.1:{metrics}") as server, page_of(server) as browser:
+    with kit.server("--metrics", f"127.0.0.1:{metrics}") as server, page(server) as browser:
         server.client().put("mail", "x")
         browser.driver.get(f"http://127.0.0.1:{metrics}/")
         browser.shows("#state", "serving")
@@ -554,9 +449,9 @@ def the_status_page_shows_the_figures(page_of):
         browser.wait("it is back", lambda: "ready" in browser.driver.title and not browser.all("body.stale"))
 
 
-def a_token_is_asked_for(browser_of):
+def a_token_is_asked_for():
     path, token = kit.token_file()
-    with kit.server("--admin-token-file", path) as server, browser_of(server) as browser:
+    with kit.server("--admin-token-file", path) as server, page(server) as browser:
         browser.open()
         browser.shows("dialog[open] h2", "Token")
         assert not browser.all("dialog[open] [role=alert]"), "nothing was wrong yet"
@@ -570,7 +465,7 @@ def a_token_is_asked_for(browser_of):
         browser.answer("Put a job", "Put", tube="secret", body="x")
         browser.wait("it is put", lambda: server.client().stats_tube("secret").get("current-jobs-ready") == "1")
     os.unlink(path)
-    with kit.server("--admin-read-only") as server, browser_of(server) as browser:
+    with kit.server("--admin-read-only") as server, page(server) as browser:
         server.client().put("mail", "x")
         browser.open("#/tube/mail/ready")
         browser.shows("#state", "read-only")
@@ -623,12 +518,9 @@ def main():
                 text = browser.texts("body")[0][:2000]
                 print(f"admin: {step.__name__} failed; the page has:\n{text}", file=sys.stderr)
                 raise
-    for step, argument in (
-        (a_token_is_asked_for, (page,)), (the_status_page_shows_the_figures, (page,)), (dead_jobs_are_sent_back, ()),
-        (pictures, ()),
-    ):
+    for step in (a_token_is_asked_for, the_status_page_shows_the_figures, dead_jobs_are_sent_back, pictures):
         if not chosen or step.__name__ in chosen:
-            step(*argument)
+            step()
     print(f"admin: {len(chosen or steps)} things were done on the page in a browser")
 
 

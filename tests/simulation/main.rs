@@ -17,6 +17,7 @@ mod ownership;
 mod postponed;
 mod rights;
 mod script;
+mod slices;
 mod versions;
 mod waits;
 mod workload;

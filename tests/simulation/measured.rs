@@ -59,7 +59,7 @@ impl Timed {
 
     /// The replies to `commands`, and the turns until the last of `lines` lines has come.
     fn ask(&mut self, client: &Client, commands: &str, lines: usize) -> (String, usize) {
-        client.pipe.borrow_mut().arrive(commands.as_bytes());
+        client.send(commands.as_bytes());
         self.turn(&[client]);
         let (mut replies, mut turns) = (received(client), 1);
         while replies.lines().count() < lines {
@@ -83,7 +83,7 @@ fn most_in_a_turn(attack: &Attack, is_measured: bool) -> u64 {
     let modest = connect(&mut timed.server);
     for id in 1..=jobs {
         let put = format!("put 5 {} 3000 0 idp:i{id} con:c{id}:3 grp:g exp:90000\r\n\r\n", attack.delay_s);
-        producer.pipe.borrow_mut().arrive(put.as_bytes());
+        producer.send(put.as_bytes());
     }
     while timed.server.executor().queue().figures().jobs.total() < jobs as usize {
         timed.turn(&[&producer]);
@@ -93,14 +93,14 @@ fn most_in_a_turn(attack: &Attack, is_measured: bool) -> u64 {
         timed.measure();
     }
     for (number, client) in greedy.iter().enumerate() {
-        client.pipe.borrow_mut().arrive((attack.commands)(&ids(number as u64, share)).as_bytes());
+        client.send((attack.commands)(&ids(number as u64, share)).as_bytes());
     }
     let all: Vec<&Client> = greedy.iter().collect();
     timed.turn(&all);
     let (mut most, mut before, mut waited) = (0, (attack.done)(timed.server.executor().queue()), 0);
     while before < jobs {
         if waited == 0 {
-            modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
+            modest.send(b"peek-buried\r\n");
         }
         let event: &[&Client] = if waited == 0 { &[&modest] } else { &[] };
         timed.turn(event);
@@ -196,7 +196,7 @@ fn jobs_that_expire_together_are_deleted_in_turns_of_limited_time() {
     let most_in_a_turn = |is_measured: bool| {
         let mut timed = Timed::new(None);
         let producer = connect(&mut timed.server);
-        producer.pipe.borrow_mut().arrive(&b"put 5 0 30 0 exp:9\r\n\r\n".repeat(2_000));
+        producer.send(&b"put 5 0 30 0 exp:9\r\n\r\n".repeat(2_000));
         while timed.server.executor().queue().figures().jobs.total() < 2_000 {
             timed.turn(&[&producer]);
         }
