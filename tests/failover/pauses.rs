@@ -24,7 +24,8 @@ const PAUSES: u64 = 6;
 /// How long a pause is.
 const SHORTEST_MS: u64 = 100;
 const MAX_PAUSE_MS: u64 = 3000;
-/// A resumed server may wait this long until it runs. On a machine that stands still for longer, a takeover is no fault.
+/// A resumed server may wait this long until it runs. On a machine that stands still for longer, a takeover is no
+/// fault.
 const SCHEDULING: Duration = Duration::from_millis(100);
 
 #[test]
