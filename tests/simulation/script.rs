@@ -332,6 +332,7 @@ fn put(
 }
 
 const TAGS: TagChoice<'_> = TagChoice {
+    none: 2,
     keys: (4, &["k", LONG_NAME]),
     cooldowns_s: &[Seconds::ZERO, HALF, whole(3)],
     limited: (3, &["k", LONG_NAME]),
@@ -363,8 +364,7 @@ fn tags(random: &mut Random, has_turns: bool) -> Tags {
                 TOO_LONG,
             ]));
         }
-        2..=19 => {}
-        _ => return Tags::Good(TagSet::default()),
+        _ => {}
     }
     let tags = if has_turns { TAGS_OF_TURNS } else { TAGS }.tags(random);
     // If a flush ends the last members of two groups, the order in the model may differ.
