@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use beanstalkd_structures::{Arena, Deadlines, HashIndex, IdMap, Key, OrderedQueue, Timer};
+use beanstalkd_structures::{Arena, ClientKey, Deadlines, HashIndex, IdMap, Key, OrderedQueue, Timer};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::JobId;
@@ -279,8 +279,8 @@ fn hash_map_of_hashes() -> Figures {
 }
 
 /// The client of an entry. A round never moves the deadline of a client that it adds or removes.
-fn client(number: u64) -> u32 {
-    (number % (2 * GROWN)) as u32
+fn client(number: u64) -> ClientKey {
+    ClientKey((number % (2 * GROWN)) as u32)
 }
 
 fn deadlines() -> Figures {
@@ -299,12 +299,12 @@ fn deadlines() -> Figures {
 
 /// A `BTreeSet` of deadlines, and each client's deadline, by which its entry is found.
 fn deadlines_in_a_set() -> Figures {
-    let set_to = |(set, known): &mut (BTreeSet<(u64, u32)>, Vec<u64>), number: u64, at: u64| {
+    let set_to = |(set, known): &mut (BTreeSet<(u64, ClientKey)>, Vec<u64>), number: u64, at: u64| {
         let client = client(number);
-        if known.len() <= client as usize {
-            known.resize(client as usize + 1, 0);
+        if known.len() <= client.index() {
+            known.resize(client.index() + 1, 0);
         }
-        let before = std::mem::replace(&mut known[client as usize], at);
+        let before = std::mem::replace(&mut known[client.index()], at);
         if before > 0 {
             set.remove(&(before, client));
         }

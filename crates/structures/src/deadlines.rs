@@ -10,15 +10,41 @@ use std::collections::TryReserveError;
 
 use crate::clock::Timestamp;
 
+/// A tube's index, as long as it exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TubeKey(pub u32);
+
+/// A client's index, as long as it exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientKey(pub u32);
+
+impl TubeKey {
+    /// Its index in a slab.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl ClientKey {
+    /// Its index in a slab.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The tube, client or rules that a deadline belongs to. Deadlines at the same instant are processed in the order of
 /// this type, not in the order of the heap: a job whose delay ends at the same instant as a client's wait still reaches
 /// that client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// A tube: the end of its pause, of its first delay or of its first age, its gate that opens, or its full bucket.
-    Tube(u32),
+    Tube(TubeKey),
     /// A client: the end of a reservation, the start of a safety margin, or the end of a wait.
-    Client(u32),
+    Client(ClientKey),
     /// The rules for tags: the expiry of a job, the end of a cooldown, or the end of a `wait-job`.
     Rules,
 }
@@ -97,8 +123,8 @@ impl Deadlines {
     #[inline]
     fn position(&mut self, timer: Timer) -> &mut u32 {
         let (positions, key) = match timer {
-            Timer::Tube(key) => (&mut self.tubes, key as usize),
-            Timer::Client(key) => (&mut self.clients, key as usize),
+            Timer::Tube(key) => (&mut self.tubes, key.index()),
+            Timer::Client(key) => (&mut self.clients, key.index()),
             Timer::Rules => (&mut self.rules, 0),
         };
         if positions.len() <= key {
@@ -150,11 +176,11 @@ impl Deadlines {
     #[must_use]
     pub fn of(&self, timer: Timer) -> Option<Timestamp> {
         let (positions, key) = match timer {
-            Timer::Tube(key) => (&self.tubes, key),
-            Timer::Client(key) => (&self.clients, key),
+            Timer::Tube(key) => (&self.tubes, key.index()),
+            Timer::Client(key) => (&self.clients, key.index()),
             Timer::Rules => (&self.rules, 0),
         };
-        let position = *positions.get(key as usize).filter(|&&position| position != ABSENT)?;
+        let position = *positions.get(key).filter(|&&position| position != ABSENT)?;
         let (at, found) = self.heap[position as usize];
         assert_eq!(found, timer, "the heap knows each timer's position");
         Some(at)
@@ -191,14 +217,14 @@ mod tests {
             let key = (seed >> 33) as u32 % 50;
             let timer = match seed >> 40 & 1 {
                 _ if key == 49 => Timer::Rules,
-                0 => Timer::Tube(key),
-                _ => Timer::Client(key),
+                0 => Timer::Tube(TubeKey(key)),
+                _ => Timer::Client(ClientKey(key)),
             };
             let at = (seed >> 50 & 3 != 0).then_some(Timestamp(seed >> 44 & 0xff));
             deadlines.set(timer, at);
             let kind = |timer| match timer {
-                Timer::Tube(key) => (0, key),
-                Timer::Client(key) => (1, key),
+                Timer::Tube(key) => (0, key.0),
+                Timer::Client(key) => (1, key.0),
                 Timer::Rules => (2, 0),
             };
             model.remove(&kind(timer));
@@ -212,12 +238,12 @@ mod tests {
     #[test]
     fn a_deadline_that_comes_closer_moves_and_one_that_moves_away_stays() {
         let mut deadlines = Deadlines::default();
-        deadlines.note(Timer::Client(1), Timestamp(7));
-        deadlines.note(Timer::Client(1), Timestamp(9));
-        assert_eq!(deadlines.first(), Some((Timestamp(7), Timer::Client(1))));
-        deadlines.note(Timer::Client(1), Timestamp(5));
-        deadlines.note(Timer::Tube(0), Timestamp(6));
-        assert_eq!(deadlines.first(), Some((Timestamp(5), Timer::Client(1))));
+        deadlines.note(Timer::Client(ClientKey(1)), Timestamp(7));
+        deadlines.note(Timer::Client(ClientKey(1)), Timestamp(9));
+        assert_eq!(deadlines.first(), Some((Timestamp(7), Timer::Client(ClientKey(1)))));
+        deadlines.note(Timer::Client(ClientKey(1)), Timestamp(5));
+        deadlines.note(Timer::Tube(TubeKey(0)), Timestamp(6));
+        assert_eq!(deadlines.first(), Some((Timestamp(5), Timer::Client(ClientKey(1)))));
     }
 
     #[test]
@@ -231,8 +257,8 @@ mod tests {
         };
         let before = room(&deadlines);
         for key in 0..100 {
-            deadlines.set(Timer::Tube(key), Some(Timestamp(1)));
-            deadlines.set(Timer::Client(key), Some(Timestamp(1)));
+            deadlines.set(Timer::Tube(TubeKey(key)), Some(Timestamp(1)));
+            deadlines.set(Timer::Client(ClientKey(key)), Some(Timestamp(1)));
         }
         deadlines.set(Timer::Rules, Some(Timestamp(1)));
         assert_eq!(room(&deadlines), before);

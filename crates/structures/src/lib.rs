@@ -35,7 +35,7 @@ mod id_map;
 mod ordered;
 
 pub use self::arena::{Address, Arena};
-pub use self::deadlines::{Deadlines, Timer};
+pub use self::deadlines::{ClientKey, Deadlines, Timer, TubeKey};
 pub use self::hash_index::HashIndex;
 pub use self::id_map::IdMap;
 pub use self::ordered::{Key, OrderedQueue};

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
 use crate::clock::Timestamp;
+use crate::deadlines::ClientKey;
 use crate::job::JobId;
 
 /// Keys in a full block: large enough that the list of blocks stays short, small enough that
@@ -50,31 +51,31 @@ impl Key for (u64, JobId) {
     }
 }
 
-/// An index, ordered by a number.
-impl Key for (u64, u32) {
+/// A client, ordered by a number.
+impl Key for (u64, ClientKey) {
     fn id(self) -> u64 {
         self.0
     }
 }
 
-/// An index, ordered by a job and a number.
-impl Key for (JobId, NonZeroU64, u32) {
+/// A client, ordered by a job and a number.
+impl Key for (JobId, NonZeroU64, ClientKey) {
     fn id(self) -> u64 {
         self.1.get()
     }
 }
 
-/// An index, ordered by an instant and a job.
-impl Key for (Timestamp, JobId, u32) {
+/// A client, ordered by an instant and a job.
+impl Key for (Timestamp, JobId, ClientKey) {
     fn id(self) -> u64 {
         self.1.0
     }
 }
 
-/// An index, ordered by itself.
-impl Key for u32 {
+/// A client, ordered by its index.
+impl Key for ClientKey {
     fn id(self) -> u64 {
-        self.into()
+        self.0.into()
     }
 }
 

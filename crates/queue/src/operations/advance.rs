@@ -10,7 +10,7 @@ use crate::job::{JobId, JobState};
 use crate::rules::ages::AgeCheck;
 use crate::rules::retries::AfterFailure;
 use crate::state::jobs::marks;
-use crate::state::keys::{Reservation, TubeKey};
+use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::tubes::Pause;
 use crate::{Change, Queue, WaitOutcome};
 
@@ -113,7 +113,7 @@ impl Queue {
 
     /// Handles the end of a wait or of a reservation. A waiting client's safety margin begins before its reservation
     /// ends, so the client gets DEADLINE_SOON and stops waiting before it loses the job.
-    fn client_is_due(&mut self, index: u32, now: Timestamp) {
+    fn client_is_due(&mut self, index: ClientKey, now: Timestamp) {
         let client = &self.clients[index];
         if client.is_session() {
             self.session_is_due(index, now);

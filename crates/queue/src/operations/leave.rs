@@ -13,19 +13,19 @@ use crate::clock::Timestamp;
 use crate::job::JobState;
 use crate::rules::ages::AgeCheck;
 use crate::state::jobs::marks;
-use crate::state::keys::{ReadyKey, Reservation};
+use crate::state::keys::{ClientKey, ReadyKey, Reservation};
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
     /// Ends a client: its wait ends without a delivery, and its reserved jobs become ready, a limited number at once.
     pub fn disconnect(&mut self, id: ClientId, now: Timestamp) {
         assert!(self.is_connected(id), "a client leaves once");
-        self.end_wait(id.index);
-        self.end_job_wait(id.index);
+        self.end_wait(id.key());
+        self.end_job_wait(id.key());
         self.flushes.end(id);
-        self.drop_reserve_settings(id.index);
+        self.drop_reserve_settings(id.key());
         if self.client(id).has_session {
-            self.leave_session(id.index, now);
+            self.leave_session(id.key(), now);
         }
         let client = self.client_mut(id);
         client.update_is_plain();
@@ -39,14 +39,14 @@ impl Queue {
         } else {
             counts.unconnected -= 1;
         }
-        self.deadlines.set(Timer::Client(id.index), None);
+        self.deadlines.set(Timer::Client(id.key()), None);
         let mut share = self.slices.given_back;
-        if !self.give_back(id.index, &mut share, now) {
-            self.clients.leaving.push_back(id.index);
+        if !self.give_back(id.key(), &mut share, now) {
+            self.clients.leaving.push_back(id.key());
         }
         debug_assert!(!self.is_connected(id), "a client that has left is not connected");
         debug_assert!(
-            self.deadlines.of(Timer::Client(id.index)).is_none(),
+            self.deadlines.of(Timer::Client(id.key())).is_none(),
             "a client that has left has no deadline"
         );
     }
@@ -69,7 +69,7 @@ impl Queue {
 
     /// Releases at most one share of the client's jobs and tubes; returns whether these were the last and the client is
     /// removed.
-    fn give_back(&mut self, index: u32, share: &mut usize, now: Timestamp) -> bool {
+    fn give_back(&mut self, index: ClientKey, share: &mut usize, now: Timestamp) -> bool {
         let before = *share;
         self.give_back_jobs(index, share, now);
         // This is the order in which C gives up tubes; it decides the order of the remaining tubes.
@@ -90,8 +90,8 @@ impl Queue {
     }
 
     /// Removes a client that has no jobs and tubes left.
-    pub(crate) fn remove_client(&mut self, index: u32) {
-        let client = self.clients.records.remove(index as usize);
+    pub(crate) fn remove_client(&mut self, index: ClientKey) {
+        let client = self.clients.records.remove(index.index());
         debug_assert!(
             client.reserved.is_empty() && client.watching.is_empty(),
             "a client that ends has reserved no job"
@@ -108,7 +108,7 @@ impl Queue {
     }
 
     /// Releases at most one share of the jobs that the client has reserved.
-    pub(crate) fn give_back_jobs(&mut self, index: u32, share: &mut usize, now: Timestamp) {
+    pub(crate) fn give_back_jobs(&mut self, index: ClientKey, share: &mut usize, now: Timestamp) {
         let mut jobs = self.take_reservations(index, share);
         // Waiting clients get the most urgent job first.
         jobs.sort_unstable();
@@ -148,7 +148,7 @@ impl Queue {
     }
 
     /// Ends at most one share of the client's reservations; returns the jobs, whose collections have not changed yet.
-    fn take_reservations(&mut self, index: u32, share: &mut usize) -> Vec<ReadyKey> {
+    fn take_reservations(&mut self, index: ClientKey, share: &mut usize) -> Vec<ReadyKey> {
         let is_session = self.clients[index].is_session();
         debug_assert!(
             is_session || self.clients[index].is_leaving,

@@ -13,7 +13,7 @@ use beanstalkd_structures::OrderedQueue;
 
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::state::keys::{ReadyKey, TubeKey, WaitKey};
+use crate::state::keys::{ClientKey, ReadyKey, TubeKey, WaitKey};
 
 /// How many probes of tubes cost as much as a simple command.
 pub(super) const PROBES_PER_WORK: u64 = 2;
@@ -101,7 +101,7 @@ impl ManyTubes {
 impl Queue {
     /// Notes that the client has `tube` at `position` of its list from now on. If the list is long now, the client
     /// becomes one that watches many tubes.
-    pub(crate) fn index_watched(&mut self, client: u32, tube: TubeKey, position: usize) {
+    pub(crate) fn index_watched(&mut self, client: ClientKey, tube: TubeKey, position: usize) {
         let record = &mut self.clients[client];
         if let Some(many) = &mut record.many {
             many.set_position(tube, position);
@@ -119,8 +119,8 @@ impl Queue {
     }
 
     /// Removes the tube at `position` from the client's list; the last tube takes its place, as in C.
-    pub(crate) fn unwatch(&mut self, client: u32, position: usize) {
-        let record = &mut self.clients.records[client as usize];
+    pub(crate) fn unwatch(&mut self, client: ClientKey, position: usize) {
+        let record = &mut self.clients.records[client.index()];
         let watched = record.watching.len();
         let tube = record.watching.swap_remove(position);
         self.clients.counts.watched -= 1;
@@ -131,7 +131,7 @@ impl Queue {
             many.set_head(tube, None);
             many.tubes.remove(&tube);
             if !many.to_probe.remove(&tube) {
-                let subscribers = &mut self.clients.subscribers[tube as usize];
+                let subscribers = &mut self.clients.subscribers[tube.index()];
                 let found = subscribers.remove(client);
                 assert!(found.is_some(), "a client subscribes to each tube that it need not probe");
                 if subscribers.is_empty() {
@@ -150,12 +150,12 @@ impl Queue {
     }
 
     /// Looks up the tube's first job for the client, and subscribes the client to the tube.
-    pub(crate) fn probe(&mut self, client: u32, tube: TubeKey) {
+    pub(crate) fn probe(&mut self, client: ClientKey, tube: TubeKey) {
         let head = self.tubes.get(tube).open_head();
         if let Some(many) = &mut self.clients[client].many {
             many.set_head(tube, head);
         }
-        let index = tube as usize;
+        let index = tube.index();
         if self.clients.subscribers.len() <= index {
             self.clients.subscribers.resize_with(index + 1, OrderedQueue::default);
         }
@@ -172,7 +172,7 @@ impl Queue {
     /// Makes the subscribers of the tube probe it again, because it has a more urgent first job than before, or one
     /// that can be reserved again.
     pub(crate) fn announce(&mut self, tube: TubeKey) {
-        let Some(subscribers) = self.clients.subscribers.get_mut(tube as usize) else { return };
+        let Some(subscribers) = self.clients.subscribers.get_mut(tube.index()) else { return };
         let subscribers = std::mem::take(subscribers);
         self.work += subscribers.len() as u64 / PROBES_PER_WORK;
         for client in subscribers.iter() {
@@ -183,7 +183,7 @@ impl Queue {
     }
 
     /// The tube with the most urgent job.
-    pub(crate) fn search_many(&mut self, client: u32, now: Timestamp) -> ReserveSearch {
+    pub(crate) fn search_many(&mut self, client: ClientKey, now: Timestamp) -> ReserveSearch {
         let (mut probes, mut left) = (0, self.slices.probed_tubes);
         let found = loop {
             let many =
@@ -214,11 +214,12 @@ impl Queue {
 
     /// The client that watches many tubes and has waited longest for a job of this tube.
     pub(crate) fn first_many_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
-        let subscribers = self.clients.subscribers.get(tube as usize)?;
+        let subscribers = self.clients.subscribers.get(tube.index())?;
         let mut probes = 0;
         let most = subscribers.len();
-        let wait_of = |client: u32| Some((self.clients[client].wait?.number.get(), client));
-        let watches = |client: u32| self.clients[client].many.as_ref().is_some_and(|many| many.watches(tube));
+        let wait_of = |client: ClientKey| Some((self.clients[client].wait?.number.get(), client));
+        let watches =
+            |client: ClientKey| self.clients[client].many.as_ref().is_some_and(|many| many.watches(tube));
         // Workers of one kind all watch the tube, so the one that has waited longest is usually among the first.
         let mut first =
             self.clients.many_waiting.iter().take(most).inspect(|_| probes += 1).find(|&(_, c)| watches(c));
@@ -233,7 +234,7 @@ impl Queue {
     /// How many clients that watch many tubes wait for a job of this tube.
     pub(crate) fn many_waiting_count(&self, tube: TubeKey) -> usize {
         let Some(subscribers) =
-            self.clients.subscribers.get(tube as usize).filter(|_| !self.clients.many_waiting.is_empty())
+            self.clients.subscribers.get(tube.index()).filter(|_| !self.clients.many_waiting.is_empty())
         else {
             return 0;
         };
@@ -245,7 +246,7 @@ impl Queue {
     pub(crate) fn check_many_tubes(&self) {
         let mut subscriptions = 0;
         for (index, client) in &self.clients.records {
-            let index = index as u32;
+            let index = ClientKey(index as u32);
             let Some(many) = &client.many else {
                 assert!(client.is_leaving || client.watching.len() <= self.slices.few_tubes);
                 continue;
@@ -266,7 +267,7 @@ impl Queue {
                 let subscribes = self
                     .clients
                     .subscribers
-                    .get(tube as usize)
+                    .get(tube.index())
                     .is_some_and(|set| set.iter().any(|other| other == index));
                 assert_ne!(
                     subscribes,

@@ -14,7 +14,7 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::operations::many_tubes::{PROBES_PER_WORK, ReserveSearch};
 use crate::random::Generator;
 use crate::state::clients::{Client, Clients};
-use crate::state::keys::TubeKey;
+use crate::state::keys::{ClientKey, TubeKey};
 use crate::state::tubes::Tube;
 use crate::{ClientId, Queue};
 
@@ -273,7 +273,7 @@ impl Queue {
     pub fn set_reserve_mode(&mut self, id: ClientId, mode: ReserveMode) {
         let has_none = self.client(id).settings.is_none();
         if mode == ReserveMode::Fifo && (has_none || self.settings_of(id).weights.is_empty()) {
-            self.drop_reserve_settings(id.index);
+            self.drop_reserve_settings(id.key());
         } else {
             let watched = self.client(id).watching.len();
             let settings = self.settings_of(id);
@@ -290,7 +290,7 @@ impl Queue {
 
     /// The mode and the weights of the client, which has some from now on.
     fn settings_of(&mut self, id: ClientId) -> &mut ReserveSettings {
-        let client = &mut self.clients.records[id.index as usize];
+        let client = &mut self.clients.records[id.key().index()];
         if client.settings.is_none() {
             self.clients.counts.weighed += client.watching.len();
         }
@@ -298,8 +298,8 @@ impl Queue {
     }
 
     /// Removes everything of the client besides its watch list.
-    pub(crate) fn drop_reserve_settings(&mut self, index: u32) {
-        let client = &mut self.clients.records[index as usize];
+    pub(crate) fn drop_reserve_settings(&mut self, index: ClientKey) {
+        let client = &mut self.clients.records[index.index()];
         if client.settings.take().is_some() {
             self.clients.counts.weighed -= client.watching.len();
         }
@@ -307,7 +307,7 @@ impl Queue {
 
     /// The tube at `position` leaves the client's watch list of `watched` tubes, in which the last tube takes its
     /// position.
-    pub(crate) fn forget_weight(&mut self, index: u32, position: usize, watched: usize) {
+    pub(crate) fn forget_weight(&mut self, index: ClientKey, position: usize, watched: usize) {
         if let Some(settings) = &mut self.clients[index].settings {
             settings.remove(position, watched);
             debug_assert!(
@@ -319,7 +319,7 @@ impl Queue {
     }
 
     /// The tube from which a client that is not plain gets its next job, or any client while heads must be refreshed.
-    pub(crate) fn search(&mut self, index: u32, now: Timestamp) -> ReserveSearch {
+    pub(crate) fn search(&mut self, index: ClientKey, now: Timestamp) -> ReserveSearch {
         if self.rules.must_refresh_heads && !self.refresh_heads(index, now) {
             return ReserveSearch::Unfinished;
         }
@@ -335,9 +335,9 @@ impl Queue {
     }
 
     /// A random tube, for a client that watches few: it probes each.
-    fn choose(&mut self, index: u32, now: Timestamp) -> ReserveSearch {
+    fn choose(&mut self, index: ClientKey, now: Timestamp) -> ReserveSearch {
         let Self { clients: Clients { records, random, .. }, tubes, .. } = self;
-        let Client { watching, settings: Some(settings), .. } = &mut *records[index as usize] else {
+        let Client { watching, settings: Some(settings), .. } = &mut *records[index.index()] else {
             return ReserveSearch::Nothing;
         };
         self.work += watching.len() as u64 / PROBES_PER_WORK;
@@ -358,7 +358,7 @@ impl Queue {
     }
 
     /// A random tube, for a client that watches many.
-    fn choose_of_many(&mut self, index: u32, now: Timestamp) -> ReserveSearch {
+    fn choose_of_many(&mut self, index: ClientKey, now: Timestamp) -> ReserveSearch {
         let (mut probes, mut left) = (self.refresh(index, now), self.slices.probed_tubes);
         let found = loop {
             if probes >= self.slices.probed_tubes {
@@ -367,7 +367,7 @@ impl Queue {
             probes += 1;
             let Clients { records, random, .. } = &mut self.clients;
             let Client { watching, many: Some(many), settings: Some(settings), .. } =
-                &mut *records[index as usize]
+                &mut *records[index.index()]
             else {
                 break ReserveSearch::Nothing;
             };
@@ -407,10 +407,10 @@ impl Queue {
 
     /// Gives the tube at `position` of a long watch list its chance, which is that of its weight if the client knows a
     /// job in it.
-    fn weigh(&mut self, index: u32, position: usize, now: Timestamp) {
+    fn weigh(&mut self, index: ClientKey, position: usize, now: Timestamp) {
         let Self { clients: Clients { records, .. }, tubes, .. } = self;
         let Client { watching, many: Some(many), settings: Some(settings), .. } =
-            &mut *records[index as usize]
+            &mut *records[index.index()]
         else {
             return;
         };
@@ -423,7 +423,7 @@ impl Queue {
     }
 
     /// Looks up some of the run times again, which have changed since the tubes got their chances; returns how many.
-    fn refresh(&mut self, index: u32, now: Timestamp) -> usize {
+    fn refresh(&mut self, index: ClientKey, now: Timestamp) -> usize {
         let Some(settings) = &mut self.clients[index].settings else { return 0 };
         let known = settings.chances.len();
         if settings.mode != ReserveMode::WeightedFair || known == 0 {

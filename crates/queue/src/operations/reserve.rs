@@ -11,7 +11,7 @@ use crate::job::{JobId, JobState};
 use crate::operations::many_tubes::ReserveSearch;
 use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, marks};
-use crate::state::keys::{Reservation, TubeKey};
+use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::{Change, ClientId, Queue};
 
 /// The immediate result of a reserve.
@@ -39,7 +39,7 @@ impl Queue {
         let tube = if record.is_plain && !self.rules.must_refresh_heads {
             self.most_urgent_of(&record.watching)
         } else {
-            match self.search(client.index, now) {
+            match self.search(client.key(), now) {
                 ReserveSearch::Found(tube) => Some(tube),
                 ReserveSearch::Nothing => None,
                 ReserveSearch::Unfinished => return Reserve::Unfinished,
@@ -48,21 +48,21 @@ impl Queue {
         if let Some(tube) = tube
             && let Some(id) = self.take_first_ready(tube)
         {
-            self.assign(client.index, id, now);
+            self.assign(client.key(), id, now);
             debug_assert!(
                 self.has_reserved(client, id) && self.has_no_unserved_client(tube),
                 "the client has the job"
             );
             return Reserve::Job(id);
         }
-        if self.margin_of(client.index).is_some_and(|margin| margin <= now) {
+        if self.margin_of(client.key()).is_some_and(|margin| margin <= now) {
             return Reserve::DeadlineSoon;
         }
         if timeout_s == Some(Seconds::ZERO) {
             return Reserve::TimedOut;
         }
         let until = timeout_s.map_or(Timestamp::NEVER, |timeout| now.plus_seconds(timeout));
-        self.begin_wait(client.index, until);
+        self.begin_wait(client.key(), until);
         Reserve::Waiting
     }
 
@@ -79,10 +79,10 @@ impl Queue {
         self.mark_worker(client);
         self.unlink(id);
         // The whole record of a session's reservation is logged.
-        if !is_ready && self.holder_for(client.index) == client.index {
+        if !is_ready && self.holder_for(client.key()) == client.key() {
             self.note(Change::Updated(id));
         }
-        self.assign(client.index, id, now);
+        self.assign(client.key(), id, now);
         debug_assert!(self.has_reserved(client, id), "the client has the job");
         true
     }
@@ -120,7 +120,7 @@ impl Queue {
     }
 
     /// Reserves a job that is in no queue, for a client, or for its session if it has one.
-    pub(crate) fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
+    pub(crate) fn assign(&mut self, client: ClientKey, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked(id), "a job that is reserved was taken out of its collection");
         debug_assert!(self.can_wait(client), "a client that gets a job is connected and does not wait");
         debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");

@@ -14,7 +14,7 @@ use crate::clock::{NS_PER_MS, Timestamp};
 use crate::job::{JobId, JobState};
 use crate::state::clients::Client;
 use crate::state::jobs::{Collection, Job};
-use crate::state::keys::Reservation;
+use crate::state::keys::{ClientKey, Reservation};
 use crate::state::sessions::{Session, SessionKey};
 use crate::{Change, ClientId, Queue};
 
@@ -72,7 +72,7 @@ impl Queue {
             if session != key {
                 return Ok(BeginSession::HasAnother);
             }
-            let index = self.holder_for(client.index);
+            let index = self.holder_for(client.key());
             let joining = self.set_grace(index, grace_ms);
             return Ok(BeginSession::Attached { taken_from: None, joining });
         }
@@ -83,30 +83,29 @@ impl Queue {
         let joining = self.set_grace(index, grace_ms);
         let session = self.session_mut(index);
         session.ends_at = Timestamp::NEVER;
-        let before = session.attached.replace(client.index);
+        let before = session.attached.replace(client.key());
         let taken_from = before.map(|before| {
             self.end_wait(before);
             self.end_job_wait(before);
             self.sessions.of_client.remove(&before);
-            let record = &mut self.clients[before];
-            record.has_session = false;
-            ClientId { index: before, generation: record.generation }
+            self.clients[before].has_session = false;
+            self.clients.id_of(before)
         });
-        self.sessions.of_client.insert(client.index, index);
+        self.sessions.of_client.insert(client.key(), index);
         self.client_mut(client).has_session = true;
-        debug_assert!(self.is_attached(client.index, index), "the session has this client");
+        debug_assert!(self.is_attached(client.key(), index), "the session has this client");
         debug_assert!(taken_from != Some(client), "a session is taken from another client");
         Ok(BeginSession::Attached { taken_from, joining })
     }
 
-    fn set_grace(&mut self, index: u32, grace_ms: u32) -> SessionJoin {
+    fn set_grace(&mut self, index: ClientKey, grace_ms: u32) -> SessionJoin {
         let before = std::mem::replace(&mut self.session_mut(index).grace_ms, grace_ms);
         SessionJoin { has_new_grace: before != grace_ms, after: None }
     }
 
-    fn make_session(&mut self, key: &SessionKey) -> Result<u32, TryReserveError> {
+    fn make_session(&mut self, key: &SessionKey) -> Result<ClientKey, TryReserveError> {
         self.reserve_client()?;
-        let index = self.add_client(Client::session).index;
+        let index = self.add_client(Client::session).key();
         self.clients.counts.unconnected += 1;
         let session = Session { key: key.clone(), grace_ms: 0, attached: None, ends_at: Timestamp::NEVER };
         self.sessions.records.insert(index, session);
@@ -117,8 +116,8 @@ impl Queue {
     /// Moves the client's earlier reservations to its session, and notes a new grace for the log: for at most `left` of
     /// them, from which their number is subtracted; returns whether none is left.
     pub fn join_session(&mut self, client: ClientId, joining: &mut SessionJoin, left: &mut usize) -> bool {
-        let holder = self.holder_for(client.index);
-        if holder == client.index {
+        let holder = self.holder_for(client.key());
+        if holder == client.key() {
             return true;
         }
         while joining.has_new_grace && *left > 0 {
@@ -145,7 +144,7 @@ impl Queue {
             let tube = job.tube;
             debug_assert_eq!(
                 history.holder,
-                Some(client.index),
+                Some(client.key()),
                 "the client has the reservation that moves to its session"
             );
             history.holder = Some(holder);
@@ -227,7 +226,7 @@ impl Queue {
 
     /// Begins the graces of restored sessions, when the server listens.
     pub fn begin_graces(&mut self, now: Timestamp) {
-        let restored: Vec<u32> = self.sessions.records.keys().copied().collect();
+        let restored: Vec<ClientKey> = self.sessions.records.keys().copied().collect();
         for index in restored {
             let session = self.session_mut(index);
             if session.ends_at == UNBEGUN {
@@ -247,7 +246,7 @@ impl Queue {
     /// The key of the session to which the client is attached.
     #[must_use]
     pub fn session_of(&self, client: ClientId) -> Option<&SessionKey> {
-        let index = self.sessions.of_client.get(&client.index).filter(|_| self.client(client).has_session)?;
+        let index = self.sessions.of_client.get(&client.key()).filter(|_| self.client(client).has_session)?;
         self.sessions.records.get(index).map(|session| &session.key)
     }
 
@@ -268,34 +267,34 @@ impl Queue {
 
     /// The index of the client that has the reservations of this one: its session, if it has one, or itself.
     #[inline]
-    pub(crate) fn holder_for(&self, index: u32) -> u32 {
+    pub(crate) fn holder_for(&self, index: ClientKey) -> ClientKey {
         if self.clients[index].has_session { self.session_index(index) } else { index }
     }
 
     #[inline(never)]
-    fn session_index(&self, index: u32) -> u32 {
+    fn session_index(&self, index: ClientKey) -> ClientKey {
         *self.sessions.of_client.get(&index).expect("a client that has a session is attached to one")
     }
 
-    fn session_mut(&mut self, index: u32) -> &mut Session {
+    fn session_mut(&mut self, index: ClientKey) -> &mut Session {
         self.sessions.records.get_mut(&index).expect("the client is a session")
     }
 
     /// Whether a reservation of `holder` belongs to this client.
     #[inline]
-    pub(crate) fn is_reserved_by(&self, holder: Option<u32>, client: ClientId) -> bool {
-        holder == Some(client.index) || holder.is_some() && holder == Some(self.holder_for(client.index))
+    pub(crate) fn is_reserved_by(&self, holder: Option<ClientKey>, client: ClientId) -> bool {
+        holder == Some(client.key()) || holder.is_some() && holder == Some(self.holder_for(client.key()))
     }
 
     /// When the safety margin begins of the first reservation of the client or its session.
     #[inline]
-    pub(crate) fn margin_of(&self, index: u32) -> Option<Timestamp> {
+    pub(crate) fn margin_of(&self, index: ClientKey) -> Option<Timestamp> {
         self.clients[self.holder_for(index)].margin_at()
     }
 
     /// The next deadline of a client that is a session, or is attached to one.
     #[inline(never)]
-    pub(crate) fn deadline_with_session(&self, index: u32) -> Option<Timestamp> {
+    pub(crate) fn deadline_with_session(&self, index: ClientKey) -> Option<Timestamp> {
         let client = &self.clients[index];
         let first_ends_at = client.reserved.first().map(|first| first.until);
         if client.is_session() {
@@ -310,7 +309,7 @@ impl Queue {
     }
 
     /// Detaches a client that is leaving: its session continues without it for the grace.
-    pub(crate) fn leave_session(&mut self, client: u32, now: Timestamp) {
+    pub(crate) fn leave_session(&mut self, client: ClientKey, now: Timestamp) {
         let index = self.session_index(client);
         debug_assert!(self.is_attached(client, index), "the client has the session that it leaves");
         self.sessions.of_client.remove(&client);
@@ -324,7 +323,7 @@ impl Queue {
     }
 
     /// Ends the session at `index` if it has no attached client and no jobs. Returns whether it ended.
-    pub(crate) fn end_session_if_idle(&mut self, index: u32) -> bool {
+    pub(crate) fn end_session_if_idle(&mut self, index: ClientKey) -> bool {
         let is_idle = self.sessions.records.get(&index).is_some_and(|session| session.attached.is_none())
             && self.clients[index].reserved.is_empty();
         if is_idle {
@@ -341,7 +340,7 @@ impl Queue {
     /// Handles the end of a session's reservation, or of its grace: in the latter case it releases a share of its jobs,
     /// like a client that leaves, and stays due until it has none. If both end at the same instant, the time to run
     /// comes first.
-    pub(crate) fn session_is_due(&mut self, index: u32, now: Timestamp) {
+    pub(crate) fn session_is_due(&mut self, index: ClientKey, now: Timestamp) {
         let ends_at = self.session_mut(index).ends_at;
         debug_assert!(
             self.deadline_with_session(index).is_some_and(|at| at <= now),

@@ -25,13 +25,13 @@ impl Queue {
         let before = job.collection().deadline().expect("a reserved job has a deadline");
         let until = now.plus_seconds(for_s.map_or(job.ttr(), |seconds| seconds.at_least_one()));
         job.set_collection(Collection::Reserved(until.0.into()));
-        let holder = self.holder_for(client.index);
+        let holder = self.holder_for(client.key());
         let reserved = &mut self.clients[holder].reserved;
         let reservation = reserved.remove(Reservation::key(before, id));
         let reservation = reservation.expect("a reserved job is among its holder's reservations");
         reserved.insert(Reservation { until, ..reservation });
         self.schedule(Timer::Client(holder));
-        if holder != client.index && until != before {
+        if holder != client.key() && until != before {
             self.note(Change::SessionReserved(id));
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved) && self.has_reserved(client, id));
@@ -56,7 +56,7 @@ impl Queue {
         may_touch: impl Fn(&str) -> bool,
         at: Timestamp,
     ) -> Option<(Timestamp, JobId)> {
-        let (mut last, holder) = (after, self.holder_for(client.index));
+        let (mut last, holder) = (after, self.holder_for(client.key()));
         loop {
             let reserved = &self.clients[holder].reserved;
             let next = match last {

@@ -10,7 +10,7 @@ use beanstalkd_structures::Timer;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::state::clients::Wait;
-use crate::state::keys::{TubeKey, WaitKey};
+use crate::state::keys::{ClientKey, TubeKey, WaitKey};
 use crate::{ClientId, Delivery, Queue, WaitOutcome};
 
 /// The cost of a delivery, in addition to the command that causes it: it needs its own system call, because it goes to
@@ -27,13 +27,13 @@ impl Queue {
     /// Ends the client's wait without a delivery; returns whether it waited. If the job for whose end it waits has
     /// already ended, it gets that answer now instead.
     pub fn stop_waiting(&mut self, client: ClientId) -> bool {
-        if self.answer_early(client.index) {
+        if self.answer_early(client.key()) {
             return false;
         }
         let waited = self.client(client).wait.is_some();
-        self.end_wait(client.index);
-        let has_waited = self.end_job_wait(client.index) || waited;
-        debug_assert!(self.can_wait(client.index), "a client whose wait has ended can wait again");
+        self.end_wait(client.key());
+        let has_waited = self.end_job_wait(client.key()) || waited;
+        debug_assert!(self.can_wait(client.key()), "a client whose wait has ended can wait again");
         has_waited
     }
 
@@ -46,7 +46,7 @@ impl Queue {
         [few, self.first_many_waiting(tube)].into_iter().flatten().min()
     }
 
-    pub(crate) fn deliver_job(&mut self, id: JobId, client: u32, now: Timestamp) {
+    pub(crate) fn deliver_job(&mut self, id: JobId, client: ClientKey, now: Timestamp) {
         self.end_wait(client);
         self.assign(client, id, now);
         self.deliver(client, WaitOutcome::Reserved(id));
@@ -54,8 +54,8 @@ impl Queue {
     }
 
     /// Answers a client that has waited. The client may disconnect before the caller takes the delivery.
-    pub(crate) fn deliver(&mut self, index: u32, outcome: WaitOutcome) {
-        let client = ClientId { index, generation: self.clients[index].generation };
+    pub(crate) fn deliver(&mut self, index: ClientKey, outcome: WaitOutcome) {
+        let client = self.clients.id_of(index);
         debug_assert!(
             self.can_wait(index),
             "a client gets an answer after its wait has ended, while it is connected"
@@ -64,13 +64,13 @@ impl Queue {
         self.work += WORK_PER_DELIVERY;
     }
 
-    pub(crate) fn begin_wait(&mut self, index: u32, until: Timestamp) {
+    pub(crate) fn begin_wait(&mut self, index: ClientKey, until: Timestamp) {
         let number = self.clients.next_wait();
         self.begin_wait_as(index, Wait { number, until });
     }
 
     /// Begins the client's wait, with a number that the wait already has.
-    pub(crate) fn begin_wait_as(&mut self, index: u32, wait: Wait) {
+    pub(crate) fn begin_wait_as(&mut self, index: ClientKey, wait: Wait) {
         debug_assert!(self.can_wait(index), "a client waits for one thing");
         debug_assert!(self.has_nothing_to_reserve(index), "no client waits while the tube has a ready job");
         debug_assert!(
@@ -93,7 +93,7 @@ impl Queue {
     }
 
     /// Does nothing if the client does not wait.
-    pub(crate) fn end_wait(&mut self, index: u32) {
+    pub(crate) fn end_wait(&mut self, index: ClientKey) {
         let client = &mut self.clients[index];
         let Some(wait) = client.wait.take() else { return };
         let number = wait.number.get();

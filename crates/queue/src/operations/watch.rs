@@ -56,7 +56,7 @@ impl Queue {
         self.clients.counts.watched += 1;
         let client = self.add_client(Client::new);
         debug_assert!(
-            self.can_wait(client.index) && self.is_watching(client, DEFAULT),
+            self.can_wait(client.key()) && self.is_watching(client, DEFAULT),
             "a new client watches the tube default and does not wait"
         );
         client
@@ -74,16 +74,16 @@ impl Queue {
         self.clients.last_number += 1;
         let client = new(self.clients.last_number);
         let generation = client.generation;
-        let index = self.clients.records.insert(Box::new(client)) as u32;
+        let id = ClientId { index: self.clients.records.insert(Box::new(client)) as u32, generation };
         debug_assert!(
-            self.deadlines.of(Timer::Client(index)).is_none(),
+            self.deadlines.of(Timer::Client(id.key())).is_none(),
             "a client begins without a deadline"
         );
         debug_assert!(
-            self.rules.awaited.wait_of(index).is_none(),
+            self.rules.awaited.wait_of(id.key()).is_none(),
             "the last client with this index has ended its wait"
         );
-        ClientId { index, generation }
+        id
     }
 
     /// Whether the client watches the tube, which counts it.
@@ -126,14 +126,14 @@ impl Queue {
     /// Whether this client still exists.
     #[must_use]
     pub(crate) fn is_connected(&self, id: ClientId) -> bool {
-        let client = self.clients.records.get(id.index as usize);
+        let client = self.clients.records.get(id.key().index());
         client.is_some_and(|client| client.generation == id.generation && !client.is_leaving)
     }
 
     /// Whether this client has disconnected, and not all of its jobs and tubes have been given back.
     #[must_use]
     pub fn is_leaving(&self, id: ClientId) -> bool {
-        let client = self.clients.records.get(id.index as usize);
+        let client = self.clients.records.get(id.key().index());
         client.is_some_and(|client| client.generation == id.generation && client.is_leaving)
     }
 
@@ -179,7 +179,7 @@ impl Queue {
             self.clients.counts.weighed += usize::from(client.settings.is_some());
             self.tubes.get_mut(tube).watching += 1;
             self.clients.counts.watched += 1;
-            self.index_watched(id.index, tube, position);
+            self.index_watched(id.key(), tube, position);
         }
         self.set_weight(id, position, weight);
         debug_assert!(self.is_watching(id, tube), "the client watches the tube");
@@ -199,7 +199,7 @@ impl Queue {
             if client.watching.len() == 1 {
                 return None;
             }
-            self.unwatch(id.index, position);
+            self.unwatch(id.key(), position);
         }
         debug_assert!(!self.client(id).watching.is_empty(), "a client watches at least one tube");
         debug_assert!(

@@ -16,12 +16,13 @@ use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
 use crate::state::clients::Wait;
 use crate::state::jobs::marks;
-use crate::state::keys::DueKey;
+use crate::state::keys::{ClientKey, DueKey};
 use crate::{ClientId, Queue, WaitOutcome};
 
 /// The memory of a waiting client in the three indexes, in bytes. Blocks that are not full take a little more.
-const WAIT_BYTES: usize =
-    size_of::<JobWait>() + size_of::<(JobId, NonZeroU64, u32)>() + size_of::<(Timestamp, JobId, u32)>();
+const WAIT_BYTES: usize = size_of::<JobWait>()
+    + size_of::<(JobId, NonZeroU64, ClientKey)>()
+    + size_of::<(Timestamp, JobId, ClientKey)>();
 
 /// How many clients are answered at once when their job ends; the others are answered in later turns, a share in each.
 const ANSWERS_AT_ONCE: usize = 32;
@@ -42,14 +43,14 @@ pub enum WaitJob {
 /// A client that waits for a job. There is one for each client, so its index alone is compared.
 #[derive(Clone, Copy, Debug)]
 struct JobWait {
-    client: u32,
+    client: ClientKey,
     id: JobId,
     wait: Wait,
 }
 
 impl JobWait {
     /// A search key that compares equal to the wait of this client.
-    fn of(client: u32) -> Self {
+    fn of(client: ClientKey) -> Self {
         let wait = Wait { number: NonZeroU64::MIN, until: Timestamp::NEVER };
         Self { client, id: JobId(0), wait }
     }
@@ -57,7 +58,7 @@ impl JobWait {
 
 impl Key for JobWait {
     fn id(self) -> u64 {
-        self.client.into()
+        self.client.0.into()
     }
 }
 
@@ -86,9 +87,9 @@ impl Ord for JobWait {
 pub(crate) struct Awaited {
     by_client: OrderedQueue<JobWait>,
     /// For each job, the numbers of the waits and their clients: the first has waited longest.
-    by_job: OrderedQueue<(JobId, NonZeroU64, u32)>,
+    by_job: OrderedQueue<(JobId, NonZeroU64, ClientKey)>,
     /// The waits with a time-out, by its end.
-    by_end: OrderedQueue<(Timestamp, JobId, u32)>,
+    by_end: OrderedQueue<(Timestamp, JobId, ClientKey)>,
     /// The jobs that were deleted or buried, each with the number of its last wait at that time: not all of their
     /// clients have been answered yet.
     ended: VecDeque<(JobId, NonZeroU64, WaitOutcome)>,
@@ -101,7 +102,7 @@ impl Awaited {
     }
 
     /// The client that has waited longest for a job that has ended, and its answer.
-    fn next_answer(&mut self) -> Option<(u32, WaitOutcome)> {
+    fn next_answer(&mut self) -> Option<(ClientKey, WaitOutcome)> {
         loop {
             let &(id, last, outcome) = self.ended.front()?;
             if let Some((number, client)) = self.first_of(id)
@@ -118,7 +119,7 @@ impl Awaited {
     }
 
     /// The job for which the client waits, and its wait.
-    pub(crate) fn wait_of(&self, client: u32) -> Option<(JobId, Wait)> {
+    pub(crate) fn wait_of(&self, client: ClientKey) -> Option<(JobId, Wait)> {
         self.by_client.get(JobWait::of(client)).map(|wait| (wait.id, wait.wait))
     }
 
@@ -129,9 +130,10 @@ impl Awaited {
     }
 
     /// The client that has waited longest for this job, after the number of its wait.
-    fn first_of(&self, id: JobId) -> Option<(NonZeroU64, u32)> {
+    fn first_of(&self, id: JobId) -> Option<(NonZeroU64, ClientKey)> {
         // No job has the id 0.
-        let (of, number, client) = self.by_job.first_after((JobId(id.0 - 1), NonZeroU64::MAX, u32::MAX))?;
+        let (of, number, client) =
+            self.by_job.first_after((JobId(id.0 - 1), NonZeroU64::MAX, ClientKey(u32::MAX)))?;
         (of == id).then_some((number, client))
     }
 }
@@ -209,12 +211,12 @@ impl Queue {
         }
         let number = self.clients.next_wait();
         let until = timeout_s.map_or(Timestamp::NEVER, |timeout| now.plus_seconds(timeout));
-        self.begin_job_wait_as(client.index, id, Wait { number, until });
+        self.begin_job_wait_as(client.key(), id, Wait { number, until });
         WaitJob::Waiting
     }
 
     /// Begins the client's wait for an existing job, with a number that the wait already has.
-    pub(crate) fn begin_job_wait_as(&mut self, client: u32, id: JobId, wait: Wait) {
+    pub(crate) fn begin_job_wait_as(&mut self, client: ClientKey, id: JobId, wait: Wait) {
         debug_assert!(self.can_wait(client), "a client waits for one thing");
         debug_assert!(
             self.is_linked(id) && !self.is_linked_as(id, JobState::Buried),
@@ -234,16 +236,16 @@ impl Queue {
     /// The job for which the client waits.
     #[must_use]
     pub fn awaited_by(&self, client: ClientId) -> Option<JobId> {
-        self.rules.awaited.wait_of(client.index).map(|(id, _)| id)
+        self.rules.awaited.wait_of(client.key()).map(|(id, _)| id)
     }
 
     /// Ends the client's wait for a job; returns whether it waited.
     #[inline]
-    pub(crate) fn end_job_wait(&mut self, client: u32) -> bool {
+    pub(crate) fn end_job_wait(&mut self, client: ClientKey) -> bool {
         !self.rules.awaited.by_client.is_empty() && self.forget_job_wait(client)
     }
 
-    fn forget_job_wait(&mut self, client: u32) -> bool {
+    fn forget_job_wait(&mut self, client: ClientKey) -> bool {
         let awaited = &mut self.rules.awaited;
         let Some(JobWait { id, wait, .. }) = awaited.by_client.remove(JobWait::of(client)) else {
             return false;
@@ -277,7 +279,7 @@ impl Queue {
     }
 
     /// Answers a client before its turn if its job has ended; returns whether it has.
-    pub(crate) fn answer_early(&mut self, client: u32) -> bool {
+    pub(crate) fn answer_early(&mut self, client: ClientKey) -> bool {
         let awaited = &self.rules.awaited;
         let Some((id, wait)) = awaited.wait_of(client).filter(|_| awaited.has_ended()) else { return false };
         let is_of = |&&(of, last, _): &&(JobId, NonZeroU64, WaitOutcome)| of == id && wait.number <= last;

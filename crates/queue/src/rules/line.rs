@@ -56,12 +56,12 @@ impl<'a> KeyLine<'a> {
     /// with the seeded hash: no client can choose a tube and a key whose line falls among the million jobs of another
     /// line.
     pub(super) fn hash_behind(self) -> Hash {
-        Hash::new(mixed(self.key, u64::from(self.tag.limit) << 32 | u64::from(self.tube)))
+        Hash::new(mixed(self.key, u64::from(self.tag.limit) << 32 | u64::from(self.tube.0)))
     }
 
     /// The position of one of its jobs if that is the first.
     pub(super) fn first(self, id: JobId) -> Ranked {
-        Ranked::new(self.hash(), self.tube, id)
+        Ranked::new(self.hash(), self.tube.0, id)
     }
 
     /// The position of one of its jobs behind the first.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::line::SlotKey;
 use crate::clock::Timestamp;
-use crate::state::keys::ReadyKey;
+use crate::state::keys::{ClientKey, ReadyKey};
 use crate::tags::Concurrency;
 use crate::{ClientId, Queue};
 
@@ -26,7 +26,7 @@ pub(super) struct OfferedSlots {
     /// By key: the limits for which a walk searches for waiting clients.
     searched: BTreeMap<Box<[u8]>, BTreeSet<u32>>,
     /// How many of the walks each client has begun, by its index.
-    causes: BTreeMap<u32, usize>,
+    causes: BTreeMap<ClientKey, usize>,
 }
 
 /// A walk through the parked jobs of the keys whose slots one command has freed.
@@ -38,7 +38,7 @@ struct Walk {
     /// The number of the last wait that had begun when the walk began.
     last_wait: u64,
     /// The index of the client that gave the command.
-    cause: Option<u32>,
+    cause: Option<ClientKey>,
 }
 
 /// The progress of a walk for one key and limit.
@@ -61,7 +61,7 @@ impl OfferedSlots {
     }
 
     /// Whether the client has begun a walk that is still in progress.
-    pub(super) fn are_awaited_by(&self, client: u32) -> bool {
+    pub(super) fn are_awaited_by(&self, client: ClientKey) -> bool {
         self.causes.contains_key(&client)
     }
 
@@ -145,7 +145,7 @@ impl Queue {
             self.rules.slots.freed.push(slot_key);
         }
         let steps = self.take_freed();
-        let cause = cause.map(|client| client.index);
+        let cause = cause.map(|client| client.key());
         let walk = Walk { steps, is_searching: true, last_wait: self.clients.waits, cause };
         self.continue_with(walk, false, now);
     }

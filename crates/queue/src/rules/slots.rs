@@ -28,11 +28,14 @@ use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::state::jobs::{Collection, Job, marks};
-use crate::state::keys::{ReadyKey, TubeKey};
+use crate::state::keys::{ClientKey, ReadyKey, TubeKey};
 use crate::tags::Concurrency;
 
 /// The maximum number of overdue jobs that one call of `reserve` ends: about 100 microseconds.
 const MAX_OVERDUE_ENDED: usize = 64;
+
+/// For a line of which only the values are needed that do not depend on its tube.
+const ANY_TUBE: TubeKey = TubeKey(0);
 
 /// The slots of all keys.
 #[derive(Debug, Default)]
@@ -175,12 +178,12 @@ impl Queue {
 
     /// Whether a ready or delayed job with this tag may be reserved now.
     pub(crate) fn has_free_slot(&self, tag: Concurrency<'_>) -> bool {
-        self.is_line_free(self.line(0, tag))
+        self.is_line_free(self.line(ANY_TUBE, tag))
     }
 
     /// Whether a ready or delayed job with this key and limit may be reserved now.
     pub(crate) fn is_slot_free(&self, slot_key: &SlotKey) -> bool {
-        self.is_line_free(slot_key.line(0))
+        self.is_line_free(slot_key.line(ANY_TUBE))
     }
 
     /// Whether a job of this line, ready or delayed, may be reserved now: a slot is free and not offered to others.
@@ -190,7 +193,7 @@ impl Queue {
 
     /// Whether the number of reserved jobs with this key is below the limit of this tag.
     pub(crate) fn is_below_limit(&self, tag: Concurrency<'_>) -> bool {
-        self.is_line_below_limit(self.line(0, tag))
+        self.is_line_below_limit(self.line(ANY_TUBE, tag))
     }
 
     /// Called when a job with a key, which neither expires nor ages, was reserved: if it was the only ready one of the
@@ -224,7 +227,7 @@ impl Queue {
         if !key.has_indexed() {
             return None;
         }
-        with_hash_and_rank(&slots.first, line.hash(), line.tube).find(|&id| self.is_of_line(id, line))
+        with_hash_and_rank(&slots.first, line.hash(), line.tube.0).find(|&id| self.is_of_line(id, line))
     }
 
     /// Adds a ready job to its line, in which there are others, or which is not the only one of its key.
@@ -309,7 +312,7 @@ impl Queue {
 
     /// Frees the slot of a job with this tag.
     pub(crate) fn free_slot(&mut self, tag: Concurrency<'_>) {
-        let line = self.line(0, tag);
+        let line = self.line(ANY_TUBE, tag);
         let key = self.rules.slots.keys.give_back(line.key);
         let used_up = line.with_limit(key.taken());
         // Only a parked first job can have waited for the slot.
@@ -343,7 +346,7 @@ impl Queue {
         if !key.has_indexed() {
             return of_entry;
         }
-        let mut indexed = ranked_after(&slots.parked, slot_key.line(0).hash(), after);
+        let mut indexed = ranked_after(&slots.parked, slot_key.line(ANY_TUBE).hash(), after);
         let is_meant = |key: &Ranked| self.concurrency(key.job()) == Some(slot_key.tag());
         of_entry.into_iter().chain(indexed.find(is_meant).map(Ranked::ready_key)).min()
     }
@@ -404,7 +407,7 @@ impl Queue {
     /// Refreshes the heads of a client's tubes before it chooses among them, while that is necessary; returns whether
     /// it may choose now. The tubes of a client that watches many are probed when they come first.
     #[cold]
-    pub(crate) fn refresh_heads(&mut self, client: u32, now: Timestamp) -> bool {
+    pub(crate) fn refresh_heads(&mut self, client: ClientKey, now: Timestamp) -> bool {
         if self.rules.offered.are_awaited_by(client) {
             return false;
         }

@@ -14,7 +14,7 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::operations::many_tubes::ManyTubes;
 use crate::operations::modes::ReserveSettings;
 use crate::random::Generator;
-use crate::state::keys::{Reservation, TubeKey, WaitKey};
+use crate::state::keys::{ClientKey, Reservation, TubeKey, WaitKey};
 use crate::state::tubes::DEFAULT;
 
 /// The last part of a time to run, in which the client does not wait for another job (protocol, "reserve").
@@ -30,6 +30,12 @@ pub struct ClientId {
     pub index: u32,
     /// Distinguishes the clients that have had this index.
     pub generation: u32,
+}
+
+impl ClientId {
+    pub(crate) fn key(self) -> ClientKey {
+        ClientKey(self.index)
+    }
 }
 
 /// The kind of a client.
@@ -62,9 +68,9 @@ pub(crate) struct Clients {
     pub waits: u64,
     pub counts: ClientCounts,
     /// Clients that have disconnected and still have jobs or tubes, because they had more than is released at once.
-    pub leaving: VecDeque<u32>,
+    pub leaving: VecDeque<ClientKey>,
     /// By tube: the clients that watch many tubes and probe it again when it has a more urgent first job.
-    pub subscribers: Vec<OrderedQueue<u32>>,
+    pub subscribers: Vec<OrderedQueue<ClientKey>>,
     /// The clients that watch many tubes and wait in a reserve, in the order in which they began to wait.
     pub many_waiting: OrderedQueue<WaitKey>,
     /// The random numbers for clients in a weighted mode.
@@ -87,6 +93,11 @@ pub(crate) struct ClientCounts {
 }
 
 impl Clients {
+    #[inline]
+    pub(crate) fn id_of(&self, key: ClientKey) -> ClientId {
+        ClientId { index: key.0, generation: self[key].generation }
+    }
+
     /// The client's number, of which its record has 40 bits.
     pub(crate) fn number_of(&self, client: &Client) -> u64 {
         const KEPT: u64 = (1 << 40) - 1;
@@ -102,20 +113,20 @@ impl Clients {
     }
 }
 
-impl Index<u32> for Clients {
+impl Index<ClientKey> for Clients {
     type Output = Client;
 
     /// The client at this index. The index must come from an object that belongs to the client.
     #[inline]
-    fn index(&self, index: u32) -> &Client {
-        &self.records[index as usize]
+    fn index(&self, index: ClientKey) -> &Client {
+        &self.records[index.index()]
     }
 }
 
-impl IndexMut<u32> for Clients {
+impl IndexMut<ClientKey> for Clients {
     #[inline]
-    fn index_mut(&mut self, index: u32) -> &mut Client {
-        &mut self.records[index as usize]
+    fn index_mut(&mut self, index: ClientKey) -> &mut Client {
+        &mut self.records[index.index()]
     }
 }
 

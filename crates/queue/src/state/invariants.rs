@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, marks};
-use crate::state::keys::{ReadyKey, Reservation};
+use crate::state::keys::{ClientKey, ReadyKey, Reservation};
 use crate::state::tubes::{DEFAULT, Tube};
 use crate::{JobCounts, Queue};
 
@@ -125,7 +125,8 @@ impl Queue {
         let (mut reserved, mut waiting, mut using, mut watching) = (0, 0, HashMap::new(), HashMap::new());
         let mut unconnected = 0;
         for (index, client) in &self.clients.records {
-            let is_leaving = self.clients.leaving.contains(&(index as u32));
+            let key = ClientKey(index as u32);
+            let is_leaving = self.clients.leaving.contains(&key);
             assert_eq!(client.is_leaving, is_leaving, "a client that leaves is among the leaving ones");
             if client.is_of_connection() {
                 assert!(is_leaving || !client.watching.is_empty(), "a client watches at least one tube");
@@ -143,13 +144,13 @@ impl Queue {
             for Reservation { until, id, .. } in client.reserved.iter() {
                 let job = self.jobs.get(id).expect("a reserved job exists");
                 assert_eq!(job.collection(), Collection::Reserved(until.0.into()));
-                assert_eq!(self.jobs.history(job).holder, Some(index as u32));
+                assert_eq!(self.jobs.history(job).holder, Some(key));
                 reserved += 1;
             }
             if let Some(wait) = client.wait {
                 assert!(wait.until > Timestamp::default());
             }
-            let timer = Timer::Client(index as u32);
+            let timer = Timer::Client(key);
             if is_leaving {
                 assert_eq!(self.deadlines.of(timer), None, "a client that leaves has no deadline");
             } else {

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
 use crate::rules::tag_storage;
 use crate::seconds::Seconds;
-use crate::state::keys::{CompactU64, TubeKey};
+use crate::state::keys::{ClientKey, CompactU64, TubeKey};
 
 /// The collection of a job, with the value that is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,7 +229,7 @@ pub(crate) struct Link {
 pub(crate) struct History {
     pub counters: Counters,
     /// The index of the client that has reserved the job; set exactly while the job is reserved.
-    pub holder: Option<u32>,
+    pub holder: Option<ClientKey>,
 }
 
 /// The memory of a job in the queues, in bytes, in the usual case.
@@ -355,7 +355,7 @@ impl Jobs {
     }
 
     /// Ends a reservation in the job's history; returns the index of the client that had it.
-    pub(crate) fn take_holder(&mut self, history: Option<Address>) -> u32 {
+    pub(crate) fn take_holder(&mut self, history: Option<Address>) -> ClientKey {
         let holder = history.and_then(|address| self.histories.get_mut(address).holder.take());
         holder.expect("a reserved job has a holder")
     }

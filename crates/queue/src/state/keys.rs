@@ -5,12 +5,10 @@
 use std::cmp::Ordering;
 
 use beanstalkd_structures::Key;
+pub(crate) use beanstalkd_structures::{ClientKey, TubeKey};
 
 use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
-
-/// A tube's index in the registry.
-pub(crate) type TubeKey = u32;
 
 /// A `u64` with the alignment of a `u32`, so that there is no padding beside a `u32`. It is ordered by its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,7 +97,7 @@ impl Ord for Reservation {
 pub(crate) type BuriedKey = (u64, JobId);
 
 /// The waiting clients in the order in which they began to wait: the number of the wait, and the client.
-pub(crate) type WaitKey = (u64, u32);
+pub(crate) type WaitKey = (u64, ClientKey);
 
 impl Key for ReadyKey {
     fn id(self) -> u64 {

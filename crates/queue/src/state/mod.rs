@@ -260,14 +260,14 @@ impl Queue {
 
     #[inline]
     pub(crate) fn client(&self, id: ClientId) -> &Client {
-        let client = &self.clients[id.index];
+        let client = &self.clients[id.key()];
         assert_eq!(client.generation, id.generation, "the client of a command is connected");
         client
     }
 
     #[inline]
     pub(crate) fn client_mut(&mut self, id: ClientId) -> &mut Client {
-        let client = &mut self.clients[id.index];
+        let client = &mut self.clients[id.key()];
         assert_eq!(client.generation, id.generation, "the client of a command is connected");
         client
     }
@@ -294,7 +294,7 @@ impl Queue {
     #[inline]
     pub(crate) fn is_timer_gone(&self, timer: Timer) -> bool {
         match timer {
-            Timer::Client(index) => !self.clients.records.contains(index as usize),
+            Timer::Client(client) => !self.clients.records.contains(client.index()),
             Timer::Tube(tube) => !self.tubes.contains(tube),
             Timer::Rules => false,
         }

@@ -9,8 +9,8 @@ use beanstalkd_structures::Timer;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
-use crate::state::keys::TubeKey;
-use crate::{Change, ClientId, JobCounts, Queue};
+use crate::state::keys::{ClientKey, TubeKey};
+use crate::{Change, JobCounts, Queue};
 
 /// The jobs of one tube and those of all tubes, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,15 +118,14 @@ impl Queue {
 
     /// Whether the client can begin to wait: it does not wait, and is not gone.
     #[inline]
-    pub(crate) fn can_wait(&self, index: u32) -> bool {
-        let client = &self.clients[index];
-        let id = ClientId { index, generation: client.generation };
+    pub(crate) fn can_wait(&self, index: ClientKey) -> bool {
+        let id = self.clients.id_of(index);
         self.is_connected(id) && !self.is_waiting(id)
     }
 
     /// Whether none of the client's tubes has a job for it. One that watches many has probed each of them.
     #[inline]
-    pub(crate) fn has_nothing_to_reserve(&self, index: u32) -> bool {
+    pub(crate) fn has_nothing_to_reserve(&self, index: ClientKey) -> bool {
         let client = &self.clients[index];
         match &client.many {
             None => self.most_urgent_of(&client.watching).is_none(),
@@ -136,7 +135,7 @@ impl Queue {
 
     /// Whether the client is attached to this session, which has no other and does not end.
     #[inline]
-    pub(crate) fn is_attached(&self, client: u32, session: u32) -> bool {
+    pub(crate) fn is_attached(&self, client: ClientKey, session: ClientKey) -> bool {
         let record = self.sessions.records.get(&session);
         self.clients[session].is_session()
             && self.holder_for(client) == session

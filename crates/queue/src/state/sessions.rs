@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
+use crate::state::keys::ClientKey;
 
 /// The key of a session. Sessions of two identities never have the same key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +26,7 @@ pub(crate) struct Session {
     /// How long its reservations are kept without a client.
     pub grace_ms: u32,
     /// The index of the attached client.
-    pub attached: Option<u32>,
+    pub attached: Option<ClientKey>,
     /// When the session ends if no client comes; `NEVER` while one is attached.
     pub ends_at: Timestamp,
 }
@@ -34,11 +35,11 @@ pub(crate) struct Session {
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     /// By the index of the session's own client.
-    pub records: BTreeMap<u32, Session>,
+    pub records: BTreeMap<ClientKey, Session>,
     /// The indexes of their clients.
-    pub by_key: BTreeMap<SessionKey, u32>,
+    pub by_key: BTreeMap<SessionKey, ClientKey>,
     /// The index of the session to which a client is attached, by the index of the client.
-    pub of_client: BTreeMap<u32, u32>,
+    pub of_client: BTreeMap<ClientKey, ClientKey>,
 }
 
 impl Sessions {

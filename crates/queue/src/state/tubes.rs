@@ -24,7 +24,7 @@ use crate::state::times::{self, TubeTimes};
 use crate::tube_name::TubeName;
 
 /// The tube "default": the first that is created, and never removed.
-pub(crate) const DEFAULT: TubeKey = 0;
+pub(crate) const DEFAULT: TubeKey = TubeKey(0);
 
 /// The memory of a tube besides its name and its jobs, in bytes: the record, its counters, the entries in the registry
 /// and among the deadlines, and the queues that its jobs may leave empty.
@@ -326,7 +326,7 @@ impl Tubes {
         key: TubeKey,
         change: impl FnOnce(&mut Option<Box<TubeRuleState>>),
     ) {
-        let ruled = &mut self.slab[key as usize].ruled;
+        let ruled = &mut self.slab[key.index()].ruled;
         self.ruled_bytes -= ruled_bytes(ruled.as_deref());
         change(ruled);
         self.ruled_bytes += ruled_bytes(ruled.as_deref());
@@ -342,7 +342,7 @@ impl Tubes {
     /// exists.
     #[inline]
     pub(crate) fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut TubeTimes> {
-        let events = self.slab[key as usize].events.get_or_insert_default();
+        let events = self.slab[key.index()].events.get_or_insert_default();
         if events.times.is_none() {
             if self.timed == times::MAX_TIMED_TUBES {
                 return None;
@@ -361,7 +361,7 @@ impl Tubes {
         mut each: impl FnMut(&mut Tube) -> Result<(), E>,
     ) -> Result<(), E> {
         let keys = self.order.get(start..).unwrap_or_default().iter().take(count);
-        keys.into_iter().try_for_each(|&key| each(&mut self.slab[key as usize]))
+        keys.into_iter().try_for_each(|&key| each(&mut self.slab[key.index()]))
     }
 
     /// Makes sure that the registry has room for the next tube, because clients decide its size.
@@ -377,24 +377,24 @@ impl Tubes {
     /// The tubes with the next `count` keys from `key` on, and whether no larger key is in use.
     pub(crate) fn with_keys_from(&self, key: usize, count: usize) -> (Vec<TubeKey>, bool) {
         let end = key.saturating_add(count).min(self.slab.capacity());
-        let keys = (key..end).filter(|&key| self.slab.contains(key)).map(|key| key as TubeKey);
+        let keys = (key..end).filter(|&key| self.slab.contains(key)).map(|key| TubeKey(key as u32));
         (keys.collect(), end == self.slab.capacity())
     }
 
     /// Whether there is a tube with this key.
     pub(crate) fn contains(&self, key: TubeKey) -> bool {
-        self.slab.contains(key as usize)
+        self.slab.contains(key.index())
     }
 
     /// The tube at `key`. The holder of the key must keep the tube from being removed.
     pub(crate) fn get(&self, key: TubeKey) -> &Tube {
-        &self.slab[key as usize]
+        &self.slab[key.index()]
     }
 
     /// The tube at `key`, for changes.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: TubeKey) -> &mut Tube {
-        &mut self.slab[key as usize]
+        &mut self.slab[key.index()]
     }
 
     /// The tube of this name.
@@ -406,7 +406,7 @@ impl Tubes {
 
     /// The tube with this valid name, created if it does not exist. It exists until `remove_if_idle` finds it idle.
     pub(crate) fn find_or_make(&mut self, name: &str) -> TubeKey {
-        if self.slab.get(self.latest as usize).is_some_and(|tube| tube.name.as_str() == name) {
+        if self.slab.get(self.latest.index()).is_some_and(|tube| tube.name.as_str() == name) {
             return self.latest;
         }
         self.latest = self.find(name).unwrap_or_else(|| self.make(name));
@@ -437,7 +437,7 @@ impl Tubes {
             puts: 0,
             events: None,
         };
-        let key = self.slab.insert(Box::new(tube)) as TubeKey;
+        let key = TubeKey(self.slab.insert(Box::new(tube)) as u32);
         self.order.push(key);
         self.version += 1;
         self.name_bytes += self.get(key).name.as_bytes().len();
@@ -461,14 +461,14 @@ impl Tubes {
         if names.capacity() > 4 * names.len().max(16) {
             names.shrink_to(2 * names.len(), |named| spread(named.hash));
         }
-        let removed = self.slab.remove(key as usize);
+        let removed = self.slab.remove(key.index());
         self.timed -= usize::from(removed.times().is_some());
         self.ruled_bytes -= ruled_bytes(removed.ruled.as_deref());
         self.version += 1;
         self.name_bytes -= removed.name.as_bytes().len();
         self.order.swap_remove(position as usize);
         if let Some(&moved) = self.order.get(position as usize) {
-            let moved = &mut self.slab[moved as usize];
+            let moved = &mut self.slab[moved.index()];
             moved.position = position;
             self.listing.note_move(moved, position as usize);
         }

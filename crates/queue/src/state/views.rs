@@ -330,7 +330,7 @@ impl Queue {
     /// The number of jobs that the client has reserved.
     #[must_use]
     pub fn reservation_count(&self, client: ClientId) -> usize {
-        self.clients[self.holder_for(client.index)].reserved.len()
+        self.clients[self.holder_for(client.key())].reserved.len()
     }
 
     fn used(&self, client: ClientId) -> &Tube {

@@ -24,7 +24,7 @@ use crate::rules::ruled::TubeRuleState;
 use crate::rules::{Rules, TubeTagState};
 use crate::state::clients::{Client, ClientCounts, ClientId, Clients, Wait};
 use crate::state::jobs::{Collection, History, Job, marks};
-use crate::state::keys::{Reservation, TubeKey};
+use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::sessions::{Session, SessionKey, Sessions};
 use crate::state::tubes::{DEFAULT, Events, Tube, TubeCounters, Tubes};
 use crate::state::{Numbers, Sums};
@@ -63,6 +63,12 @@ struct DescribedClient {
     has_reserved: bool,
     /// The session, if it is the client of a session.
     session: Option<DescribedSession>,
+}
+
+impl DescribedClient {
+    fn key(&self) -> ClientKey {
+        ClientKey(self.index)
+    }
 }
 
 /// A session.
@@ -153,8 +159,8 @@ impl Queue {
     fn describe_jobs(&self, number_of: impl Fn(TubeKey) -> u32, out: &mut Writer<'_>) {
         // A slab is at least as large as its largest index.
         let mut numbers = vec![u32::MAX; self.clients.records.capacity()];
-        for (number, (index, _)) in described_records(&self.clients).enumerate() {
-            numbers[index] = number as u32;
+        for (number, (key, _)) in (0..).zip(described_records(&self.clients)) {
+            numbers[key.index()] = number;
         }
         out.count(self.jobs.len());
         let mut room = Vec::new();
@@ -190,7 +196,7 @@ impl Queue {
         let holder = holder.map(|holder| {
             let key = Reservation::key(Timestamp(number), id);
             let found = self.clients[holder].reserved.iter().find(|reserved| *reserved == key);
-            (clients[holder as usize], found.map_or(Timestamp(0), |reserved| reserved.since))
+            (clients[holder.index()], found.map_or(Timestamp(0), |reserved| reserved.since))
         });
         let described = DescribedJob {
             id,
@@ -280,13 +286,13 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
     }
 }
 
-/// The records of the clients to describe, with their indexes: those of connections and those of sessions.
-fn described_records(clients: &Clients) -> impl Iterator<Item = (usize, &Client)> {
-    let records = clients.records.iter().map(|(index, client)| (index, &**client));
+/// The records of the clients to describe, with their keys: those of connections and those of sessions.
+fn described_records(clients: &Clients) -> impl Iterator<Item = (ClientKey, &Client)> {
+    let records = clients.records.iter().map(|(index, client)| (ClientKey(index as u32), &**client));
     records.filter(|(_, client)| !client.is_leaving && (client.is_of_connection() || client.is_session()))
 }
 
-fn describe_session(session: &Session, numbers: &HashMap<u32, u32>) -> DescribedSession {
+fn describe_session(session: &Session, numbers: &HashMap<ClientKey, u32>) -> DescribedSession {
     let Session { key: SessionKey { identity, name }, grace_ms, attached, ends_at } = session;
     DescribedSession {
         identity: identity.to_string(),
@@ -320,9 +326,9 @@ fn describe_clients(
     last_number.describe(out);
     waits.describe(out);
     out.count(described_records(clients).count());
-    let numbers: HashMap<u32, u32> =
-        (0..).zip(described_records(clients)).map(|(number, (index, _))| (index as u32, number)).collect();
-    for (index, client) in described_records(clients) {
+    let numbers: HashMap<ClientKey, u32> =
+        (0..).zip(described_records(clients)).map(|(number, (key, _))| (key, number)).collect();
+    for (key, client) in described_records(clients) {
         let Client {
             using,
             watching,
@@ -343,16 +349,16 @@ fn describe_clients(
             has_fields: _,
         } = client;
         let described = DescribedClient {
-            index: index as u32,
+            index: key.0,
             number: clients.number_of(client),
             using: number_of(*using),
             watching: watching.iter().map(|&tube| number_of(tube)).collect(),
             wait: wait.map(described_wait),
-            job_wait: rules.awaited.wait_of(index as u32).map(|(id, wait)| (id, described_wait(wait))),
+            job_wait: rules.awaited.wait_of(key).map(|(id, wait)| (id, described_wait(wait))),
             settings: settings.as_deref().map(describe_reserve_settings),
             has_put: *has_put,
             has_reserved: *has_reserved,
-            session: sessions.records.get(&(index as u32)).map(|session| describe_session(session, &numbers)),
+            session: sessions.records.get(&key).map(|session| describe_session(session, &numbers)),
         };
         described.describe(out);
     }

@@ -21,7 +21,7 @@ use crate::seconds::Seconds;
 use crate::state::Numbers;
 use crate::state::clients::{Client, Wait};
 use crate::state::jobs::{Collection, Job, marks};
-use crate::state::keys::{Reservation, TubeKey};
+use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::sessions::{Session, SessionKey};
 use crate::state::times::TubeTimes;
 use crate::state::tubes::{Events, Pause, TubeCounters};
@@ -54,8 +54,8 @@ impl Queue {
         }
         let tubes = self.read_tubes(from, now)?;
         let clients = self.read_clients(&tubes, from)?;
-        let indexes: Vec<u32> = clients.iter().map(|client| client.index).collect();
-        self.read_jobs(&tubes, &indexes, &numbers, from, now)?;
+        let keys: Vec<_> = clients.iter().map(DescribedClient::key).collect();
+        self.read_jobs(&tubes, &keys, &numbers, from, now)?;
         self.read_rules(&tubes, from)?;
         (self.sums.events, self.sums.dead) = (events, dead);
         let next_id = numbers.next_id;
@@ -78,11 +78,11 @@ impl Queue {
             else {
                 continue;
             };
-            let index = described.index;
+            let index = described.key();
             let key = SessionKey { identity: identity.as_str().into(), name: name.as_str().into() };
             let client = |number: u32| clients.get(number as usize).filter(|client| client.session.is_none());
             let client = attached.map(|number| client(number).ok_or(Malformed("the client of a session")));
-            let attached = client.transpose()?.map(|client| client.index);
+            let attached = client.transpose()?.map(DescribedClient::key);
             if attached.is_some() != (*ends_at == Timestamp::NEVER) {
                 return Err(Malformed("the end of a session"));
             }
@@ -240,7 +240,7 @@ impl Queue {
     fn read_jobs(
         &mut self,
         tubes: &[TubeKey],
-        clients: &[u32],
+        clients: &[ClientKey],
         numbers: &Numbers,
         from: &mut Reader<'_>,
         now: Timestamp,
@@ -256,7 +256,7 @@ impl Queue {
             }
             newest = newest.max(id);
             if let Some((client, _)) = &mut job.holder {
-                *client = *clients.get(*client as usize).ok_or(Malformed("a reserved job has no client"))?;
+                *client = clients.get(*client as usize).ok_or(Malformed("a reserved job has no client"))?.0;
             }
             if job.holder.is_some() != (job.state == JobState::Reserved) {
                 return Err(Malformed("a reserved job has no client"));
@@ -311,7 +311,9 @@ impl Queue {
     fn read_collection(&mut self, job: &DescribedJob, waits_for: Option<After<'_>>, now: Timestamp) {
         let id = job.id;
         match (job.state, job.holder, waits_for) {
-            (JobState::Reserved, Some((client, since)), _) => self.read_reservation(job, client, since),
+            (JobState::Reserved, Some((client, since)), _) => {
+                self.read_reservation(job, ClientKey(client), since)
+            }
             (JobState::Buried, ..) => {
                 self.numbers.next_burial = job.number;
                 self.make_buried(id);
@@ -322,7 +324,7 @@ impl Queue {
         }
     }
 
-    fn read_reservation(&mut self, described: &DescribedJob, client: u32, since: Timestamp) {
+    fn read_reservation(&mut self, described: &DescribedJob, client: ClientKey, since: Timestamp) {
         let (id, until) = (described.id, Timestamp(described.number));
         let (job, history) = self.jobs.expect_with_history(id);
         job.set_collection(Collection::Reserved(until.0.into()));
@@ -345,13 +347,14 @@ impl Queue {
     /// Lets the clients watch their tubes, and begins the waits of those that waited.
     fn read_waits(&mut self, clients: Vec<DescribedClient>) -> Result<(), Malformed> {
         for described in &clients {
-            let index = described.index;
+            let index = described.key();
             if described.watching.len() > self.slices.few_tubes {
                 let position = described.watching.len() - 1;
                 self.index_watched(index, self.clients[index].watching[position], position);
             }
         }
-        for DescribedClient { index, wait, job_wait, .. } in clients {
+        for described in clients {
+            let (index, DescribedClient { wait, job_wait, .. }) = (described.key(), described);
             if let Some((id, (number, until))) = job_wait {
                 let can_wait = |job: &Job| job.collection().state() != JobState::Buried;
                 let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);
