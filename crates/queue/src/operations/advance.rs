@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::rules::ages::AgeCheck;
 use crate::rules::retries::AfterFailure;
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::tubes::Pause;
 use crate::{Change, Queue, WaitOutcome};
@@ -138,7 +138,7 @@ impl Queue {
         let (tube, marks) = (job.tube, job.marks);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(id));
-        let age = if marks & marks::RULED != 0 { self.check_age(id, now) } else { AgeCheck::InTime };
+        let age = if marks.intersects(Marks::RULED) { self.check_age(id, now) } else { AgeCheck::InTime };
         match self.after_failure(id, false) {
             _ if age == AgeCheck::Removed => {
                 self.serve_waiting(None, now);
@@ -160,7 +160,7 @@ impl Queue {
             }
             AfterFailure::NoRule => self.make_ready(id, now),
         }
-        if marks != 0 {
+        if !marks.is_empty() {
             self.serve_waiting(None, now);
         }
         debug_assert!(self.is_linked(id), "a job that timed out is in a collection");

@@ -12,7 +12,7 @@ use crate::job::{Body, JobId, Priority};
 use crate::rules::Ending;
 use crate::rules::tag_storage::StoredBody;
 use crate::rules::unique::Duplicate;
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::tags::{EncodedTags, Name};
 use crate::{ClientId, Queue};
 
@@ -175,7 +175,7 @@ impl Queue {
         let Some((rule, bytes)) = record.rule_and_bytes() else { return false };
         let gone = self.jobs.get(completed).filter(|job| job.tube == tube);
         // While a reload runs, the rule may not know the job yet.
-        let gone_bytes = gone.filter(|job| job.has(marks::RULED)).map_or(0, |job| job.body().len() as u64);
+        let gone_bytes = gone.filter(|job| job.has(Marks::RULED)).map_or(0, |job| job.body().len() as u64);
         let jobs = record.job_counts().total() as u64 + load.jobs - u64::from(gone.is_some());
         !rule.has_room(jobs, bytes + load.bytes - gone_bytes, body_bytes)
     }
@@ -203,7 +203,7 @@ impl Queue {
         plan: &[Planned],
         now: Timestamp,
     ) -> Option<Body> {
-        let is_tagged = self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED));
+        let is_tagged = self.jobs.get(id).is_some_and(|job| job.has(Marks::TAGGED));
         let (ending, group) = match is_tagged {
             true => self.ending_of_completed(client, id, puts.clone().zip(plan)),
             false => (Ending::Deleted, None),

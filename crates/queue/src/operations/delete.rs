@@ -6,7 +6,7 @@ use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
 use crate::rules::Ending;
-use crate::state::jobs::{Link, marks};
+use crate::state::jobs::{Link, Marks};
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
@@ -39,7 +39,7 @@ impl Queue {
         }
         // A job without tags can only open the gate of its tube.
         let opens = || !self.rules.tubes.to_open.is_empty();
-        if link.marks != 0 && (link.marks & !marks::RULED != 0 || opens()) {
+        if !link.marks.is_empty() && (link.marks.intersects(!Marks::RULED) || opens()) {
             self.serve_waiting(Some(client), now);
         }
         self.remove_tube_if_idle(tube);
@@ -61,13 +61,13 @@ impl Queue {
             self.is_linked_as(id, link.collection.state()),
             "the job is in the collection that its link names"
         );
-        if link.marks & !marks::RULED != 0 {
+        if link.marks.intersects(!Marks::RULED) {
             return self.end_tagged(id, link, ending, now);
         }
         let before = in_debug(|| self.counted(link.tube));
         let since = self.unlink_plain(id, link);
         let job = self.jobs.remove(id).expect("the queue has this job");
-        if link.marks != 0 {
+        if !link.marks.is_empty() {
             // For a job without tags, a rule of its tube knows only this.
             self.uncount(link.tube, job.body().len());
         }

@@ -290,7 +290,7 @@ impl Queue {
         let (job, history) = self.jobs.expect_with_history(id);
         let (link, holder) = (job.link(), history.holder);
         let (_, body) = self.end(id, link, Ending::Flushed, now);
-        if link.marks != 0 {
+        if !link.marks.is_empty() {
             self.serve_waiting(None, now);
         }
         self.remove_tube_if_idle(link.tube);

@@ -5,7 +5,7 @@
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
@@ -24,7 +24,7 @@ impl Queue {
     #[must_use]
     pub fn is_kickable(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| {
-            matches!(job.collection().state(), JobState::Buried | JobState::Delayed) && !job.has(marks::HELD)
+            matches!(job.collection().state(), JobState::Buried | JobState::Delayed) && !job.has(Marks::HELD)
         })
     }
 

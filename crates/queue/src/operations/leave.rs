@@ -12,7 +12,7 @@ use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::JobState;
 use crate::rules::ages::AgeCheck;
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::state::keys::{ClientKey, ReadyKey, Reservation};
 use crate::{Change, ClientId, Queue};
 
@@ -116,7 +116,7 @@ impl Queue {
         for key in jobs {
             let id = key.job();
             let job = self.jobs.expect_mut(id);
-            let (tube, is_ruled) = (job.tube, job.has(marks::RULED));
+            let (tube, is_ruled) = (job.tube, job.has(Marks::RULED));
             // Not earlier: the jobs that follow still count in their tubes, one of which may be the dead tube of
             // another.
             let before = in_debug(|| self.counted(tube));
@@ -164,7 +164,7 @@ impl Queue {
             debug_assert_eq!(history.holder, Some(index), "the client has reserved this job");
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));
-            if job.has(marks::KEYED) {
+            if job.has(Marks::KEYED) {
                 self.left_tagged(id, JobState::Reserved);
             }
             if is_session {

@@ -32,7 +32,7 @@ use beanstalkd_structures::Timer;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
-use crate::state::jobs::{Collection, Job, Link, marks};
+use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{ReadyKey, Reservation, TubeKey};
 use crate::state::tubes::Tube;
 use crate::{JobCounts, Queue};
@@ -50,7 +50,8 @@ impl Queue {
     fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let (state, before) = (link.collection.state(), in_debug(|| self.counted(link.tube)));
         debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
-        let since = if link.marks == 0 { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) };
+        let since =
+            if link.marks.is_empty() { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) };
         debug_assert!(!self.is_linked(id), "a job that was taken out is in no collection");
         debug_assert_eq!(
             self.counted(link.tube),
@@ -64,8 +65,11 @@ impl Queue {
     /// Unlinks a job that is known to be in a collection for jobs without tags.
     pub(crate) fn unlink_plain(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let Link { collection, priority, tube: key, history, marks } = link;
-        debug_assert!(marks & (marks::IN_ROTATION | marks::HELD) == 0, "a collection of a rule has the job");
-        debug_assert!(marks & marks::PARKED == 0, "the job is among the parked ones");
+        debug_assert!(
+            !marks.intersects(Marks::IN_ROTATION | Marks::HELD),
+            "a collection of a rule has the job"
+        );
+        debug_assert!(!marks.intersects(Marks::PARKED), "the job is among the parked ones");
         let tube = self.tubes.get_mut(key);
         match collection {
             Collection::Ready(_) => {
@@ -123,7 +127,7 @@ impl Queue {
     #[inline]
     pub(crate) fn enter_ready(&mut self, id: JobId, now: Timestamp) {
         let &mut Job { tube, priority, marks, .. } = self.jobs.expect_mut(id);
-        if marks == 0 {
+        if marks.is_empty() {
             self.enqueue(id, tube, priority, now);
         } else {
             self.enter_ready_tagged(id, now);
@@ -177,7 +181,7 @@ impl Queue {
         debug_assert!(!self.is_linked(id), "a job that becomes delayed is in no other collection");
         let before = in_debug(|| self.counted_with(id));
         let job = self.jobs.expect_mut(id);
-        debug_assert!(!job.has(marks::HELD), "a held job is among the held ones");
+        debug_assert!(!job.has(Marks::HELD), "a held job is among the held ones");
         job.set_collection(Collection::Delayed(until.0.into()));
         let (key, priority) = (job.tube, job.priority);
         self.flushes.note_moved(id, key);
@@ -201,7 +205,7 @@ impl Queue {
         self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).buried.insert((number, id));
         self.sums.jobs.buried += 1;
-        if marks != 0 {
+        if !marks.is_empty() {
             self.buried_tagged(id);
         }
         debug_assert!(self.is_linked_as(id, JobState::Buried));

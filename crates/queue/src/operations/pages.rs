@@ -16,7 +16,7 @@ use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Position, Priority};
 use crate::state::jobs::Collection;
-use crate::state::jobs::marks::HELD;
+use crate::state::jobs::Marks;
 use crate::state::keys::{DueKey, ReadyKey, Reservation, TubeKey};
 use crate::tube_name::TubeName;
 
@@ -203,7 +203,7 @@ impl Queue {
                 number.into()
             }
         };
-        Some(Position { is_held: job.has(HELD), number, id })
+        Some(Position { is_held: job.has(Marks::HELD), number, id })
     }
 }
 

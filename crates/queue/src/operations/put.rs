@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::rules::tag_storage::StoredBody;
 use crate::seconds::Seconds;
-use crate::state::jobs::{Collection, Job, marks};
+use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::TubeKey;
 use crate::tags::{After, EncodedTags, TagSet};
 use crate::{Change, ClientId, Queue};
@@ -154,7 +154,7 @@ impl Queue {
     #[inline]
     fn is_put(&self, new: NewJob, tube: TubeKey, is_held: bool) -> bool {
         let is_as_asked =
-            |job: &Job| job.tube == tube && job.priority == new.priority && job.has(marks::HELD) == is_held;
+            |job: &Job| job.tube == tube && job.priority == new.priority && job.has(Marks::HELD) == is_held;
         self.is_linked_as_asked(new.id, if is_held { Seconds::ONE } else { new.delay_s })
             && self.jobs.get(new.id).is_some_and(is_as_asked)
     }

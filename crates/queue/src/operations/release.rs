@@ -8,7 +8,7 @@ use crate::job::{Counting, JobId, JobState, Priority};
 use crate::rules::ages::AgeCheck;
 use crate::rules::retries::AfterFailure;
 use crate::seconds::Seconds;
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::{Change, ClientId, Queue};
 
 /// How a job is released.
@@ -59,7 +59,7 @@ impl Queue {
             }
         };
         self.note(Change::Updated(id));
-        let age = if marks & marks::RULED != 0 { self.check_age(id, now) } else { AgeCheck::InTime };
+        let age = if marks.intersects(Marks::RULED) { self.check_age(id, now) } else { AgeCheck::InTime };
         let delay_s = if let AfterFailure::Delayed(backoff_s) = rule { backoff_s.into() } else { delay_s };
         let mut released = Released::Queued;
         if age == AgeCheck::Removed {
@@ -80,7 +80,7 @@ impl Queue {
             let until = self.end_of_delay(delay_s, now);
             self.delay(id, until);
         }
-        if marks != 0 {
+        if !marks.is_empty() {
             self.serve_waiting(Some(client), now);
         }
         debug_assert!(!self.has_reserved(client, id), "the client has no longer reserved the job");
@@ -101,11 +101,11 @@ impl Queue {
         let tube = job.tube;
         self.count(tube, |counters| &mut counters.buries);
         self.note(Change::Updated(id));
-        if marks & marks::RULED == 0 || self.check_age(id, now) != AgeCheck::Removed {
+        if !marks.intersects(Marks::RULED) || self.check_age(id, now) != AgeCheck::Removed {
             self.make_buried(id);
             debug_assert!(self.is_linked_as(id, JobState::Buried));
         }
-        if marks != 0 {
+        if !marks.is_empty() {
             self.serve_waiting(Some(client), now);
             self.remove_tube_if_idle(tube);
         }

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::state::jobs::Collection;
-use crate::state::jobs::marks::{HELD, IN_ROTATION};
+use crate::state::jobs::Marks;
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
@@ -35,7 +35,7 @@ impl Queue {
         let marks = job.marks;
         debug_assert!(self.is_linked(id), "a job that is moved is in a collection");
         let (here, there) = in_debug(|| (self.counted(from), self.counted(target)));
-        let is_held = marks != 0 && self.is_held(id);
+        let is_held = !marks.is_empty() && self.is_held(id);
         if let Collection::Reserved(_) = collection {
             self.tubes.get_mut(from).reserved -= 1;
             self.tubes.get_mut(target).reserved += 1;
@@ -44,7 +44,7 @@ impl Queue {
         } else {
             self.unlink(id);
         }
-        if marks != 0 || self.tubes.get(target).ruled.is_some() {
+        if !marks.is_empty() || self.tubes.get(target).ruled.is_some() {
             self.stop_aging(id);
             // Without memory, the job keeps its old tags.
             let _ = self.retag_in(id, name, now);
@@ -57,14 +57,14 @@ impl Queue {
         self.note(Change::Moved(id));
         match collection {
             Collection::Ready(_) => self.enter_ready(id, now),
-            Collection::Delayed(until) if marks & HELD != 0 => {
+            Collection::Delayed(until) if marks.intersects(Marks::HELD) => {
                 self.hold_again(id, Timestamp::from(until), is_held, now);
             }
             Collection::Delayed(until) => self.delay(id, Timestamp::from(until)),
             Collection::Buried(number) => {
                 self.tubes.get_mut(target).buried.insert((number.into(), id));
                 self.sums.jobs.buried += 1;
-                if marks != 0 {
+                if !marks.is_empty() {
                     self.buried_tagged(id);
                 }
             }
@@ -73,7 +73,7 @@ impl Queue {
             }
             Collection::Reserved(_) => {}
         }
-        if marks != 0 || !self.rules.tubes.to_open.is_empty() {
+        if !marks.is_empty() || !self.rules.tubes.to_open.is_empty() {
             self.serve_waiting(None, now);
         }
         debug_assert!(self.is_linked(id), "a job that was moved is in a collection");
@@ -86,7 +86,7 @@ impl Queue {
     #[must_use]
     pub fn is_delayable(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| {
-            matches!(job.collection().state(), JobState::Ready | JobState::Delayed) && !job.has(HELD)
+            matches!(job.collection().state(), JobState::Ready | JobState::Delayed) && !job.has(Marks::HELD)
         })
     }
 
@@ -129,7 +129,7 @@ impl Queue {
         let job = self.jobs.expect_mut(id);
         if let Collection::Ready(_) = job.collection() {
             let link = job.link();
-            let is_in_rotation = link.marks & IN_ROTATION != 0;
+            let is_in_rotation = link.marks.intersects(Marks::IN_ROTATION);
             if is_in_rotation {
                 self.unlink_for_now(id, link)
             } else {

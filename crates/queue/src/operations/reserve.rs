@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::operations::many_tubes::ReserveSearch;
 use crate::seconds::Seconds;
-use crate::state::jobs::{Collection, marks};
+use crate::state::jobs::{Collection, Marks};
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::{Change, ClientId, Queue};
 
@@ -72,7 +72,7 @@ impl Queue {
         let is_ready = match self.jobs.get(id) {
             Some(job) if job.collection().state() == JobState::Reserved => return false,
             Some(job) if self.tubes.get(job.tube).is_throttled() => return false,
-            Some(job) if job.marks != 0 && !self.may_be_reserved(id) => return false,
+            Some(job) if !job.marks.is_empty() && !self.may_be_reserved(id) => return false,
             Some(job) => job.collection().state() == JobState::Ready,
             None => return false,
         };
@@ -154,7 +154,7 @@ impl Queue {
         }
         self.note(if is_of_session { Change::SessionReserved(id) } else { Change::Reserved(id) });
         // The job still counts for the rule of its tube.
-        if marked & !marks::RULED != 0 {
+        if marked.intersects(!Marks::RULED) {
             self.reserved_tagged(id);
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved));

@@ -216,7 +216,7 @@ impl Queue {
         self.clients[index].reserved.insert(Reservation { until, id, since: now });
         self.schedule(Timer::Client(index));
         self.note(Change::SessionReserved(id));
-        if marks != 0 {
+        if !marks.is_empty() {
             self.reserved_tagged(id);
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved), "the session has the job again");

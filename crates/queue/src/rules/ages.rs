@@ -16,7 +16,7 @@ use super::{Ending, JobEnd, Rule, TaggedJob};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
-use crate::state::jobs::{Job, marks};
+use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{DueKey, TubeKey};
 use crate::state::tubes::Tube;
 use crate::tags::TagSet;
@@ -60,11 +60,11 @@ impl Rule for Ages {
     }
 
     fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
-        if job.marks & marks::AGES != 0 {
+        if job.marks.intersects(Marks::AGES) {
             queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
-            queue.jobs.expect_mut(job.id).marks &= !marks::AGES;
+            queue.jobs.expect_mut(job.id).marks &= !Marks::AGES;
         }
-        debug_assert!(!queue.jobs.expect(job.id).has(marks::AGES), "a reserved job does not age");
+        debug_assert!(!queue.jobs.expect(job.id).has(Marks::AGES), "a reserved job does not age");
     }
 
     fn moved(queue: &mut Queue, job: &TaggedJob<'_>, _from: TubeKey) {
@@ -72,7 +72,7 @@ impl Rule for Ages {
     }
 
     fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
-        if job.marks & marks::AGES != 0 {
+        if job.marks.intersects(Marks::AGES) {
             queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
         }
     }
@@ -81,7 +81,7 @@ impl Rule for Ages {
     fn check(queue: &Queue) {
         let all = queue.jobs.ids().filter_map(|id| Some((id, queue.jobs.get(id)?)));
         let mut aging: BTreeMap<TubeKey, BTreeSet<DueKey>> = BTreeMap::new();
-        for (id, job) in all.filter(|(_, job)| job.has(marks::AGES)) {
+        for (id, job) in all.filter(|(_, job)| job.has(Marks::AGES)) {
             assert!(job.collection().state() != JobState::Reserved, "a reserved job does not age");
             assert!(queue.tags(id).is_none_or(|tags| tags.dead.is_none()), "a dead job does not age");
             aging.entry(job.tube).or_default().insert((queue.arrived_at(id, job), id));
@@ -123,8 +123,8 @@ impl Queue {
         ruled.ages.insert(key);
         self.rules.tubes.index_bytes += BYTES_PER_JOB;
         let job = self.jobs.expect_mut(key.1);
-        debug_assert!(!job.has(marks::AGES) && job.tube == tube, "a job ages once, in its tube");
-        job.marks |= marks::AGES;
+        debug_assert!(!job.has(Marks::AGES) && job.tube == tube, "a job ages once, in its tube");
+        job.marks |= Marks::AGES;
         self.schedule(Timer::Tube(tube));
         debug_assert!(self.is_scheduled(Timer::Tube(tube)), "the end of the age is not passed over");
     }
@@ -143,12 +143,12 @@ impl Queue {
     /// Called when the job leaves its tube, or when its tags are about to change.
     pub(crate) fn stop_aging(&mut self, id: JobId) {
         let job = self.jobs.expect(id);
-        if job.has(marks::AGES) {
+        if job.has(Marks::AGES) {
             let (arrived, tube) = (self.arrived_at(id, job), job.tube);
             self.end_aging((arrived, id), tube);
-            self.jobs.expect_mut(id).marks &= !marks::AGES;
+            self.jobs.expect_mut(id).marks &= !Marks::AGES;
         }
-        debug_assert!(!self.jobs.expect(id).has(marks::AGES), "the job does not age any more");
+        debug_assert!(!self.jobs.expect(id).has(Marks::AGES), "the job does not age any more");
     }
 
     /// Called when a reload comes to this job: it ages if its tube has the rule.
@@ -156,7 +156,7 @@ impl Queue {
         let job = self.jobs.expect(id);
         if self.max_age_of(job.tube).is_none() {
             self.stop_aging(id);
-        } else if !job.has(marks::AGES) {
+        } else if !job.has(Marks::AGES) {
             let tags = self.tags(id).unwrap_or_default();
             let is_aging = tags.dead.is_none() && job.collection().state() != JobState::Reserved;
             let (key, tube) = ((arrived_at(job.created_at, &tags), id), job.tube);
@@ -216,7 +216,7 @@ impl Queue {
 
     /// Whether the job ages and is too old.
     pub(super) fn is_too_old(&self, id: JobId, now: Timestamp) -> bool {
-        let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::AGES)) else { return false };
+        let Some(job) = self.jobs.get(id).filter(|job| job.has(Marks::AGES)) else { return false };
         let max_age_s = self.max_age_of(job.tube);
         max_age_s.is_some_and(|max_age_s| self.arrived_at(id, job).plus_seconds(max_age_s) <= now)
     }
@@ -248,7 +248,7 @@ impl Queue {
     pub(super) fn stays_where_it_is(&self, id: JobId) -> bool {
         self.jobs
             .get(id)
-            .is_some_and(|job| job.collection().state() == JobState::Buried || job.has(marks::HELD))
+            .is_some_and(|job| job.collection().state() == JobState::Buried || job.has(Marks::HELD))
     }
 
     /// Deletes a job that is in no collection, because its time is over.

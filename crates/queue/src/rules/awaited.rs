@@ -15,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
 use crate::state::clients::Wait;
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::state::keys::{ClientKey, DueKey};
 use crate::{ClientId, Queue, WaitOutcome};
 
@@ -174,7 +174,7 @@ impl Rule for Awaited {
         let ends: BTreeSet<_> = ends.filter(|end| end.0 != Timestamp::NEVER).collect();
         assert!(ends.into_iter().eq(by_end.iter()), "each wait with an end is in the order of the ends");
         for id in queue.jobs.ids() {
-            let is_marked = queue.jobs.get(id).is_some_and(|job| job.has(marks::AWAITED));
+            let is_marked = queue.jobs.get(id).is_some_and(|job| job.has(Marks::AWAITED));
             assert_eq!(
                 is_marked,
                 queue.rules.awaited.first_of(id).is_some(),
@@ -228,7 +228,7 @@ impl Queue {
         if wait.until != Timestamp::NEVER {
             awaited.by_end.insert((wait.until, id, client));
         }
-        self.jobs.expect_mut(id).marks |= marks::AWAITED;
+        self.jobs.expect_mut(id).marks |= Marks::AWAITED;
         self.schedule(Timer::Rules);
         debug_assert!(self.is_scheduled(Timer::Rules), "the end of the wait is not passed over");
     }
@@ -259,14 +259,14 @@ impl Queue {
             "a wait with an end is in the order of the ends"
         );
         if awaited.first_of(id).is_none() && self.jobs.get(id).is_some() {
-            self.jobs.expect_mut(id).marks &= !marks::AWAITED;
+            self.jobs.expect_mut(id).marks &= !Marks::AWAITED;
         }
         true
     }
 
     /// Ends the waits of all clients that wait for this job.
     fn answer_job_waits(&mut self, job: &TaggedJob<'_>, outcome: WaitOutcome) {
-        if job.marks & marks::AWAITED == 0 {
+        if !job.marks.intersects(Marks::AWAITED) {
             return;
         }
         // Later waits have larger numbers.

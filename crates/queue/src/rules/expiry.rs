@@ -8,7 +8,7 @@ use super::{Ending, JobEnd, Rule, Rules, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::state::keys::DueKey;
 
 /// The jobs that expire.
@@ -45,7 +45,7 @@ impl Expiry {
 
 /// When the job expires unless a client reserves it before.
 fn expires_at(job: &TaggedJob<'_>) -> Option<Timestamp> {
-    let seconds = job.tags.expires_after_s.filter(|_| job.marks & marks::EXPIRES != 0)?;
+    let seconds = job.tags.expires_after_s.filter(|_| job.marks.intersects(Marks::EXPIRES))?;
     Some(job.created_at.plus_seconds(seconds))
 }
 
@@ -54,7 +54,7 @@ impl Rule for Expiry {
         let Some(seconds) = job.tags.expires_after_s else { return };
         let record = queue.jobs.expect(job.id);
         if queue.jobs.history(record).counters.reserves == 0 {
-            queue.jobs.expect_mut(job.id).marks |= marks::EXPIRES;
+            queue.jobs.expect_mut(job.id).marks |= Marks::EXPIRES;
             queue.rules.expiry.jobs.insert((job.created_at.plus_seconds(seconds), job.id));
             queue.schedule(Timer::Rules);
             debug_assert!(queue.is_scheduled(Timer::Rules), "the end of the job is not passed over");
@@ -63,7 +63,7 @@ impl Rule for Expiry {
 
     fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
         queue.rules.expiry.forget(job);
-        queue.jobs.expect_mut(job.id).marks &= !marks::EXPIRES;
+        queue.jobs.expect_mut(job.id).marks &= !Marks::EXPIRES;
     }
 
     fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
@@ -95,7 +95,7 @@ impl Rule for Expiry {
 impl Queue {
     /// When the job expires unless a client reserves it before.
     pub(crate) fn expires_at(&self, id: JobId) -> Option<Timestamp> {
-        let job = self.jobs.get(id).filter(|job| job.has(marks::EXPIRES))?;
+        let job = self.jobs.get(id).filter(|job| job.has(Marks::EXPIRES))?;
         expires_at(&TaggedJob::new(id, job, &self.tags(id)?))
     }
 

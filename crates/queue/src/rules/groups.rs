@@ -12,7 +12,7 @@ use crate::Queue;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::state::jobs::{Collection, marks};
+use crate::state::jobs::{Collection, Marks};
 use crate::tags::{After, Name, TagSet};
 
 /// The memory of a group besides its name and its jobs, in bytes.
@@ -169,7 +169,7 @@ impl Rule for Groups {
 
     /// A held job may not be reserved.
     fn may_be_reserved(_queue: &Queue, job: &TaggedJob<'_>) -> bool {
-        job.marks & marks::HELD == 0
+        !job.marks.intersects(Marks::HELD)
     }
 
     fn left(queue: &mut Queue, job: &TaggedJob<'_>, state: JobState) {
@@ -214,11 +214,11 @@ impl Rule for Groups {
                         .is_some_and(|after| !after.is_free && groups.has_members(after.group.as_str()))
             );
             assert!(
-                job.has(marks::HELD) || tags.after.is_none_or(|after| after.is_free),
+                job.has(Marks::HELD) || tags.after.is_none_or(|after| after.is_free),
                 "a job without the mark HELD does not wait for a group"
             );
             assert!(
-                is_held || !job.has(marks::HELD) || groups.has_freed(),
+                is_held || !job.has(Marks::HELD) || groups.has_freed(),
                 "a job that has the mark HELD and no longer waits is about to be freed"
             );
             held += usize::from(is_held);
@@ -262,7 +262,7 @@ impl Queue {
     #[must_use]
     pub fn is_held(&self, id: JobId) -> bool {
         let after =
-            self.jobs.get(id).filter(|job| job.has(marks::HELD)).and_then(|_| self.expect_tags(id).after);
+            self.jobs.get(id).filter(|job| job.has(Marks::HELD)).and_then(|_| self.expect_tags(id).after);
         after.is_some_and(|after| self.rules.groups.holds(after.group.as_str(), id))
     }
 
@@ -277,9 +277,9 @@ impl Queue {
         let before = in_debug(|| self.counted_with(id));
         self.rules.groups.get_or_make(name).waiting.insert(id);
         let job = self.jobs.expect_mut(id);
-        debug_assert!(!job.has(marks::HELD), "a job waits for one group, once");
+        debug_assert!(!job.has(Marks::HELD), "a job waits for one group, once");
         job.set_collection(Collection::Delayed(until.0.into()));
-        job.marks |= marks::HELD;
+        job.marks |= Marks::HELD;
         let (tube, priority) = (job.tube, job.priority);
         self.flushes.note_moved(id, tube);
         self.tubes.get_mut(tube).tag_state_mut().held.insert((until, id));
@@ -295,8 +295,8 @@ impl Queue {
     pub(crate) fn take_out_of_held(&mut self, id: JobId, until: Timestamp) -> bool {
         debug_assert!(self.is_linked_as(id, JobState::Delayed), "a held job counts as delayed");
         let job = self.jobs.expect_mut(id);
-        debug_assert!(job.has(marks::HELD), "the job is among the held ones");
-        job.marks &= !marks::HELD;
+        debug_assert!(job.has(Marks::HELD), "the job is among the held ones");
+        job.marks &= !Marks::HELD;
         let found = self.tubes.get_mut(job.tube).tag_state_mut().held.remove((until, id));
         assert!(found.is_some(), "a held job is among the held jobs of its tube");
         self.sums.jobs.delayed -= 1;
@@ -355,7 +355,7 @@ impl Queue {
             share -= 1;
             self.work += 1;
             // It may have been deleted since, or moved, which has freed it.
-            if let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::HELD))
+            if let Some(job) = self.jobs.get(id).filter(|job| job.has(Marks::HELD))
                 && let Collection::Delayed(until) = job.collection()
             {
                 let (until, tube) = (Timestamp::from(until), job.tube);

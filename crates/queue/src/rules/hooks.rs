@@ -7,7 +7,7 @@ use super::Rules;
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::state::jobs::Job;
+use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{DueKey, TubeKey};
 use crate::tags::TagSet;
 
@@ -99,7 +99,7 @@ pub(crate) struct TaggedJob<'a> {
     pub(crate) id: JobId,
     pub(crate) tube: TubeKey,
     pub(crate) created_at: Timestamp,
-    pub(crate) marks: u16,
+    pub(crate) marks: Marks,
     /// The size of the body, without the tags.
     pub(crate) body_bytes: usize,
     pub(crate) tags: &'a TagSet<'a>,

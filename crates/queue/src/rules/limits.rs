@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::{JobEnd, Rule, TaggedJob};
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::state::keys::TubeKey;
 use crate::{ClientId, Queue};
 
@@ -22,21 +22,21 @@ impl Rule for TubeLimits {
         {
             ruled.body_bytes += job.body_bytes as u64;
             let record = queue.jobs.expect_mut(job.id);
-            debug_assert!(!record.has(marks::RULED), "a tube counts a job once");
-            record.marks |= marks::RULED;
+            debug_assert!(!record.has(Marks::RULED), "a tube counts a job once");
+            record.marks |= Marks::RULED;
         }
     }
 
     fn moved(queue: &mut Queue, job: &TaggedJob<'_>, from: TubeKey) {
-        if job.marks & marks::RULED != 0 {
-            queue.jobs.expect_mut(job.id).marks &= !marks::RULED;
+        if job.marks.intersects(Marks::RULED) {
+            queue.jobs.expect_mut(job.id).marks &= !Marks::RULED;
             queue.uncount(from, job.body_bytes);
         }
         Self::added(queue, job);
     }
 
     fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
-        if job.marks & marks::RULED != 0 {
+        if job.marks.intersects(Marks::RULED) {
             queue.uncount(job.tube, job.body_bytes);
         }
     }
@@ -47,7 +47,7 @@ impl Rule for TubeLimits {
         for job in queue.jobs.ids().filter_map(|id| queue.jobs.get(id)) {
             let (count, marked, bytes) = by_tube.entry(job.tube).or_default();
             *count += 1;
-            if job.has(marks::RULED) {
+            if job.has(Marks::RULED) {
                 *marked += 1;
                 *bytes += job.body().len() as u64;
             }

@@ -80,7 +80,7 @@ use self::unique::{CooldownSums, UniqueKeys};
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
-use crate::state::jobs::{Collection, Job, Link, marks};
+use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{DueKey, ReadyKey, TubeKey};
 use crate::tags::{Concurrency, TagSet};
 use crate::{Change, ClientId, Queue};
@@ -141,8 +141,8 @@ impl TubeTagState {
 /// Whether a rule may need to know that a job leaves its collection.
 fn leaves_rules(link: Link) -> bool {
     match link.collection {
-        Collection::Ready(_) | Collection::Reserved(_) => link.marks & marks::KEYED != 0,
-        Collection::Buried(_) => link.marks & marks::TAGGED != 0,
+        Collection::Ready(_) | Collection::Reserved(_) => link.marks.intersects(Marks::KEYED),
+        Collection::Buried(_) => link.marks.intersects(Marks::TAGGED),
         Collection::Delayed(_) => false,
     }
 }
@@ -197,7 +197,7 @@ impl Queue {
 
     /// The tags of a job.
     pub(crate) fn tags(&self, id: JobId) -> Option<TagSet<'_>> {
-        let job = self.jobs.get(id).filter(|job| job.has(marks::TAGGED))?;
+        let job = self.jobs.get(id).filter(|job| job.has(Marks::TAGGED))?;
         TagSet::decode(self.rules.tags.get(id, job))
     }
 
@@ -208,15 +208,15 @@ impl Queue {
 
     /// The tag `con` of a job that has been looked up.
     fn concurrency_of<'a>(&'a self, id: JobId, job: &'a Job) -> Option<Concurrency<'a>> {
-        job.has(marks::KEYED).then(|| TagSet::concurrency_in(self.rules.tags.get(id, job)))?
+        job.has(Marks::KEYED).then(|| TagSet::concurrency_in(self.rules.tags.get(id, job)))?
     }
 
     /// The encoded tags of the job for the log, empty if it has none. They are in `room` if they differ from those that
     /// the queue keeps: the job is free, but still among the held ones.
     pub fn tags_for_log<'a>(&'a self, id: JobId, room: &'a mut Vec<u8>) -> &'a [u8] {
-        let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::TAGGED)) else { return &[] };
+        let Some(job) = self.jobs.get(id).filter(|job| job.has(Marks::TAGGED)) else { return &[] };
         let tags = self.rules.tags.get(id, job);
-        if !job.has(marks::HELD) || self.is_held(id) {
+        if !job.has(Marks::HELD) || self.is_held(id) {
             return tags;
         }
         room.clear();
@@ -248,10 +248,7 @@ impl Queue {
         separate_tags: Option<Box<[u8]>>,
         tags: &'a TagSet<'a>,
     ) -> TaggedJob<'a> {
-        let mark = |is_set, mark| if is_set { mark } else { 0 };
-        job.marks = marks::TAGGED
-            | mark(separate_tags.is_none(), marks::BEHIND_BODY)
-            | mark(tags.concurrency.is_some(), marks::KEYED);
+        job.marks = Marks::of_tags(tags, separate_tags.is_some());
         let added = TaggedJob::new(id, &job, tags);
         debug_assert!(!tags.is_empty(), "a job without tags has no marks");
         self.jobs.insert(id, job);
@@ -275,7 +272,7 @@ impl Queue {
         debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
         let job = self.jobs.expect_mut(id);
         let (tube, priority) = (job.tube, job.priority);
-        let is_keyed = job.has(marks::KEYED);
+        let is_keyed = job.has(Marks::KEYED);
         self.offer_before(ReadyKey::new(priority, id), now);
         if is_keyed {
             self.with_tags(id, |queue, job| queue.admit(job, priority, now));
@@ -310,7 +307,7 @@ impl Queue {
     /// Takes a job with tags out of its collection; as `unlink_from`.
     pub(crate) fn unlink_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let since = self.unlink_for_now(id, link);
-        if link.marks & marks::IN_ROTATION != 0 {
+        if link.marks.intersects(Marks::IN_ROTATION) {
             self.forget_position(link.tube);
         }
         since
@@ -330,16 +327,16 @@ impl Queue {
         let (state, before) = (link.collection.state(), in_debug(|| self.counted(link.tube)));
         debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
         let since = match link.collection {
-            Collection::Ready(_) if link.marks & marks::IN_ROTATION != 0 => {
+            Collection::Ready(_) if link.marks.intersects(Marks::IN_ROTATION) => {
                 self.remove_from_rotation(ReadyKey::new(link.priority, id), link.tube);
                 self.count_unready(link.tube, link.priority);
                 None
             }
-            Collection::Ready(_) if link.marks & marks::PARKED != 0 => {
+            Collection::Ready(_) if link.marks.intersects(Marks::PARKED) => {
                 self.take_out_of_parked(id, ReadyKey::new(link.priority, id), link.tube);
                 None
             }
-            Collection::Delayed(until) if link.marks & marks::HELD != 0 => {
+            Collection::Delayed(until) if link.marks.intersects(Marks::HELD) => {
                 self.take_out_of_held(id, Timestamp::from(until));
                 None
             }
@@ -369,25 +366,25 @@ impl Queue {
             "the job is reserved when the rules are called"
         );
         let job = self.jobs.expect_mut(id);
-        job.marks &= !marks::UPGRADED;
-        let is_timed = job.has(marks::EXPIRES | marks::AGES);
-        if is_timed || job.has(marks::KEYED) && !self.takes_only_slot(id) {
+        job.marks &= !Marks::UPGRADED;
+        let is_timed = job.has(Marks::EXPIRES | Marks::AGES);
+        if is_timed || job.has(Marks::KEYED) && !self.takes_only_slot(id) {
             self.with_tags(id, |queue, job| each_rule!(reserved(queue, job)));
         }
-        let kept = marks::EXPIRES
-            | marks::AGES
-            | marks::FIRST
-            | marks::INDEXED
-            | marks::PARKED
-            | marks::IN_ROTATION
-            | marks::HELD;
+        let kept = Marks::EXPIRES
+            | Marks::AGES
+            | Marks::FIRST
+            | Marks::INDEXED
+            | Marks::PARKED
+            | Marks::IN_ROTATION
+            | Marks::HELD;
         debug_assert!(!self.jobs.expect(id).has(kept), "a reserved job has no mark of a rule's collection");
     }
 
     /// Calls the rules when a job with tags was buried.
     #[inline(never)]
     pub(crate) fn buried_tagged(&mut self, id: JobId) {
-        if !self.jobs.expect(id).has(marks::TAGGED | marks::AWAITED) {
+        if !self.jobs.expect(id).has(Marks::TAGGED | Marks::AWAITED) {
             return;
         }
         debug_assert!(self.is_linked_as(id, JobState::Buried), "the job is buried when the rules are called");
@@ -411,7 +408,7 @@ impl Queue {
 
     /// The priority that a reserved job gets when it is released with `priority`.
     pub(crate) fn given_priority(job: &Job, priority: Priority) -> Priority {
-        if job.has(marks::UPGRADED) { priority.min(job.priority) } else { priority }
+        if job.has(Marks::UPGRADED) { priority.min(job.priority) } else { priority }
     }
 
     /// Ends a job with tags. Returns since when it was reserved, if it was, and its body, which may be followed by its
@@ -426,7 +423,7 @@ impl Queue {
         let since = self.take_out_tagged(id, link);
         let left = Some(link.collection.state()).filter(|_| leaves_rules(link));
         let body = self.remove_tagged(id, left, ending, now);
-        if link.marks & marks::IN_ROTATION != 0 {
+        if link.marks.intersects(Marks::IN_ROTATION) {
             self.forget_position(link.tube);
         }
         (since, body)
@@ -440,7 +437,7 @@ impl Queue {
             self.left_tagged(id, JobState::Ready);
         }
         let job = self.jobs.remove(id).expect("the queue has this job");
-        let is_separate = job.has(marks::TAGGED) && !job.has(marks::BEHIND_BODY);
+        let is_separate = job.has(Marks::TAGGED) && !job.has(Marks::BEHIND_BODY);
         let separate_tags = if is_separate { self.rules.tags.remove(id) } else { None };
         let bytes = match &separate_tags {
             Some(tags) => tags,
@@ -451,7 +448,7 @@ impl Queue {
         if let Some(state) = left.filter(|&state| state != JobState::Ready) {
             each_rule!(left(self, &ended, state));
         }
-        if job.has(marks::TAGGED) {
+        if job.has(Marks::TAGGED) {
             debug_assert!(!tags.is_empty(), "tags are behind the body or beside the jobs");
             self.rules.jobs -= 1;
             self.rules.index_bytes -= index_bytes(&tags);
@@ -526,15 +523,15 @@ impl Queue {
     #[inline]
     pub(crate) fn check_rules(&self) {
         let with_tags =
-            self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED)));
+            self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.has(Marks::TAGGED)));
         let (mut separate_tags, mut indexed, mut count) = (0, 0, 0);
         for id in with_tags {
             let job = self.jobs.expect(id);
             let tags = self.expect_tags(id);
             count += 1;
-            separate_tags += usize::from(!job.has(marks::BEHIND_BODY));
+            separate_tags += usize::from(!job.has(Marks::BEHIND_BODY));
             indexed += index_bytes(&tags);
-            assert!(job.has(marks::KEYED) == tags.concurrency.is_some());
+            assert!(job.has(Marks::KEYED) == tags.concurrency.is_some());
         }
         assert_eq!(count, self.rules.jobs);
         assert_eq!((separate_tags, indexed), (self.rules.tags.len(), self.rules.index_bytes));
@@ -542,7 +539,7 @@ impl Queue {
         let all = self.jobs.ids().filter_map(|id| self.jobs.get(id));
         let bytes = all.map(|job| {
             let is = |mark, bytes| if job.has(mark) { bytes } else { 0 };
-            is(marks::AGES, ages::BYTES_PER_JOB) + is(marks::IN_ROTATION, turns::BYTES_PER_JOB)
+            is(Marks::AGES, ages::BYTES_PER_JOB) + is(Marks::IN_ROTATION, turns::BYTES_PER_JOB)
         });
         assert_eq!(self.rules.tubes.index_bytes, bytes.sum::<usize>());
         assert!(self.outbox.keeps_changes || self.rules.freed_groups.is_empty());

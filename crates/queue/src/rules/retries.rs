@@ -18,7 +18,7 @@ use super::{Queue, TaggedJob, index_bytes};
 use crate::assertions::in_debug;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Counters, JobId, JobState};
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::tags::{After, Dead, TagSet};
 use crate::{Change, Released, TubeRule};
 
@@ -229,7 +229,7 @@ impl Queue {
         let before = TaggedJob::new(id, job, &old);
         let after = TaggedJob { tags: &new, ..before };
         self.retagged(&before, &after);
-        let is_behind = !new.is_empty() && stored.separate_tags.is_none();
+        let is_separate = stored.separate_tags.is_some();
         self.rules.jobs += usize::from(!new.is_empty());
         self.rules.jobs -= usize::from(!old.is_empty());
         self.rules.index_bytes += index_bytes(&new);
@@ -238,12 +238,9 @@ impl Queue {
         if let Some(separate_tags) = stored.separate_tags {
             self.rules.tags.insert(id, separate_tags);
         }
-        let mark = |is_set, mark| if is_set { mark } else { 0 };
         let job = self.jobs.set_body(id, stored.body);
-        job.marks &= !(marks::TAGGED | marks::BEHIND_BODY | marks::KEYED);
-        job.marks |= mark(!new.is_empty(), marks::TAGGED)
-            | mark(is_behind, marks::BEHIND_BODY)
-            | mark(new.concurrency.is_some(), marks::KEYED);
+        job.marks.remove(Marks::TAGGED | Marks::BEHIND_BODY | Marks::KEYED);
+        job.marks |= Marks::of_tags(&new, is_separate);
         debug_assert_eq!(self.tags(id).unwrap_or_default(), new, "the job has the new tags");
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! 2. over the existing jobs, so that each tube knows its own;
 //! 3. over the tubes again, to remove the state of tubes without a rule.
 //!
-//! A job in a tube with a rule is marked (`marks::RULED`) when the rule knows it.
+//! A job in a tube with a rule is marked (`Marks::RULED`) when the rule knows it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use super::{Rule, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::state::keys::{DueKey, TubeKey};
 use crate::state::tubes::Tube;
 use crate::tags::TagSet;
@@ -278,7 +278,7 @@ impl Queue {
     fn adopt(&mut self, id: JobId) {
         let job = self.jobs.expect(id);
         let Some(ruled) = &self.tubes.get(job.tube).ruled else { return };
-        let is_known = job.has(marks::RULED);
+        let is_known = job.has(Marks::RULED);
         if ruled.rule.is_some() != is_known {
             let job = TaggedJob::new(id, job, &TagSet::NONE);
             if is_known {
@@ -302,7 +302,7 @@ impl Queue {
         let job = self.jobs.get(id).filter(|job| self.tubes.contains(job.tube));
         job.is_some_and(|job| {
             let ruled = self.tubes.get(job.tube).ruled.as_ref();
-            ruled.is_some_and(|ruled| ruled.rule.is_some()) == job.has(marks::RULED)
+            ruled.is_some_and(|ruled| ruled.rule.is_some()) == job.has(Marks::RULED)
         })
     }
 
@@ -322,8 +322,12 @@ impl Queue {
         let Some(rule) = &ruled.rule else { return };
         // As `TubeLimits` does for a job with tags.
         ruled.body_bytes += job.body.len() as u64;
-        debug_assert_eq!(job.marks, 0, "a job without tags has no marks before a rule applies to it");
-        job.marks |= marks::RULED;
+        debug_assert_eq!(
+            job.marks,
+            Marks::empty(),
+            "a job without tags has no marks before a rule applies to it"
+        );
+        job.marks |= Marks::RULED;
         if rule.max_age_s.is_some() {
             let job = TaggedJob::new(id, job, &TagSet::NONE);
             Ages::added(self, &job);

@@ -27,7 +27,7 @@ use super::{Admission, Rule, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::state::jobs::{Collection, Job, marks};
+use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::{ClientKey, ReadyKey, TubeKey};
 use crate::tags::Concurrency;
 
@@ -69,7 +69,7 @@ impl Rule for Slots {
         let Some(taken) = queue.rules.slots.keys.enter_alone(line.key, job.id) else {
             return queue.join_line(job.id, line);
         };
-        queue.jobs.expect_mut(job.id).marks |= marks::FIRST;
+        queue.jobs.expect_mut(job.id).marks |= Marks::FIRST;
         let is_free = taken < tag.limit && !queue.rules.offered.searches(tag);
         if is_free { Admission::Open } else { Admission::Parked }
     }
@@ -84,7 +84,7 @@ impl Rule for Slots {
         let Some(tag) = job.tags.concurrency else { return };
         let line = queue.line(job.tube, tag);
         if queue.rules.slots.keys.take_if_alone(line.key, job.id) {
-            queue.jobs.expect_mut(job.id).marks &= !marks::FIRST;
+            queue.jobs.expect_mut(job.id).marks &= !Marks::FIRST;
             return;
         }
         let taken = queue.rules.slots.keys.take(line.key);
@@ -93,7 +93,7 @@ impl Rule for Slots {
             queue.rules.slots.has_stale_heads = true;
             queue.rules.note_must_refresh_heads();
         }
-        if job.marks & marks::FIRST != 0 {
+        if job.marks.intersects(Marks::FIRST) {
             queue.advance_line(queue.ready_key(job.id), line, false);
         }
     }
@@ -116,19 +116,19 @@ impl Rule for Slots {
             let tag = queue.tags(id).and_then(|tags| tags.concurrency);
             let Some(tag) = tag else {
                 assert!(
-                    !job.has(marks::FIRST | marks::INDEXED) && !job.lacks_slot(),
+                    !job.has(Marks::FIRST | Marks::INDEXED) && !job.lacks_slot(),
                     "only keys keep slots back"
                 );
                 continue;
             };
-            assert!(job.has(marks::FIRST) || !job.has(marks::INDEXED), "only first jobs have this mark");
+            assert!(job.has(Marks::FIRST) || !job.has(Marks::INDEXED), "only first jobs have this mark");
             let line = queue.line(job.tube, tag);
             match job.collection() {
                 Collection::Reserved(_) => keys.entry(line.key).or_default().taken += 1,
                 Collection::Ready(_) => {
                     let key = keys.entry(line.key).or_default();
                     let first = queue.first_of(line).expect("a line with a ready job has a first job");
-                    assert_eq!(first == id, job.has(marks::FIRST));
+                    assert_eq!(first == id, job.has(Marks::FIRST));
                     assert!(queue.ready_key(first) <= queue.ready_key(id), "the first is the most urgent");
                     if first != id {
                         behind += 1;
@@ -137,21 +137,21 @@ impl Rule for Slots {
                         assert!(slots.behind.contains(line.behind(queue.ready_key(id))));
                         continue;
                     }
-                    if job.has(marks::INDEXED) {
+                    if job.has(Marks::INDEXED) {
                         firsts += 1;
                         key.indexed += 1;
                         assert!(slots.first.contains(line.first(id)));
                     } else {
                         assert!(key.first.replace(id).is_none(), "an entry has one first job");
                     }
-                    if job.lacks_slot() && job.has(marks::INDEXED) {
+                    if job.lacks_slot() && job.has(Marks::INDEXED) {
                         parked += 1;
                         assert!(slots.parked.contains(line.parked(queue.ready_key(id))));
                     }
                     queue.check_first(job, tag);
                 }
                 Collection::Delayed(_) | Collection::Buried(_) => {
-                    assert!(!job.has(marks::FIRST | marks::INDEXED | marks::PARKED));
+                    assert!(!job.has(Marks::FIRST | Marks::INDEXED | Marks::PARKED));
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Queue {
         let hash = hash_of(&self.rules.hasher, tag.key);
         let was_alone = self.rules.slots.keys.take_if_alone(hash, id);
         if was_alone {
-            self.jobs.expect_mut(id).marks &= !marks::FIRST;
+            self.jobs.expect_mut(id).marks &= !Marks::FIRST;
         }
         was_alone
     }
@@ -269,7 +269,7 @@ impl Queue {
     /// Removes a job with this tag, which was ready and is in no collection, from its line.
     pub(crate) fn leave_line(&mut self, id: JobId, tag: Concurrency<'_>) {
         let job = self.jobs.expect_mut(id);
-        let (is_first, was_parked) = (job.has(marks::FIRST), job.lacks_slot());
+        let (is_first, was_parked) = (job.has(Marks::FIRST), job.lacks_slot());
         let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
         let line = self.line(tube, tag);
         if is_first {
@@ -277,7 +277,7 @@ impl Queue {
         } else {
             self.leave_behind(key, line);
         }
-        self.jobs.expect_mut(id).marks &= !marks::PARKED;
+        self.jobs.expect_mut(id).marks &= !Marks::PARKED;
     }
 
     /// Replaces the first job of the line by the next one, if there is one. If a client waits for that, it is offered
@@ -438,7 +438,7 @@ impl Queue {
         if slots.keys.get(line.key).first() == before {
             if slots.keys.set_first(line.key, id) {
                 if let Some(id) = id {
-                    self.jobs.expect_mut(id).marks |= marks::FIRST;
+                    self.jobs.expect_mut(id).marks |= Marks::FIRST;
                 }
                 return;
             }
@@ -460,7 +460,7 @@ impl Queue {
         assert_eq!(found.is_some(), before.is_some(), "the first of a line is in its entry or indexed");
         let Some(first) = first else { return };
         let job = self.jobs.expect_mut(first.job());
-        job.marks |= marks::FIRST | marks::INDEXED;
+        job.marks |= Marks::FIRST | Marks::INDEXED;
         if job.lacks_slot() {
             self.rules.slots.parked.insert(line.parked(first));
         }
@@ -469,8 +469,8 @@ impl Queue {
     /// Called when the first job of a line is about to lose that position. If it is parked, it still is.
     fn unmark_first(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         let job = self.jobs.expect_mut(first.job());
-        let is_in_index = job.has(marks::INDEXED) && job.lacks_slot();
-        job.marks &= !(marks::FIRST | marks::INDEXED);
+        let is_in_index = job.has(Marks::INDEXED) && job.lacks_slot();
+        job.marks &= !(Marks::FIRST | Marks::INDEXED);
         if is_in_index {
             self.rules.slots.parked.remove(line.parked(first));
         }
@@ -478,7 +478,7 @@ impl Queue {
 
     /// Removes a first job from the index of the parked ones, if it is there: the entry of its key may have it.
     fn remove_parked_first(&mut self, first: ReadyKey, line: KeyLine<'_>) {
-        if self.jobs.expect_mut(first.job()).has(marks::INDEXED) {
+        if self.jobs.expect_mut(first.job()).has(Marks::INDEXED) {
             let found = self.rules.slots.parked.remove(line.parked(first));
             assert!(found.is_some(), "a first job that has no slot is indexed");
         }
@@ -500,7 +500,7 @@ impl Queue {
     /// Takes a job that stays ready out of the ready queue.
     fn take_out_of_ready(&mut self, id: JobId, tube: TubeKey) {
         let key = self.ready_key(id);
-        if self.jobs.expect_mut(id).has(marks::IN_ROTATION) {
+        if self.jobs.expect_mut(id).has(Marks::IN_ROTATION) {
             self.remove_from_rotation(key, tube);
         } else {
             let found = self.tubes.get_mut(tube).ready.remove(key);
@@ -513,8 +513,8 @@ impl Queue {
     pub(crate) fn park(&mut self, id: JobId, tube: TubeKey) {
         debug_assert!(!self.is_linked(id));
         let job = self.jobs.expect_mut(id);
-        job.marks |= marks::PARKED;
-        let (key, is_in_index) = (ReadyKey::new(job.priority, id), job.has(marks::INDEXED));
+        job.marks |= Marks::PARKED;
+        let (key, is_in_index) = (ReadyKey::new(job.priority, id), job.has(Marks::INDEXED));
         if is_in_index {
             let tag = self.concurrency(id).expect("the first job has a key");
             let parked = self.line(tube, tag).parked(key);
@@ -528,7 +528,7 @@ impl Queue {
     /// Takes a first job out of its tube's parked jobs. It still counts as ready.
     fn unpark(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         debug_assert!(self.is_linked(first.job()));
-        self.jobs.expect_mut(first.job()).marks &= !marks::PARKED;
+        self.jobs.expect_mut(first.job()).marks &= !Marks::PARKED;
         self.remove_parked_first(first, line);
         let found = self.tubes.get_mut(line.tube).tag_state_mut().parked.remove(first);
         assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
@@ -540,6 +540,6 @@ impl Queue {
         let found = self.tubes.get_mut(tube).tag_state_mut().parked.remove(key);
         assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
         self.count_unready(tube, key.priority());
-        debug_assert!(self.jobs.expect(id).has(marks::PARKED));
+        debug_assert!(self.jobs.expect(id).has(Marks::PARKED));
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, TryReserveError};
 
 use crate::job::{Body, JobId};
-use crate::state::jobs::{Job, marks};
+use crate::state::jobs::{Job, Marks};
 use crate::tags::TagSet;
 
 /// A last byte that means that the two bytes before it are the length of the tags.
@@ -86,7 +86,7 @@ pub(crate) struct TagStorage {
 impl TagStorage {
     /// The encoded tags of a job, empty if it has none.
     pub(crate) fn get<'a>(&'a self, id: JobId, job: &'a Job) -> &'a [u8] {
-        if job.has(marks::TAGGED) && !job.has(marks::BEHIND_BODY) {
+        if job.has(Marks::TAGGED) && !job.has(Marks::BEHIND_BODY) {
             self.separate_tags.get(&id).expect("tags are behind the body or beside the jobs")
         } else {
             Self::behind_body(job)
@@ -95,12 +95,12 @@ impl TagStorage {
 
     /// The encoded tags that are stored after the body of the job, empty if there are none.
     pub(crate) fn behind_body(job: &Job) -> &[u8] {
-        if job.has(marks::BEHIND_BODY) { split(job.body.as_slice()).1 } else { &[] }
+        if job.has(Marks::BEHIND_BODY) { split(job.body.as_slice()).1 } else { &[] }
     }
 
     /// The encoded tags of the job, for changes.
     pub(crate) fn get_mut<'a>(&'a mut self, id: JobId, job: &'a mut Job) -> &'a mut [u8] {
-        if job.has(marks::BEHIND_BODY) {
+        if job.has(Marks::BEHIND_BODY) {
             let (body, tags) = split(job.body.as_slice());
             let range = body.len()..body.len() + tags.len();
             &mut job.body.as_mut_slice().expect("a body with tags behind it is not shared")[range]

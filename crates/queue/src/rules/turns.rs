@@ -7,7 +7,7 @@
 //! most urgent and oldest job goes first.
 //!
 //! Of all these jobs, only the one that has the turn is in the tube's ready queue. The others are parked like those
-//! without a slot, and are marked (`marks::IN_ROTATION`, as is the first one), so that the choice among the heads of
+//! without a slot, and are marked (`Marks::IN_ROTATION`, as is the first one), so that the choice among the heads of
 //! tubes need not know turns. A tube without the rule has no rotation. A reload adds and removes jobs one by one, in
 //! the slices of its walk.
 
@@ -20,7 +20,7 @@ use super::Rule;
 use super::index::{Hash, Ranked, hash_of};
 use crate::Queue;
 use crate::job::{JobId, JobState, Priority};
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::state::keys::{CompactU64, ReadyKey, TubeKey};
 
 /// The memory of the rotation of a tube, in bytes, while it has few jobs or none: the rotation itself, the order of its
@@ -193,7 +193,7 @@ impl Rule for Turns {
     fn check(queue: &Queue) {
         let all = queue.jobs.ids().filter_map(|id| Some((id, queue.jobs.get(id)?)));
         let mut in_rotations: BTreeMap<TubeKey, BTreeSet<Ranked>> = BTreeMap::new();
-        for (id, job) in all.filter(|(_, job)| job.has(marks::IN_ROTATION)) {
+        for (id, job) in all.filter(|(_, job)| job.has(Marks::IN_ROTATION)) {
             assert!(job.collection().state() == JobState::Ready, "{id:?} is in the rotation");
             let key = Ranked::ready(queue.turn_hash(id), ReadyKey::new(job.priority, id));
             in_rotations.entry(job.tube).or_default().insert(key);
@@ -256,7 +256,7 @@ impl Queue {
             return;
         }
         let hash = self.turn_hash(key.job());
-        debug_assert!(!self.jobs.expect(key.job()).has(marks::PARKED), "the job is in no collection");
+        debug_assert!(!self.jobs.expect(key.job()).has(Marks::PARKED), "the job is in no collection");
         self.tubes.get_mut(tube).tag_state_mut().parked.insert(key);
         self.join_rotation(key, tube, hash);
     }
@@ -264,10 +264,10 @@ impl Queue {
     /// Adds a parked job of the tube to the rotation of its key; it stays parked.
     pub(super) fn join_rotation(&mut self, key: ReadyKey, tube: TubeKey, hash: Hash) {
         debug_assert!(
-            !self.jobs.expect(key.job()).has(marks::IN_ROTATION),
+            !self.jobs.expect(key.job()).has(Marks::IN_ROTATION),
             "a job that enters the rotation is not in it"
         );
-        self.jobs.expect_mut(key.job()).marks |= marks::IN_ROTATION | marks::PARKED;
+        self.jobs.expect_mut(key.job()).marks |= Marks::IN_ROTATION | Marks::PARKED;
         self.turns(tube).insert(hash, key);
         self.rules.tubes.index_bytes += BYTES_PER_JOB;
         self.show_head(tube);
@@ -279,10 +279,10 @@ impl Queue {
         let head = self.turns(tube).head.filter(|head| head.ready_key() == key);
         let hash = head.map_or_else(|| self.turn_hash(key.job()), Turn::hash);
         debug_assert!(
-            self.jobs.expect(key.job()).has(marks::IN_ROTATION),
+            self.jobs.expect(key.job()).has(Marks::IN_ROTATION),
             "a job leaves the rotation in which it is"
         );
-        self.jobs.expect_mut(key.job()).marks &= !marks::IN_ROTATION;
+        self.jobs.expect_mut(key.job()).marks &= !Marks::IN_ROTATION;
         self.turns(tube).remove(hash, key, is_reserved);
         self.rules.tubes.index_bytes -= BYTES_PER_JOB;
         self.show_head(tube);
@@ -291,7 +291,7 @@ impl Queue {
     /// Notes that a client takes this job, which was the first of the tube's ready queue.
     #[cold]
     pub(crate) fn took_turn(&mut self, key: ReadyKey, tube: TubeKey) {
-        if self.jobs.expect_mut(key.job()).has(marks::IN_ROTATION) {
+        if self.jobs.expect_mut(key.job()).has(Marks::IN_ROTATION) {
             self.leave_rotation(key, tube, true);
         }
     }
@@ -300,8 +300,8 @@ impl Queue {
     pub(crate) fn remove_from_rotation(&mut self, key: ReadyKey, tube: TubeKey) {
         self.leave_rotation(key, tube, false);
         let job = self.jobs.expect_mut(key.job());
-        let is_parked = job.has(marks::PARKED);
-        job.marks &= !marks::PARKED;
+        let is_parked = job.has(Marks::PARKED);
+        job.marks &= !Marks::PARKED;
         let record = self.tubes.get_mut(tube);
         let queue = if is_parked { &mut record.tag_state_mut().parked } else { &mut record.ready };
         let found = queue.remove(key);
@@ -332,7 +332,7 @@ impl Queue {
             let found = record.ready.remove(before);
             debug_assert!(found.is_some(), "the ready queue has the job whose turn it was");
             record.tag_state_mut().parked.insert(before);
-            self.jobs.expect_mut(before.job()).marks |= marks::PARKED;
+            self.jobs.expect_mut(before.job()).marks |= Marks::PARKED;
             debug_assert!(
                 self.is_linked_as(before.job(), JobState::Ready),
                 "the job is ready and parked behind another"
@@ -343,7 +343,7 @@ impl Queue {
             let found = record.tag_state_mut().parked.remove(first);
             debug_assert!(found.is_some(), "the job whose turn it is has been parked");
             record.ready.insert(first);
-            self.jobs.expect_mut(first.job()).marks &= !marks::PARKED;
+            self.jobs.expect_mut(first.job()).marks &= !Marks::PARKED;
             debug_assert!(
                 self.is_linked_as(first.job(), JobState::Ready),
                 "the job whose turn it is can be reserved"
@@ -364,11 +364,11 @@ impl Queue {
     pub(crate) fn turn_by_rule(&mut self, id: JobId) {
         let job = self.jobs.expect(id);
         let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
-        let is_shown = job.has(marks::IN_ROTATION) || !job.has(marks::PARKED);
+        let is_shown = job.has(Marks::IN_ROTATION) || !job.has(Marks::PARKED);
         if job.collection().state() != JobState::Ready || !is_shown {
             return;
         }
-        match (self.takes_turns(tube), job.has(marks::IN_ROTATION)) {
+        match (self.takes_turns(tube), job.has(Marks::IN_ROTATION)) {
             (true, false) => {
                 self.tubes.get_mut(tube).ready.remove(key);
                 self.show_ready(key, tube);
@@ -384,7 +384,7 @@ impl Queue {
         debug_assert!(self.is_linked_as(id, JobState::Ready), "the job is still ready");
         debug_assert_eq!(
             self.takes_turns(tube),
-            self.jobs.expect(id).has(marks::IN_ROTATION),
+            self.jobs.expect(id).has(Marks::IN_ROTATION),
             "as its rule says"
         );
     }

@@ -14,7 +14,7 @@ use super::{Ending, JobEnd, Rule, Rules, TaggedJob};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
-use crate::state::jobs::marks;
+use crate::state::jobs::Marks;
 use crate::state::keys::{DueKey, TubeKey};
 use crate::tags::{Idempotency, Name, TagSet};
 use crate::tube_name::TubeName;
@@ -246,7 +246,7 @@ impl Queue {
     /// The job with the same key as this one in the tube of this name.
     #[must_use]
     pub fn duplicate_in(&self, id: JobId, name: &str, now: Timestamp) -> Option<JobId> {
-        let job = self.jobs.get(id).filter(|job| job.has(marks::TAGGED))?;
+        let job = self.jobs.get(id).filter(|job| job.has(Marks::TAGGED))?;
         let Idempotency { key, .. } = self.expect_tags(id).idempotency?;
         let target = self.tubes.find(name).filter(|&target| target != job.tube)?;
         match self.holder_of_key(target, key, now)? {
@@ -269,7 +269,7 @@ impl Queue {
         }
         let job = self.jobs.expect_mut(id);
         job.priority = priority;
-        job.marks |= marks::UPGRADED;
+        job.marks |= Marks::UPGRADED;
         self.note(Change::Updated(id));
     }
 

@@ -10,7 +10,7 @@ use beanstalkd_structures::Timer;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::seconds::Seconds;
-use crate::state::jobs::{Collection, marks};
+use crate::state::jobs::{Collection, Marks};
 use crate::state::keys::{ClientKey, ReadyKey, Reservation};
 use crate::state::tubes::{DEFAULT, Tube};
 use crate::{JobCounts, Queue};
@@ -54,7 +54,7 @@ impl Queue {
             let urgent = tube.ready.iter().filter(|key| {
                 let job = self.jobs.get(key.job()).expect("a ready job exists");
                 assert_eq!(*key, ReadyKey::new(job.priority, key.job()));
-                assert!(matches!(job.collection(), Collection::Ready(_)) && !job.has(marks::PARKED));
+                assert!(matches!(job.collection(), Collection::Ready(_)) && !job.has(Marks::PARKED));
                 job.priority.is_urgent()
             });
             let (parked, held) = self.check_tagged_in(tube);
@@ -66,7 +66,7 @@ impl Queue {
             for (until, id) in tube.delayed.iter() {
                 let job = self.jobs.get(id).expect("a delayed job exists");
                 assert_eq!(job.collection(), Collection::Delayed(until.0.into()));
-                assert!(!job.has(marks::HELD));
+                assert!(!job.has(Marks::HELD));
             }
             for (number, id) in tube.buried.iter() {
                 let job = self.jobs.get(id).expect("a buried job exists");
@@ -95,14 +95,14 @@ impl Queue {
         for key in tagged.parked.iter() {
             let job = self.jobs.get(key.job()).expect("a parked job exists");
             assert_eq!(key, ReadyKey::new(job.priority, key.job()));
-            assert!(matches!(job.collection(), Collection::Ready(_)) && job.has(marks::PARKED));
+            assert!(matches!(job.collection(), Collection::Ready(_)) && job.has(Marks::PARKED));
             parked.ready += 1;
             parked.urgent += u64::from(job.priority.is_urgent());
         }
         for (until, id) in tagged.held.iter() {
             let job = self.jobs.get(id).expect("a held job exists");
             assert_eq!(job.collection(), Collection::Delayed(until.0.into()));
-            assert!(job.has(marks::HELD));
+            assert!(job.has(Marks::HELD));
         }
         (parked, tagged.held.len() as u64)
     }
@@ -178,12 +178,12 @@ impl Queue {
         match job.collection() {
             Collection::Ready(_) => {
                 let key = ReadyKey::new(job.priority, id);
-                let parked = tube.tag_state().filter(|_| job.has(marks::PARKED));
+                let parked = tube.tag_state().filter(|_| job.has(Marks::PARKED));
                 parked.map_or_else(|| tube.ready.contains(key), |tagged| tagged.parked.contains(key))
             }
             Collection::Delayed(until) => {
                 let key = (Timestamp::from(until), id);
-                let held = tube.tag_state().filter(|_| job.has(marks::HELD));
+                let held = tube.tag_state().filter(|_| job.has(Marks::HELD));
                 held.map_or_else(|| tube.delayed.contains(key), |tagged| tagged.held.contains(key))
             }
             Collection::Buried(number) => tube.buried.contains((number.into(), id)),

@@ -8,12 +8,14 @@ use std::collections::TryReserveError;
 use std::num::NonZeroU8;
 
 use beanstalkd_structures::{Address, Arena, IdMap};
+use bitflags::bitflags;
 
 use crate::clock::Timestamp;
 use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
 use crate::rules::tag_storage;
 use crate::seconds::Seconds;
 use crate::state::keys::{ClientKey, CompactU64, TubeKey};
+use crate::tags::TagSet;
 
 /// The collection of a job, with the value that is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,35 +49,49 @@ impl Collection {
     }
 }
 
-/// The marks of a job that has tags, is in a tube with a rule, or for whose end a client waits. Any other job has none
-/// of these.
-pub(crate) mod marks {
-    /// The job has tags. They are kept separately unless `BEHIND_BODY` is set, too.
-    pub(crate) const TAGGED: u16 = 1;
-    /// The tags are stored after the body.
-    pub(crate) const BEHIND_BODY: u16 = 1 << 1;
-    /// A ready job is among its tube's parked jobs: it may not be reserved now.
-    pub(crate) const PARKED: u16 = 1 << 2;
-    /// A ready job with a concurrency key is the first of its line.
-    pub(crate) const FIRST: u16 = 1 << 3;
-    /// A delayed job is among its tube's held jobs.
-    pub(crate) const HELD: u16 = 1 << 4;
-    /// A reserved job has received a more urgent priority in the meantime.
-    pub(crate) const UPGRADED: u16 = 1 << 5;
-    /// The job has a concurrency key.
-    pub(crate) const KEYED: u16 = 1 << 6;
-    /// The job expires if no client reserves it.
-    pub(crate) const EXPIRES: u16 = 1 << 7;
-    /// The rule of its tube counts the job.
-    pub(crate) const RULED: u16 = 1 << 8;
-    /// A rule of its tube limits its age.
-    pub(crate) const AGES: u16 = 1 << 9;
-    /// Only the turns of its tube keep this ready job back.
-    pub(crate) const IN_ROTATION: u16 = 1 << 10;
-    /// A client waits until the job is deleted or buried.
-    pub(crate) const AWAITED: u16 = 1 << 11;
-    /// The first job of a line is in the ordered indexes, and not in the entry of its key.
-    pub(crate) const INDEXED: u16 = 1 << 12;
+bitflags! {
+    /// The marks of a job that has tags, is in a tube with a rule, or for whose end a client waits. Any other job has none
+    /// of these.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Marks: u16 {
+        /// The job has tags. They are kept separately unless `BEHIND_BODY` is set, too.
+        const TAGGED = 1;
+        /// The tags are stored after the body.
+        const BEHIND_BODY = 1 << 1;
+        /// A ready job is among its tube's parked jobs: it may not be reserved now.
+        const PARKED = 1 << 2;
+        /// A ready job with a concurrency key is the first of its line.
+        const FIRST = 1 << 3;
+        /// A delayed job is among its tube's held jobs.
+        const HELD = 1 << 4;
+        /// A reserved job has received a more urgent priority in the meantime.
+        const UPGRADED = 1 << 5;
+        /// The job has a concurrency key.
+        const KEYED = 1 << 6;
+        /// The job expires if no client reserves it.
+        const EXPIRES = 1 << 7;
+        /// The rule of its tube counts the job.
+        const RULED = 1 << 8;
+        /// A rule of its tube limits its age.
+        const AGES = 1 << 9;
+        /// Only the turns of its tube keep this ready job back.
+        const IN_ROTATION = 1 << 10;
+        /// A client waits until the job is deleted or buried.
+        const AWAITED = 1 << 11;
+        /// The first job of a line is in the ordered indexes, and not in the entry of its key.
+        const INDEXED = 1 << 12;
+    }
+}
+
+impl Marks {
+    /// The marks that a job has because of its tags.
+    pub(crate) fn of_tags(tags: &TagSet<'_>, are_separate: bool) -> Self {
+        let mut marks = Self::empty();
+        marks.set(Self::TAGGED, !tags.is_empty());
+        marks.set(Self::BEHIND_BODY, !tags.is_empty() && !are_separate);
+        marks.set(Self::KEYED, tags.concurrency.is_some());
+        marks
+    }
 }
 
 #[derive(Debug)]
@@ -89,8 +105,7 @@ pub(crate) struct Job {
     /// record has no byte left for a fraction. The fraction of a delay is only in the instant at which it ends. The
     /// highest bit is set, so that a free entry among the records needs no word of its own.
     state_bits: NonZeroU8,
-    /// Bits of [`marks`].
-    pub marks: u16,
+    pub marks: Marks,
     /// The lower bits of the thousandths of its time to run.
     ttr_thousandths: u8,
     pub priority: Priority,
@@ -131,7 +146,7 @@ impl Job {
             body,
             number,
             state_bits: ALWAYS_SET | (upper << STATE_BITS.count_ones() | READY),
-            marks: 0,
+            marks: Marks::empty(),
             ttr_thousandths,
             priority,
             delay_s: delay.whole(),
@@ -182,20 +197,20 @@ impl Job {
 
     /// Whether one of these marks is set.
     #[inline]
-    pub(crate) fn has(&self, marks: u16) -> bool {
-        self.marks & marks != 0
+    pub(crate) fn has(&self, marks: Marks) -> bool {
+        self.marks.intersects(marks)
     }
 
     /// Whether it is ready and parked, because its key has no free slot or because another job of the key goes first.
     #[inline]
     pub(crate) fn lacks_slot(&self) -> bool {
-        self.marks & (marks::PARKED | marks::IN_ROTATION) == marks::PARKED
+        self.marks & (Marks::PARKED | Marks::IN_ROTATION) == Marks::PARKED
     }
 
     /// The body as clients see it.
     #[inline]
     pub(crate) fn body(&self) -> BodyRef<'_> {
-        if self.has(marks::BEHIND_BODY) {
+        if self.has(Marks::BEHIND_BODY) {
             BodyRef::Part(tag_storage::split(self.body.as_slice()).0)
         } else {
             BodyRef::Whole(&self.body)
@@ -218,7 +233,7 @@ impl Job {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub collection: Collection,
-    pub marks: u16,
+    pub marks: Marks,
     pub priority: Priority,
     pub tube: TubeKey,
     pub history: Option<Address>,

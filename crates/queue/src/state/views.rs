@@ -11,7 +11,7 @@ use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::rules::TubeTagState;
 use crate::rules::retries::failures_of;
 use crate::state::clients::ClientCounts;
-use crate::state::jobs::{Job, marks};
+use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::state::times::{Durations, TOTAL_BOUNDS};
 use crate::state::tubes::Tube;
@@ -175,7 +175,7 @@ impl Queue {
             counters: self.jobs.history(job).counters,
             state: job.collection().state(),
         };
-        let (tags, is_held, expires_at) = if !job.has(marks::TAGGED) {
+        let (tags, is_held, expires_at) = if !job.has(Marks::TAGGED) {
             (None, false, None)
         } else {
             (self.tags(id), self.is_held(id), self.expires_at(id))
@@ -202,7 +202,7 @@ impl Queue {
     /// Whether the job with this id has tags.
     #[must_use]
     pub fn has_tags(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED))
+        self.jobs.get(id).is_some_and(|job| job.has(Marks::TAGGED))
     }
 
     /// The job that a peek shows: the first of the used tube in this state. Parked jobs are ready; held jobs come after

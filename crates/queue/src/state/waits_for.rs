@@ -3,7 +3,7 @@
 //! Owns: the words and their order. Never decides anything: it asks the rules that keep jobs back.
 
 use super::Queue;
-use super::jobs::{Collection, marks};
+use super::jobs::{Collection, Marks};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 
@@ -26,7 +26,7 @@ impl Queue {
             }
             Collection::Ready(_) => {
                 let tube = self.tubes.get(job.tube);
-                let key = if job.has(marks::KEYED) { self.expect_tags(id).concurrency } else { None };
+                let key = if job.has(Marks::KEYED) { self.expect_tags(id).concurrency } else { None };
                 let is_used_up = key.is_some_and(|key| !self.is_below_limit(key));
                 let [is_full, has_no_token] = tube.throttled_by(now);
                 [

@@ -23,7 +23,7 @@ use crate::rules::gate::Gate;
 use crate::rules::ruled::TubeRuleState;
 use crate::rules::{Rules, TubeTagState};
 use crate::state::clients::{Client, ClientCounts, ClientId, Clients, Wait};
-use crate::state::jobs::{Collection, History, Job, marks};
+use crate::state::jobs::{Collection, History, Job, Marks};
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::sessions::{Session, SessionKey, Sessions};
 use crate::state::tubes::{DEFAULT, Events, Tube, TubeCounters, Tubes};
@@ -166,7 +166,7 @@ impl Queue {
         let mut room = Vec::new();
         let mut describe = |id, job: &Job| {
             self.describe_job(id, job, &numbers, number_of(job.tube), out);
-            out.bytes(if job.has(marks::TAGGED) { self.tags_for_log(id, &mut room) } else { &[] });
+            out.bytes(if job.has(Marks::TAGGED) { self.tags_for_log(id, &mut room) } else { &[] });
             out.bytes(job.body().as_slice());
         };
         let clients = self.clients.records.iter();
@@ -208,7 +208,7 @@ impl Queue {
             state,
             number,
             // For a job in another state, the next reservation clears it.
-            is_upgraded: job.has(marks::UPGRADED) && state == JobState::Reserved,
+            is_upgraded: job.has(Marks::UPGRADED) && state == JobState::Reserved,
             counters,
             holder,
         };

@@ -20,7 +20,7 @@ use crate::rules::tube_rule::Rate;
 use crate::seconds::Seconds;
 use crate::state::Numbers;
 use crate::state::clients::{Client, Wait};
-use crate::state::jobs::{Collection, Job, marks};
+use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::sessions::{Session, SessionKey};
 use crate::state::times::TubeTimes;
@@ -336,10 +336,10 @@ impl Queue {
         if !self.clients[client].is_session() {
             self.schedule(Timer::Client(client));
         }
-        if marks != 0 {
+        if !marks.is_empty() {
             self.reserved_tagged(id);
             if described.is_upgraded {
-                self.jobs.expect_mut(id).marks |= marks::UPGRADED;
+                self.jobs.expect_mut(id).marks |= Marks::UPGRADED;
             }
         }
     }
