@@ -7,7 +7,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::rc::Rc;
 
 use beanstalkd_structures::Timer;
 
@@ -292,9 +291,9 @@ impl Queue {
         let ruled =
             record.ruled.as_mut().filter(|ruled| is_idle && ruled.gate.has_deficit() && !ruled.is_kept);
         let Some(ruled) = ruled else { return };
-        let Some(rule) = &ruled.rule else { return };
+        let Some(rule) = ruled.rule.clone() else { return };
         ruled.is_kept = true;
-        let kept = self.rules.tubes.kept.entry(Rc::as_ptr(rule)).or_default();
+        let Some(kept) = self.tubes.rules.kept(&rule) else { return };
         kept.push_back(tube);
         if kept.len() > MAX_KEPT_TUBES
             && let Some(first) = kept.pop_front()

@@ -9,7 +9,6 @@
 //!
 //! A job in a tube with a rule is marked (`Marks::RULED`) when the rule knows it.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use beanstalkd_structures::{OrderedQueue, Timer};
@@ -102,27 +101,10 @@ pub(crate) struct SharedRuleState {
     walk: Option<ReloadWalk>,
     /// Closed gates that may be open now.
     pub(crate) to_open: Vec<TubeKey>,
-    /// By entry: the tubes that only their buckets keep, the one that was left first before the others. Some may be
-    /// used again.
-    pub(crate) kept: BTreeMap<*const TubeRule, VecDeque<TubeKey>>,
     /// The memory of the orders of jobs that rules need, in bytes.
     pub(crate) index_bytes: usize,
     /// The jobs that could not go to a full dead tube, since the caller last took them.
     pub(crate) kept_from_dead_tube: Option<Box<KeptFromDeadTube>>,
-}
-
-impl SharedRuleState {
-    /// Forgets a tube that is gone, among the tubes that only their buckets keep: a tube with the same key is another
-    /// one. There are at most [`MAX_KEPT_TUBES`](super::gate::MAX_KEPT_TUBES), so the search takes a microsecond.
-    #[cold]
-    pub(crate) fn forget_kept(&mut self, tube: TubeKey, ruled: &TubeRuleState) {
-        let kept = ruled.rule.as_ref().and_then(|rule| self.kept.get_mut(&Rc::as_ptr(rule)));
-        if let Some(kept) = kept
-            && let Some(position) = kept.iter().position(|&other| other == tube)
-        {
-            kept.remove(position);
-        }
-    }
 }
 
 /// Jobs that are buried because their dead tube is full.
@@ -179,7 +161,6 @@ impl Queue {
             return;
         }
         self.tubes.rules = RuleBook::new(rules);
-        self.rules.tubes.kept.clear();
         self.rules.tubes.walk = Some(ReloadWalk::Tubes(0));
         self.continue_reload(now);
         self.note_overdue(now);

@@ -3,9 +3,12 @@
 //! Owns: the choice of the entry for a tube: the first whose pattern matches its name. Never carries out the entry;
 //! each rule has a file beside this one for that. The server reads the file.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
+use super::ruled::TubeRuleState;
 use crate::pattern::Pattern;
+use crate::state::keys::TubeKey;
 
 /// One entry. A field that is `None` has no effect.
 #[derive(Clone, Debug)]
@@ -86,13 +89,27 @@ impl TubeRule {
     }
 }
 
+/// An entry in force.
+#[derive(Debug)]
+struct Entry {
+    pattern: Pattern,
+    rule: Rc<TubeRule>,
+    /// The tubes that only their buckets keep, the one that was left first before the others. Some may be used again.
+    kept: VecDeque<TubeKey>,
+}
+
 /// The entries in force.
 #[derive(Debug, Default)]
-pub(crate) struct RuleBook(Vec<(Pattern, Rc<TubeRule>)>);
+pub(crate) struct RuleBook(Vec<Entry>);
 
 impl RuleBook {
     pub(crate) fn new(rules: Vec<TubeRule>) -> Self {
-        Self(rules.into_iter().map(|rule| (Pattern::new(&rule.pattern), Rc::new(rule))).collect())
+        let entry = |rule: TubeRule| Entry {
+            pattern: Pattern::new(&rule.pattern),
+            rule: Rc::new(rule),
+            kept: VecDeque::new(),
+        };
+        Self(rules.into_iter().map(entry).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -106,11 +123,28 @@ impl RuleBook {
     /// The first entry that matches the name of a tube.
     #[inline]
     pub(crate) fn find(&self, tube: &str) -> Option<&Rc<TubeRule>> {
-        let matches = |(pattern, _): &&(Pattern, Rc<TubeRule>)| {
+        let matches = |entry: &&Entry| {
             #[cfg(test)]
             super::steps::note();
-            pattern.matches(tube)
+            entry.pattern.matches(tube)
         };
-        self.0.iter().find(matches).map(|(_, rule)| rule)
+        self.0.iter().find(matches).map(|entry| &entry.rule)
+    }
+
+    /// The tubes with this rule that only their buckets keep. `None` if the rule is of an earlier file.
+    pub(super) fn kept(&mut self, rule: &Rc<TubeRule>) -> Option<&mut VecDeque<TubeKey>> {
+        self.0.iter_mut().find(|entry| Rc::ptr_eq(&entry.rule, rule)).map(|entry| &mut entry.kept)
+    }
+
+    /// Forgets a tube that is gone, among the tubes that only their buckets keep: a tube with the same key is another
+    /// one. There are at most [`MAX_KEPT_TUBES`](super::gate::MAX_KEPT_TUBES), so the search takes a microsecond.
+    #[cold]
+    pub(crate) fn forget_kept(&mut self, tube: TubeKey, ruled: &TubeRuleState) {
+        let kept = ruled.rule.as_ref().and_then(|rule| self.kept(rule));
+        if let Some(kept) = kept
+            && let Some(position) = kept.iter().position(|&other| other == tube)
+        {
+            kept.remove(position);
+        }
     }
 }

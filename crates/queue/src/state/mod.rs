@@ -277,7 +277,7 @@ impl Queue {
             self.deadlines.set(Timer::Tube(tube), None);
             self.flushes.forget_tube(tube);
             if let Some(ruled) = ruled.filter(|ruled| ruled.is_kept) {
-                self.rules.tubes.forget_kept(tube, &ruled);
+                self.tubes.rules.forget_kept(tube, &ruled);
             }
             debug_assert!(
                 self.deadlines.of(Timer::Tube(tube)).is_none(),
