@@ -115,9 +115,8 @@ impl Executor {
         mut tags: TagSet<'_>,
         owner: Option<&str>,
     ) -> Result<Box<PutExtras>, BodyRefusal> {
-        let max_s = self.memory.shares.max_cooldown_s;
-        if let Some(tag) = tags.idempotency.as_mut().filter(|_| max_s > 0) {
-            tag.cooldown_s = tag.cooldown_s.min(max_s.into());
+        if let Some(tag) = &mut tags.idempotency {
+            tag.cooldown_s = self.queue.cooldown_s(*tag);
         }
         let tags = TagSet { owner: owner.map(Name::from), ..tags };
         PutExtras::new(&tags, self.memory.spare_extras.take()).map_err(|_| BodyRefusal::OutOfMemory)

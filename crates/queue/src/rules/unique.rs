@@ -82,11 +82,6 @@ impl UniqueKeys {
         self.bytes
     }
 
-    /// The length of the cooldown for this tag.
-    pub(crate) fn seconds(&self, tag: Idempotency<'_>) -> Seconds {
-        self.max_s.map_or(tag.cooldown_s, |max_s| tag.cooldown_s.min(max_s.get().into()))
-    }
-
     /// The bytes that count for owners.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (&str, usize)> {
         let cooldowns = self.cooldowns.values();
@@ -138,7 +133,7 @@ impl Rule for UniqueKeys {
         let Some(tag) = job.tags.idempotency else { return };
         queue.rules.unique.reserved_bytes -= reserved_bytes(tag);
         if end.ending == Ending::Deleted && !tag.cooldown_s.is_zero() {
-            let until = end.now.plus_seconds(queue.rules.unique.seconds(tag));
+            let until = end.now.plus_seconds(queue.cooldown_s(tag));
             queue.begin_cooldown(job.id, job.tube, tag.key.as_str(), until, job.tags.owner.map(Name::as_str));
             end.begins_cooldown = true;
         } else {
@@ -191,6 +186,14 @@ impl Queue {
     /// Cuts new cooldowns to this many seconds; 0 means no limit.
     pub fn limit_cooldowns(&mut self, max_s: u32) {
         self.rules.unique.max_s = NonZeroU32::new(max_s);
+    }
+
+    /// The length of the cooldown for this tag, whose job may have been put under another limit.
+    #[inline]
+    #[must_use]
+    pub fn cooldown_s(&self, tag: Idempotency<'_>) -> Seconds {
+        let max_s = self.rules.unique.max_s;
+        max_s.map_or(tag.cooldown_s, |max_s| tag.cooldown_s.min(max_s.get().into()))
     }
 
     /// The memory of the cooldowns, plus that of a job with these tags, in bytes.
