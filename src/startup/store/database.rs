@@ -5,7 +5,6 @@ use std::time::Duration;
 use beanstalkd::options::StoreOptions;
 use beanstalkd_binlog::DatabaseUrl;
 use beanstalkd_binlog::{OwnershipTimes, Password, PostgresStorage, Storage, StoreError};
-use beanstalkd_os::process::{Machine, random_u64};
 
 pub use beanstalkd_binlog::{PostgresCopy as Copy, Settings};
 
@@ -23,11 +22,7 @@ pub fn settings(url: &DatabaseUrl, options: &StoreOptions) -> Result<Settings, S
         takeover_after_ns: ns(options.takeover_after),
         store_timeout_ns: ns(options.timeout),
     };
-    let host = Machine::this().map_or_else(|_| "?".to_owned(), |machine| machine.hostname);
-    // Standbys read the time in the name, see `takeover_after_in`.
-    let (pid, id, after_s) = (std::process::id(), random_u64(), options.takeover_after.as_secs());
-    let owner = format!("{host} pid {pid} ({id:016x}, takeover after {after_s} s)");
-    Settings::new(url.clone(), password, times, options.allow_async, owner)
+    Settings::new(url.clone(), password, times, options.allow_async)
 }
 
 /// Becomes the owner of the queue.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 
 use super::address::addresses;
+use super::owner_name::OwnerName;
 use super::queue_clock::ClockWatch;
 use super::sql;
 use super::statements::OwnedQueue;
@@ -68,12 +69,6 @@ impl fmt::Display for HostError {
             Self::Unsafe(reason) => out.write_str(reason),
         }
     }
-}
-
-/// The `--takeover-after` in the name of an owner, in nanoseconds; 0 for a server of the previous version.
-fn takeover_after_in(name: &str) -> u64 {
-    let words = name.strip_suffix(" s)").and_then(|name| name.rsplit_once(", takeover after "));
-    words.and_then(|(_, seconds)| seconds.parse::<u64>().ok()).map_or(0, |s| s.saturating_mul(NS_PER_S))
 }
 
 /// Connects to the first address that accepts writes and commits durably. The text of an error names all of them.
@@ -219,15 +214,11 @@ pub(super) fn open_reading(settings: &Settings) -> Result<DatabaseSession, Store
     Ok(reading)
 }
 
-/// The outcome of an attempt to become the owner.
-enum Attempt {
+/// The answer to a server that wants to become the owner.
+enum ClaimAnswer {
     Claimed(Box<(Claim, DatabaseSession)>),
     /// Another server owns the queue.
-    OwnedByAnother {
-        owner: String,
-        /// How long its heartbeat counts.
-        takeover_after_ns: u64,
-    },
+    OwnedByAnother(OwnerName),
 }
 
 /// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner:
@@ -248,16 +239,16 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
     let mut owned_since = None;
     let is_over = |since: Instant, longest_ns| !waits && since.elapsed() >= Duration::from_nanos(longest_ns);
     loop {
-        match attempt(&settings, &mut open, &mut watch, &mut clocks) {
-            Ok(Attempt::Claimed(claimed)) => {
+        match try_to_claim(&settings, &mut open, &mut watch, &mut clocks) {
+            Ok(ClaimAnswer::Claimed(claimed)) => {
                 let (mut claim, mut reading) = *claimed;
                 (claim.session.limit, reading.limit) = (None, None);
                 return Ok((claim, reading));
             }
-            Ok(Attempt::OwnedByAnother { owner, takeover_after_ns }) => {
-                let owned_ns = owned_ns(takeover_after_ns.max(times.takeover_after_ns));
+            Ok(ClaimAnswer::OwnedByAnother(owner)) => {
+                let owned_ns = owned_ns(owner.takeover_after_ns.max(times.takeover_after_ns));
                 if is_over(*owned_since.get_or_insert_with(Instant::now), owned_ns) {
-                    return Err(StoreError::OwnedByAnother { owner });
+                    return Err(StoreError::OwnedByAnother { owner: owner.to_string() });
                 }
                 settings.log_in.limit = limit(owned_ns);
                 complaints.report(format!("the queue belongs to {owner}"), false);
@@ -308,12 +299,12 @@ impl Complaints {
     }
 }
 
-fn attempt(
+fn try_to_claim(
     settings: &Settings,
     kept: &mut Option<Open>,
     watch: &mut Watch,
     clocks: &mut ClockWatch,
-) -> Result<Attempt, StoreError> {
+) -> Result<ClaimAnswer, StoreError> {
     let mut open = match kept.take() {
         Some(open) => open,
         None => Open::new(settings)?,
@@ -322,17 +313,17 @@ fn attempt(
     let received_at = now();
     let row = rows.first().ok_or_else(|| StoreError::Lost("the queue has no row".to_owned()))?;
     let (queue, epoch) = (row.number(0).unwrap_or(0), row.number(1).unwrap_or(0));
-    let (owner, heartbeat) = (row.text(2).to_owned(), row.number(3));
+    let (owner, heartbeat) = (OwnerName::from(row.text(2)), row.number(3));
     clocks.note(row.number(4), row.natural(5).unwrap_or(0).saturating_mul(1000), received_at);
     let seen = SeenRow {
         epoch: settings.seen.note(epoch),
         heartbeat,
         is_own: owner == settings.owner,
-        takeover_after_ns: takeover_after_in(&owner),
+        takeover_after_ns: owner.takeover_after_ns,
     };
     if !watch.observe(seen, received_at) {
         *kept = Some(open);
-        return Ok(Attempt::OwnedByAnother { owner, takeover_after_ns: seen.takeover_after_ns });
+        return Ok(ClaimAnswer::OwnedByAnother(owner));
     }
     open.check_reading(settings, queue, epoch)?;
     let sent_at = now();
@@ -341,7 +332,7 @@ fn attempt(
     let taken = take_over(&mut open.session, settings, &queue, epoch, heartbeat)?;
     let Some((epoch, removed)) = taken else {
         *kept = Some(open);
-        return Ok(Attempt::OwnedByAnother { owner, takeover_after_ns: seen.takeover_after_ns });
+        return Ok(ClaimAnswer::OwnedByAnother(owner));
     };
     let checked = open.check_reading(settings, queue.id, epoch);
     if let Err(error) = checked {
@@ -356,12 +347,14 @@ fn attempt(
             silence_ms / 1000,
             silence_ms % 1000
         ),
-        None if name.is_empty() => info!("this server is the first owner of the queue; epoch {epoch}"),
+        None if name.as_str().is_empty() => {
+            info!("this server is the first owner of the queue; epoch {epoch}")
+        }
         None => info!("took over from {name}; epoch {epoch}"),
     }
     let Open { session, reading } = open;
     let epoch = settings.seen.note(epoch);
-    Ok(Attempt::Claimed(Box::new((Claim { session, queue, epoch, sent_at, removed }, reading))))
+    Ok(ClaimAnswer::Claimed(Box::new((Claim { session, queue, epoch, sent_at, removed }, reading))))
 }
 
 /// Takes over if the row has not changed. Returns the new epoch and the removed files.
@@ -376,7 +369,7 @@ fn take_over(
         int(queue.id),
         int(epoch),
         int(heartbeat.unwrap_or(NO_HEARTBEAT)),
-        SqlValue::Text(&settings.owner),
+        SqlValue::Text(settings.owner.as_str()),
         int(queue.allow_async),
         queue.time(),
     ];

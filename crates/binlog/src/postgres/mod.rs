@@ -29,6 +29,7 @@ mod commit_delay;
 mod copying;
 mod figures;
 mod helper;
+mod owner_name;
 mod password;
 mod purges;
 mod queue_clock;
@@ -48,6 +49,7 @@ use self::backlog::Work;
 use self::claim::{HostError, claim, now};
 use self::figures::StoreFigures;
 use self::helper::{LoopLink, PostgresHelper, Wake};
+use self::owner_name::OwnerName;
 use self::queue_clock::QueueClock;
 use self::reading::Reading;
 use self::seen::SeenDatabases;
@@ -67,13 +69,11 @@ pub struct Settings {
     times: OwnershipTimes,
     allow_async: bool,
     seen: Arc<SeenDatabases>,
-    /// This server's name in the row of the queue.
-    owner: String,
+    owner: OwnerName,
 }
 
 impl Settings {
-    /// The settings for the queue at `url`. Reads the file of authorities that the URL names. `owner` is unique to this
-    /// process.
+    /// The settings for the queue at `url`. Reads the file of authorities that the URL names.
     ///
     /// # Errors
     /// If a file cannot be used.
@@ -82,7 +82,6 @@ impl Settings {
         password: Password,
         times: OwnershipTimes,
         allow_async: bool,
-        owner: String,
     ) -> Result<Self, StoreError> {
         let log_in = LogIn {
             user: url.user.clone(),
@@ -93,6 +92,7 @@ impl Settings {
             connect_timeout: url.connect_timeout.unwrap_or(CONNECT_TIMEOUT),
             limit: None,
         };
+        let owner = OwnerName::of_this_process(times.takeover_after_ns);
         Ok(Self { url, log_in, times, allow_async, seen: Arc::default(), owner })
     }
 }

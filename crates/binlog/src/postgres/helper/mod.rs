@@ -316,8 +316,13 @@ impl PostgresHelper {
             return Ok(StepAnswer::Lost);
         };
         let Settings { owner: own_name, allow_async, seen, url, .. } = &self.settings;
-        let values =
-            [int(self.queue.id), int(epoch), SqlValue::Text(own_name), int(*allow_async), self.queue.time()];
+        let values = [
+            int(self.queue.id),
+            int(epoch),
+            SqlValue::Text(own_name.as_str()),
+            int(*allow_async),
+            self.queue.time(),
+        ];
         if let Some(epoch) = first_number(&session.run("raise", &values)?) {
             if !allow_async {
                 check_replication(&session.run("standby_names", &[])?)?;
@@ -327,7 +332,7 @@ impl PostgresHelper {
         let rows = session.run("see_queue", &[SqlValue::Text(&url.queue)])?;
         let Some(row) = rows.first() else { return Ok(StepAnswer::Refused) };
         let (found, owner) = (row.natural(1).unwrap_or(0), row.text(2));
-        if owner != own_name && found >= epoch {
+        if owner != own_name.as_str() && found >= epoch {
             *trouble = format!("the queue was taken over by {owner}, epoch {found}");
             return Ok(StepAnswer::TakenOver);
         }
