@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 
 use super::figures::StoreFigures;
-use super::wire::{DatabaseSession, StatementError, first_number};
+use super::wire::{DatabaseConnection, StatementError, first_number};
 use super::{Settings, claim, sql};
 
 /// How long to wait before the next attempt to make the table.
@@ -79,7 +79,7 @@ impl Ballast {
     }
 
     /// Drops the ballast, because the database has no space. Returns whether it has some now.
-    pub(super) fn give_up(&mut self, session: &mut DatabaseSession, address: &str) -> bool {
+    pub(super) fn give_up(&mut self, connection: &mut DatabaseConnection, address: &str) -> bool {
         if !self.figures.is_full.swap(true, Relaxed) {
             warn!("{address}: the database has no room: puts are refused until it has");
         }
@@ -87,7 +87,7 @@ impl Ballast {
         if is_kept {
             self.state = BallastState::Missing(Instant::now() + TRY_AGAIN);
         }
-        is_kept && session.query(&sql::drop_ballast(self.queue)).is_ok()
+        is_kept && connection.query(&sql::drop_ballast(self.queue)).is_ok()
     }
 
     /// Notes that a transaction was committed. If there can be no ballast, this shows that there is space.
@@ -105,11 +105,11 @@ impl Ballast {
 }
 
 fn make(settings: &Settings, queue: i64) -> Result<(), StatementError> {
-    let mut session = claim::connect(settings).map_err(|(_, text)| StatementError::Lost(text))?;
-    let size = session.query(&sql::ballast_size(queue))?;
+    let mut connection = claim::connect(settings).map_err(|(_, text)| StatementError::Lost(text))?;
+    let size = connection.query(&sql::ballast_size(queue))?;
     if first_number(&size).unwrap_or(0) < sql::BALLAST_BYTES {
-        session.query(&sql::make_ballast(queue))?;
+        connection.query(&sql::make_ballast(queue))?;
     }
-    session.close();
+    connection.close();
     Ok(())
 }

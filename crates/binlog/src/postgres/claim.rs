@@ -15,7 +15,7 @@ use super::owner_name::OwnerName;
 use super::queue_clock::ClockWatch;
 use super::sql;
 use super::statements::OwnedQueue;
-use super::wire::{DatabaseSession, SqlValue, StatementError, first_number, int};
+use super::wire::{DatabaseConnection, SqlValue, StatementError, first_number, int};
 use super::{Settings, StoreError};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
@@ -36,7 +36,7 @@ pub(super) fn now() -> Timestamp {
 /// A queue that this server owns.
 #[derive(Debug)]
 pub(super) struct Claim {
-    pub(super) session: DatabaseSession,
+    pub(super) connection: DatabaseConnection,
     pub(super) queue: OwnedQueue,
     pub(super) epoch: u64,
     /// An instant before the takeover was sent.
@@ -72,12 +72,12 @@ impl fmt::Display for HostError {
 }
 
 /// Connects to the first address that accepts writes and commits durably. The text of an error names all of them.
-pub(super) fn connect(settings: &Settings) -> Result<DatabaseSession, (HostError, String)> {
+pub(super) fn connect(settings: &Settings) -> Result<DatabaseConnection, (HostError, String)> {
     let mut worst: Option<(HostError, String)> = None;
     for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
-        let open = || DatabaseSession::open(&address?, &settings.log_in);
+        let open = || DatabaseConnection::open(&address?, &settings.log_in);
         match open_for_writing(settings, open) {
-            Ok(session) => return Ok(session),
+            Ok(connection) => return Ok(connection),
             Err(unfit) => {
                 let text = format!("{at}: {unfit}");
                 worst = Some(match worst {
@@ -96,10 +96,10 @@ pub(super) fn connect(settings: &Settings) -> Result<DatabaseSession, (HostError
 
 fn open_for_writing(
     settings: &Settings,
-    open: impl FnOnce() -> Result<DatabaseSession, StatementError>,
-) -> Result<DatabaseSession, HostError> {
-    let mut session = open()?;
-    let rows = session.query(sql::HOST)?;
+    open: impl FnOnce() -> Result<DatabaseConnection, StatementError>,
+) -> Result<DatabaseConnection, HostError> {
+    let mut connection = open()?;
+    let rows = connection.query(sql::HOST)?;
     let row = rows.first().ok_or_else(|| StatementError::Lost("no answer".to_owned()))?;
     if row.text(0) == "t" {
         return Err(HostError::ReadOnly("it accepts no writes: it is a standby".to_owned()));
@@ -126,22 +126,22 @@ fn open_for_writing(
         // machines. It is always set, so that it stays the same on this connection when the setting of the database
         // changes.
         let is_applied = commit == "remote_apply";
-        session.query(if is_applied { sql::SET_REMOTE_APPLY } else { sql::SET_SYNCHRONOUS })?;
+        connection.query(if is_applied { sql::SET_REMOTE_APPLY } else { sql::SET_SYNCHRONOUS })?;
     }
-    check_epoch(settings, &mut session)?;
-    Ok(session)
+    check_epoch(settings, &mut connection)?;
+    Ok(connection)
 }
 
 /// Fails if this server has seen a higher epoch of the queue: then this database lacks changes that were committed in
 /// it.
-fn check_epoch(settings: &Settings, session: &mut DatabaseSession) -> Result<(), HostError> {
+fn check_epoch(settings: &Settings, connection: &mut DatabaseConnection) -> Result<(), HostError> {
     let seen = settings.seen.epoch();
     if seen == 0 {
         return Ok(());
     }
-    let has_tables = !session.query(sql::HAS_TABLES)?.is_empty();
+    let has_tables = !connection.query(sql::HAS_TABLES)?.is_empty();
     // The name has no character that needs escaping in SQL.
-    let rows = if has_tables { session.query(&sql::epoch_of(&settings.url.queue))? } else { Vec::new() };
+    let rows = if has_tables { connection.query(&sql::epoch_of(&settings.url.queue))? } else { Vec::new() };
     let found = rows.first().and_then(|row| row.natural(0)).unwrap_or(0);
     if found < seen {
         return Err(HostError::ReadOnly(format!(
@@ -152,19 +152,19 @@ fn check_epoch(settings: &Settings, session: &mut DatabaseSession) -> Result<(),
 }
 
 /// Makes the tables if they do not exist, and fails if they have another version.
-fn make_tables(session: &mut DatabaseSession) -> Result<(), StoreError> {
-    if !session.query(sql::LACKS_SCHEMA)?.is_empty() {
-        session.query(sql::CREATE_SCHEMA)?;
+fn make_tables(connection: &mut DatabaseConnection) -> Result<(), StoreError> {
+    if !connection.query(sql::LACKS_SCHEMA)?.is_empty() {
+        connection.query(sql::CREATE_SCHEMA)?;
     }
-    if session.query(sql::HAS_TABLES)?.is_empty() {
-        session.query(sql::CREATE)?;
+    if connection.query(sql::HAS_TABLES)?.is_empty() {
+        connection.query(sql::CREATE)?;
     }
-    let versions = session.query(sql::READ_VERSION)?;
+    let versions = connection.query(sql::READ_VERSION)?;
     let found = first_number(&versions).unwrap_or(0);
     if found != sql::VERSION {
         return Err(StoreError::Version { found });
     }
-    if !session.query(sql::LACKS_CLOCK)?.is_empty() {
+    if !connection.query(sql::LACKS_CLOCK)?.is_empty() {
         let refused = |failure| {
             let mut error = StoreError::from(failure);
             if let StoreError::Refused(text) = &mut error {
@@ -172,7 +172,7 @@ fn make_tables(session: &mut DatabaseSession) -> Result<(), StoreError> {
             }
             error
         };
-        session.query(sql::ADD_CLOCK).map_err(refused)?;
+        connection.query(sql::ADD_CLOCK).map_err(refused)?;
     }
     Ok(())
 }
@@ -180,18 +180,18 @@ fn make_tables(session: &mut DatabaseSession) -> Result<(), StoreError> {
 /// The connections of a server that waits. They are all that an owner needs, and are opened before the takeover: a
 /// server that could not open one afterwards would end, although the other server has already lost the queue.
 struct Open {
-    session: DatabaseSession,
-    reading: DatabaseSession,
+    connection: DatabaseConnection,
+    reading: DatabaseConnection,
 }
 
 impl Open {
     fn new(settings: &Settings) -> Result<Self, StoreError> {
         let refused = |(unfit, text)| StoreError::of_hosts(unfit, text);
-        let mut session = connect(settings).map_err(refused)?;
-        make_tables(&mut session)?;
-        session.prepare(sql::PREPARED)?;
-        session.run("add_queue", &[SqlValue::Text(&settings.url.queue)])?;
-        Ok(Self { session, reading: open_reading(settings)? })
+        let mut connection = connect(settings).map_err(refused)?;
+        make_tables(&mut connection)?;
+        connection.prepare(sql::PREPARED)?;
+        connection.run("add_queue", &[SqlValue::Text(&settings.url.queue)])?;
+        Ok(Self { connection, reading: open_reading(settings)? })
     }
 
     /// Fails unless the connection for reading works, and sees the queue as the other one does: two hosts of the URL
@@ -207,7 +207,7 @@ impl Open {
 }
 
 /// A connection that reads the log.
-pub(super) fn open_reading(settings: &Settings) -> Result<DatabaseSession, StoreError> {
+pub(super) fn open_reading(settings: &Settings) -> Result<DatabaseConnection, StoreError> {
     let mut reading = connect(settings).map_err(|(unfit, text)| StoreError::of_hosts(unfit, text))?;
     reading.prepare(sql::READING)?;
     reading.prepare(sql::KEEPING)?;
@@ -216,14 +216,14 @@ pub(super) fn open_reading(settings: &Settings) -> Result<DatabaseSession, Store
 
 /// The answer to a server that wants to become the owner.
 enum ClaimAnswer {
-    Claimed(Box<(Claim, DatabaseSession)>),
+    Claimed(Box<(Claim, DatabaseConnection)>),
     /// Another server owns the queue.
     OwnedByAnother(OwnerName),
 }
 
 /// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner:
 /// without a limit if `waits`, otherwise for the time in which a dead owner still counts as alive.
-pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, DatabaseSession), StoreError> {
+pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, DatabaseConnection), StoreError> {
     let mut settings = settings.clone();
     let (mut watch, mut clocks) = (Watch::new(settings.times), ClockWatch::default());
     let mut open = None;
@@ -242,7 +242,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
         match try_to_claim(&settings, &mut open, &mut watch, &mut clocks) {
             Ok(ClaimAnswer::Claimed(claimed)) => {
                 let (mut claim, mut reading) = *claimed;
-                (claim.session.limit, reading.limit) = (None, None);
+                (claim.connection.limit, reading.limit) = (None, None);
                 return Ok((claim, reading));
             }
             Ok(ClaimAnswer::OwnedByAnother(owner)) => {
@@ -309,7 +309,7 @@ fn try_to_claim(
         Some(open) => open,
         None => Open::new(settings)?,
     };
-    let rows = open.session.run("see_queue", &[SqlValue::Text(&settings.url.queue)])?;
+    let rows = open.connection.run("see_queue", &[SqlValue::Text(&settings.url.queue)])?;
     let received_at = now();
     let row = rows.first().ok_or_else(|| StoreError::Lost("the queue has no row".to_owned()))?;
     let (queue, epoch) = (row.number(0).unwrap_or(0), row.number(1).unwrap_or(0));
@@ -329,7 +329,7 @@ fn try_to_claim(
     let sent_at = now();
     let clock = clocks.clock(clock::wall_time_ns(), sent_at);
     let queue = OwnedQueue { id: queue, clock, allow_async: settings.allow_async, ticket: 0 };
-    let taken = take_over(&mut open.session, settings, &queue, epoch, heartbeat)?;
+    let taken = take_over(&mut open.connection, settings, &queue, epoch, heartbeat)?;
     let Some((epoch, removed)) = taken else {
         *kept = Some(open);
         return Ok(ClaimAnswer::OwnedByAnother(owner));
@@ -337,7 +337,7 @@ fn try_to_claim(
     let checked = open.check_reading(settings, queue.id, epoch);
     if let Err(error) = checked {
         // No server serves the queue now. The next attempt takes it over again.
-        queue.hand_over(&mut open.session, u64::try_from(epoch).unwrap_or(0))?;
+        queue.hand_over(&mut open.connection, u64::try_from(epoch).unwrap_or(0))?;
         return Err(error);
     }
     let (name, silence_ms) = (&owner, watch.unchanged_ns(received_at) / 1_000_000);
@@ -352,14 +352,14 @@ fn try_to_claim(
         }
         None => info!("took over from {name}; epoch {epoch}"),
     }
-    let Open { session, reading } = open;
+    let Open { connection, reading } = open;
     let epoch = settings.seen.note(epoch);
-    Ok(ClaimAnswer::Claimed(Box::new((Claim { session, queue, epoch, sent_at, removed }, reading))))
+    Ok(ClaimAnswer::Claimed(Box::new((Claim { connection, queue, epoch, sent_at, removed }, reading))))
 }
 
 /// Takes over if the row has not changed. Returns the new epoch and the removed files.
 fn take_over(
-    session: &mut DatabaseSession,
+    connection: &mut DatabaseConnection,
     settings: &Settings,
     queue: &OwnedQueue,
     epoch: i64,
@@ -373,11 +373,11 @@ fn take_over(
         int(queue.allow_async),
         queue.time(),
     ];
-    session.add("take_over", &values, false)?;
-    session.add("removed", &values[..1], false)?;
-    session.end();
-    session.flush()?;
-    let rows = session.rows()?;
+    connection.add("take_over", &values, false)?;
+    connection.add("removed", &values[..1], false)?;
+    connection.end();
+    connection.flush()?;
+    let rows = connection.rows()?;
     // The row of the takeover has two columns, those of the files one.
     let Some(epoch) = rows.first().filter(|row| row.columns.len() == 2).and_then(|row| row.number(0)) else {
         return Ok(None);

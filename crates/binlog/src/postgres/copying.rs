@@ -18,13 +18,13 @@ impl PostgresCopy {
     /// If another server owns it, if it has a log, or if the database cannot be used.
     pub fn begin(settings: &Settings) -> Result<Self, StoreError> {
         let (mut claim, _) = claim(settings, false)?;
-        claim.session.prepare(sql::COPYING)?;
+        claim.connection.prepare(sql::COPYING)?;
         let queue = int(claim.queue.id);
-        if first_number(&claim.session.run("count_files", &[queue])?) != Some(0) {
-            claim.queue.hand_over(&mut claim.session, claim.epoch)?;
+        if first_number(&claim.connection.run("count_files", &[queue])?) != Some(0) {
+            claim.queue.hand_over(&mut claim.connection, claim.epoch)?;
             return Err(StoreError::Refused("the queue has a log already".to_owned()));
         }
-        claim.session.query("BEGIN")?;
+        claim.connection.query("BEGIN")?;
         let mut copy = Self(claim);
         copy.prove()?;
         // A copy of the previous version may have left rows.
@@ -34,7 +34,7 @@ impl PostgresCopy {
     }
 
     fn run(&mut self, statement: &str, values: &[SqlValue<'_>]) -> Result<(), StoreError> {
-        self.0.session.run(statement, values)?;
+        self.0.connection.run(statement, values)?;
         Ok(())
     }
 
@@ -66,9 +66,9 @@ impl PostgresCopy {
     /// If the database refuses it.
     pub fn publish(mut self) -> Result<(), StoreError> {
         self.prove()?;
-        let Claim { session, queue, epoch, .. } = &mut self.0;
-        queue.hand_over(session, *epoch)?;
-        session.query("COMMIT")?;
+        let Claim { connection, queue, epoch, .. } = &mut self.0;
+        queue.hand_over(connection, *epoch)?;
+        connection.query("COMMIT")?;
         Ok(())
     }
 }

@@ -53,7 +53,7 @@ use self::owner_name::OwnerName;
 use self::queue_clock::QueueClock;
 use self::reading::Reading;
 use self::seen::SeenDatabases;
-use self::wire::{DatabaseSession, LogIn, SqlValue, first_number};
+use self::wire::{DatabaseConnection, LogIn, SqlValue, first_number};
 
 /// The time limit for a connection to an address, unless the URL sets one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -237,9 +237,9 @@ impl PostgresStorage {
     pub fn read_only(settings: &Settings) -> Result<Self, StoreError> {
         let mut last = StoreError::Unreachable("there is no host".to_owned());
         for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
-            let session = address.and_then(|address| DatabaseSession::open(&address, &settings.log_in));
-            let session = session.map_err(|failure| StoreError::at(&at, failure));
-            match session.and_then(|session| Self::read_only_at(settings, session)) {
+            let connection = address.and_then(|address| DatabaseConnection::open(&address, &settings.log_in));
+            let connection = connection.map_err(|failure| StoreError::at(&at, failure));
+            match connection.and_then(|connection| Self::read_only_at(settings, connection)) {
                 Ok(reading) => {
                     let figures = Arc::default();
                     return Ok(Self { reading, thread: None, submitted: Vec::new(), figures, clock: None });
@@ -253,16 +253,16 @@ impl PostgresStorage {
     /// `None` if the database has no such queue.
     fn read_only_at(
         settings: &Settings,
-        mut session: DatabaseSession,
+        mut connection: DatabaseConnection,
     ) -> Result<Option<Reading>, StoreError> {
         // One view of all rows, even if an owner changes them in the meantime.
-        session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
-        if session.query(sql::HAS_TABLES)?.is_empty() {
+        connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+        if connection.query(sql::HAS_TABLES)?.is_empty() {
             return Ok(None);
         }
-        session.prepare(sql::READING)?;
-        let rows = session.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
-        Ok(first_number(&rows).map(|queue| Reading::new(session, queue)))
+        connection.prepare(sql::READING)?;
+        let rows = connection.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
+        Ok(first_number(&rows).map(|queue| Reading::new(connection, queue)))
     }
 
     fn reading(&mut self) -> io::Result<&mut Reading> {
@@ -363,7 +363,7 @@ impl Storage for PostgresStorage {
 
     fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
         if let Some(reading) = self.reading.take() {
-            reading.session.close();
+            reading.connection.close();
         }
         if let Some(running) = &self.thread {
             // Work that was completed before is polled in the first turn.

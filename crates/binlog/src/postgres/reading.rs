@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::claim::{Claim, open_reading};
-use super::wire::{DatabaseSession, SqlValue, StatementError, int};
+use super::wire::{DatabaseConnection, SqlValue, StatementError, int};
 use super::{Settings, StoreError};
 use crate::storage::Listing;
 
@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// A connection that reads the files of a queue.
 #[derive(Debug)]
 pub(super) struct Reading {
-    pub(super) session: DatabaseSession,
+    pub(super) connection: DatabaseConnection,
     queue: i64,
     /// The settings with which an owner connects again, and the epoch with which it began: a host with a lower one has
     /// an old copy. A reader that is not the owner does not connect again.
@@ -54,25 +54,25 @@ fn failed(failure: StatementError) -> io::Error {
 }
 
 /// Another connection for reading the log of an owner.
-fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<DatabaseSession, StoreError> {
-    let mut session = open_reading(settings)?;
-    let rows = session.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
+fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<DatabaseConnection, StoreError> {
+    let mut connection = open_reading(settings)?;
+    let rows = connection.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
     match rows.first().map(|row| (row.number(0), row.natural(1))) {
-        Some((Some(found), Some(now))) if found == queue && now >= epoch => Ok(session),
+        Some((Some(found), Some(now))) if found == queue && now >= epoch => Ok(connection),
         _ => Err(StoreError::Lost("it is an old copy".to_owned())),
     }
 }
 
 impl Reading {
     /// Reads the log for `--check`, `--dump` and `--copy`.
-    pub(super) fn new(session: DatabaseSession, queue: i64) -> Self {
-        Self { session, queue, again: None, length: None, stream: None }
+    pub(super) fn new(connection: DatabaseConnection, queue: i64) -> Self {
+        Self { connection, queue, again: None, length: None, stream: None }
     }
 
     /// Reads the log for its owner, which has taken it from another server and must not fail because of a lost
     /// connection.
-    pub(super) fn of_owner(session: DatabaseSession, claim: &Claim, settings: &Settings) -> Self {
-        Self { again: Some((settings.clone(), claim.epoch)), ..Self::new(session, claim.queue.id) }
+    pub(super) fn of_owner(connection: DatabaseConnection, claim: &Claim, settings: &Settings) -> Self {
+        Self { again: Some((settings.clone(), claim.epoch)), ..Self::new(connection, claim.queue.id) }
     }
 
     /// Reads, and starts again through another connection if this one is lost, as long as the owner continues without
@@ -88,13 +88,13 @@ impl Reading {
                 return Err(failed(failure));
             };
             let longest = Duration::from_nanos(settings.times.store_timeout_ns);
-            self.session = loop {
+            self.connection = loop {
                 if start.elapsed() >= longest {
                     return Err(failed(failure));
                 }
                 thread::sleep(RETRY);
-                if let Ok(session) = reopen(settings, self.queue, *epoch) {
-                    break session;
+                if let Ok(connection) = reopen(settings, self.queue, *epoch) {
+                    break connection;
                 }
             };
             (self.length, self.stream) = (None, None);
@@ -104,7 +104,7 @@ impl Reading {
     pub(super) fn list(&mut self) -> io::Result<Listing> {
         let indexes = self.persist(|reading| {
             reading.finish()?;
-            let rows = reading.session.run("list", &[int(reading.queue)])?;
+            let rows = reading.connection.run("list", &[int(reading.queue)])?;
             Ok(rows.iter().filter_map(|row| row.natural(0)).collect())
         })?;
         Ok(Listing { indexes, strange_names: Vec::new() })
@@ -125,7 +125,7 @@ impl Reading {
             return Ok(Some(length));
         }
         self.finish()?;
-        let rows = self.session.run("length", &[int(self.queue), int(file)])?;
+        let rows = self.connection.run("length", &[int(self.queue), int(file)])?;
         let length = rows.first().and_then(|row| row.natural(0));
         self.length = length.map(|length| (file, length));
         Ok(length)
@@ -173,9 +173,9 @@ impl Reading {
             return Ok(());
         }
         self.finish()?;
-        self.session.add("read", &[int(self.queue), int(file), int(offset)], true)?;
-        self.session.end();
-        self.session.flush()?;
+        self.connection.add("read", &[int(self.queue), int(file), int(offset)], true)?;
+        self.connection.end();
+        self.connection.flush()?;
         self.stream = Some(RowStream { file, floor: offset, row: None, is_over: false });
         Ok(())
     }
@@ -184,11 +184,11 @@ impl Reading {
     fn piece_at(&mut self, at: u64) -> Result<Option<&Piece>, StatementError> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         while !stream.is_over && stream.row.as_ref().is_none_or(|row| row.end() <= at) {
-            self.session.extend();
+            self.connection.extend();
             if let Some(row) = &stream.row {
                 stream.floor = row.end();
             }
-            stream.row = match self.session.next_row()? {
+            stream.row = match self.connection.next_row()? {
                 None => {
                     stream.is_over = true;
                     None
@@ -207,8 +207,8 @@ impl Reading {
     fn finish(&mut self) -> Result<(), StatementError> {
         if let Some(stream) = self.stream.take().filter(|stream| !stream.is_over) {
             drop(stream);
-            while self.session.next_row()?.is_some() {
-                self.session.extend();
+            while self.connection.next_row()?.is_some() {
+                self.connection.extend();
             }
         }
         Ok(())
@@ -218,14 +218,14 @@ impl Reading {
     pub(super) fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64> {
         self.finish().map_err(failed)?;
         let values = [int(self.queue), int(file), int(offset)];
-        let rows = self.session.run("keep_tail", &values).map_err(failed)?;
+        let rows = self.connection.run("keep_tail", &values).map_err(failed)?;
         Ok(rows.first().and_then(|row| row.natural(0)).unwrap_or(0))
     }
 
     /// Takes a file out of the log, and keeps its rows.
     pub(super) fn set_aside(&mut self, file: u32) -> io::Result<()> {
         self.keep_tail(file, 0)?;
-        let rows = self.session.run("drop_file", &[int(self.queue), int(file)]).map_err(failed)?;
+        let rows = self.connection.run("drop_file", &[int(self.queue), int(file)]).map_err(failed)?;
         if rows.is_empty() {
             return Err(io::Error::new(ErrorKind::NotFound, "there is no such file"));
         }

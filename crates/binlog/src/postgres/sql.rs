@@ -94,7 +94,7 @@ pub(super) const HOST: &str = "
         (SELECT count(*) FROM pg_stat_replication
             WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum'))";
 
-/// The settings of each session. They are part of the log-in, so they replace those of the server, the role and the
+/// The settings of each connection. They are part of the log-in, so they replace those of the server, the role and the
 /// database before the first statement. `synchronous_commit` and `default_transaction_read_only` are not among them,
 /// because with these an operator decides how durable a commit is and that nothing may be written: [`HOST`] reads them.
 ///
@@ -146,7 +146,7 @@ macro_rules! is_synchronous {
     };
 }
 
-/// A heartbeat as a number: a time as text would depend on the settings of the session.
+/// A heartbeat as a number: a time as text would depend on the settings of the connection.
 macro_rules! heartbeat_number {
     () => {
         "(extract(epoch FROM heartbeat) * 1000000)::int8"

@@ -7,7 +7,7 @@ use std::mem;
 
 use super::claim::now;
 use super::queue_clock::QueueClock;
-use super::wire::{DatabaseSession, SqlValue, StatementError, int};
+use super::wire::{DatabaseConnection, SqlValue, StatementError, int};
 use crate::LogPosition;
 use crate::storage::StoreTask;
 
@@ -38,14 +38,18 @@ impl OwnedQueue {
     }
 
     /// Releases the ownership of the queue.
-    pub(super) fn hand_over(&self, session: &mut DatabaseSession, epoch: u64) -> Result<(), StatementError> {
-        session.run("hand_over", &[int(self.id), int(epoch), self.time()]).map(drop)
+    pub(super) fn hand_over(
+        &self,
+        connection: &mut DatabaseConnection,
+        epoch: u64,
+    ) -> Result<(), StatementError> {
+        connection.run("hand_over", &[int(self.id), int(epoch), self.time()]).map(drop)
     }
 
     /// Adds an append to the transaction, together with `proof`, unless that is empty.
     pub(super) fn add_append(
         &self,
-        session: &mut DatabaseSession,
+        connection: &mut DatabaseConnection,
         mut proof: &[SqlValue<'_>],
         at: LogPosition,
         bytes: &[u8],
@@ -54,8 +58,8 @@ impl OwnedQueue {
         for chunk in bytes.chunks(MAX_CHUNK_BYTES) {
             let chunk_values = [int(at.file), int(offset), SqlValue::Bytes(chunk)];
             match mem::take(&mut proof) {
-                [] => session.add("append", &[&[int(self.id)], &chunk_values[..]].concat(), false)?,
-                proof => session.add("prove_and_append", &[proof, &chunk_values].concat(), false)?,
+                [] => connection.add("append", &[&[int(self.id)], &chunk_values[..]].concat(), false)?,
+                proof => connection.add("prove_and_append", &[proof, &chunk_values].concat(), false)?,
             }
             offset += chunk.len() as u64;
         }
@@ -65,16 +69,16 @@ impl OwnedQueue {
     /// Adds the changes of a task to the tables.
     pub(super) fn add_task(
         &self,
-        session: &mut DatabaseSession,
+        connection: &mut DatabaseConnection,
         task: &StoreTask,
     ) -> Result<(), StatementError> {
         let queue = int(self.id);
         match *task {
             StoreTask::Sync(_) => {}
             StoreTask::Make { file, bytes, ref head } => {
-                session.add("clear_file", &[queue, int(file)], false)?;
-                session.add("make_file", &[queue, int(file), int(bytes)], false)?;
-                session.add(
+                connection.add("clear_file", &[queue, int(file)], false)?;
+                connection.add("make_file", &[queue, int(file), int(bytes)], false)?;
+                connection.add(
                     "append",
                     &[queue, int(file), SqlValue::Int(0), SqlValue::Bytes(&head[..])],
                     false,
@@ -82,10 +86,10 @@ impl OwnedQueue {
             }
             StoreTask::Shorten { file, bytes } => {
                 for statement in ["cut_rows", "cut_row", "set_length"] {
-                    session.add(statement, &[queue, int(file), int(bytes)], false)?;
+                    connection.add(statement, &[queue, int(file), int(bytes)], false)?;
                 }
             }
-            StoreTask::Remove { file } => session.add("remove_file", &[queue, int(file)], false)?,
+            StoreTask::Remove { file } => connection.add("remove_file", &[queue, int(file)], false)?,
         }
         Ok(())
     }

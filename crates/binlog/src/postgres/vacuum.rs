@@ -59,11 +59,11 @@ impl Vacuum {
 fn vacuum(mut settings: Settings, figures: &StoreFigures) -> Result<(), String> {
     settings.log_in.answer_timeout = ANSWER_TIMEOUT;
     settings.log_in.limit = None;
-    let mut session = claim::connect(&settings).map_err(|(_, text)| text)?;
-    let size = session.query(sql::TABLE_BYTES).map_err(|failure| failure.to_string())?;
+    let mut connection = claim::connect(&settings).map_err(|(_, text)| text)?;
+    let size = connection.query(sql::TABLE_BYTES).map_err(|failure| failure.to_string())?;
     figures.table_bytes.store(size.first().and_then(|row| row.natural(0)).unwrap_or(0), Relaxed);
     // A role without the permission gets a warning, which counts as a failure here.
-    session.query(sql::VACUUM).map_err(|failure| failure.to_string())?;
-    session.close();
+    connection.query(sql::VACUUM).map_err(|failure| failure.to_string())?;
+    connection.close();
     Ok(())
 }

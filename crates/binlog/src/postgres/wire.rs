@@ -202,7 +202,7 @@ fn set_timeouts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
 }
 
 /// A connection after the log-in.
-pub(super) struct DatabaseSession {
+pub(super) struct DatabaseConnection {
     stream: DatabaseStream,
     /// Received bytes that have not been processed yet.
     input: BytesMut,
@@ -219,24 +219,24 @@ pub(super) struct DatabaseSession {
     version: u32,
 }
 
-impl fmt::Debug for DatabaseSession {
+impl fmt::Debug for DatabaseConnection {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("DatabaseSession").finish_non_exhaustive()
+        out.debug_struct("DatabaseConnection").finish_non_exhaustive()
     }
 }
 
-impl DatabaseSession {
+impl DatabaseConnection {
     /// Connects to `address` and logs in.
     pub(super) fn open(address: &DatabaseAddress, log_in: &LogIn) -> Result<Self, StatementError> {
-        let mut session = Self::log_in(address, log_in, &[])?;
+        let mut connection = Self::log_in(address, log_in, &[])?;
         // An older version refuses a setting that it does not have, so the version must be known first.
-        if session.version >= sql::HAS_TRANSACTION_TIMEOUT
-            && session.query(sql::SET_TRANSACTION_TIMEOUT).is_err()
+        if connection.version >= sql::HAS_TRANSACTION_TIMEOUT
+            && connection.query(sql::SET_TRANSACTION_TIMEOUT).is_err()
         {
             // The setting that must be replaced has ended that statement.
             return Self::log_in(address, log_in, &[sql::TRANSACTION_TIMEOUT]);
         }
-        Ok(session)
+        Ok(connection)
     }
 
     /// Logs in with the settings of [`sql::SESSION`] and `more`, so that no statement runs with those of the role or
@@ -246,7 +246,7 @@ impl DatabaseSession {
         log_in: &LogIn,
         more: &[(&str, &str)],
     ) -> Result<Self, StatementError> {
-        let mut session = Self {
+        let mut connection = Self {
             stream: connect(address, log_in)?,
             input: BytesMut::new(),
             output: BytesMut::new(),
@@ -258,10 +258,10 @@ impl DatabaseSession {
         };
         let identity = [("user", &*log_in.user), ("database", &log_in.database)];
         let parameters = identity.iter().chain(sql::SESSION).chain(more).copied();
-        frontend::startup_message(parameters, &mut session.output)?;
-        session.send()?;
-        session.authenticate(log_in).and_then(|()| session.await_ready()).map_err(explained)?;
-        Ok(session)
+        frontend::startup_message(parameters, &mut connection.output)?;
+        connection.send()?;
+        connection.authenticate(log_in).and_then(|()| connection.await_ready()).map_err(explained)?;
+        Ok(connection)
     }
 
     fn authenticate(&mut self, log_in: &LogIn) -> Result<(), StatementError> {
@@ -346,7 +346,7 @@ impl DatabaseSession {
         self.rows().map(|_| ())
     }
 
-    /// Adds a prepared statement to the transaction that [`DatabaseSession::end`] ends. The database returns the rows
+    /// Adds a prepared statement to the transaction that [`DatabaseConnection::end`] ends. The database returns the rows
     /// as bytes if `binary`, otherwise as text.
     pub(super) fn add(
         &mut self,
@@ -370,7 +370,7 @@ impl DatabaseSession {
         Ok(frontend::execute("", 0, &mut self.output)?)
     }
 
-    /// Ends the transaction of [`DatabaseSession::add`]: the database commits all of it, or none.
+    /// Ends the transaction of [`DatabaseConnection::add`]: the database commits all of it, or none.
     pub(super) fn end(&mut self) {
         frontend::sync(&mut self.output);
     }
@@ -439,7 +439,7 @@ impl DatabaseSession {
         self.deadline = Instant::now() + within(self.limit, self.answer_timeout);
     }
 
-    /// Ends the session.
+    /// Ends the connection.
     pub(super) fn close(mut self) {
         frontend::terminate(&mut self.output);
         // The database sees the end of the connection in any case.

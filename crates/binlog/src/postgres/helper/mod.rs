@@ -22,7 +22,7 @@ use super::purges::Purges;
 use super::sql;
 use super::statements::OwnedQueue;
 use super::vacuum::Vacuum;
-use super::wire::{DatabaseSession, ResultRow, SqlValue, StatementError, first_number, int};
+use super::wire::{DatabaseConnection, ResultRow, SqlValue, StatementError, first_number, int};
 use crate::clock::Timestamp;
 use crate::ownership::{Owner, OwnerStep, OwnershipEnd, StepAnswer};
 use crate::storage::{Completion, StoreTask};
@@ -60,7 +60,7 @@ impl LoopLink {
 
 /// The connection of the owner.
 struct OwnerConnection {
-    session: Option<DatabaseSession>,
+    open: Option<DatabaseConnection>,
     /// The reason why there is no working connection, or why it has ended.
     trouble: String,
 }
@@ -82,7 +82,7 @@ pub(super) struct PostgresHelper {
 
 impl PostgresHelper {
     pub(super) fn new(settings: Settings, claim: Claim, link: LoopLink, figures: Arc<StoreFigures>) -> Self {
-        let Claim { session, queue, epoch, sent_at, removed } = claim;
+        let Claim { connection, queue, epoch, sent_at, removed } = claim;
         let owner = Owner::new(settings.times, epoch, sent_at);
         figures.set_lease(owner.lease());
         Self {
@@ -91,7 +91,7 @@ impl PostgresHelper {
             owner,
             ballast: Ballast::new(Arc::clone(&figures), queue.id),
             queue,
-            connection: OwnerConnection { session: Some(session), trouble: String::new() },
+            connection: OwnerConnection { open: Some(connection), trouble: String::new() },
             backlog: Backlog::default(),
             under_way: None,
             commit_delay: CommitDelay::default(),
@@ -234,7 +234,7 @@ impl PostgresHelper {
         self.publish_lease();
         self.figures.epoch.store(self.owner.epoch(), Relaxed);
         if matches!(answer, StepAnswer::Lost | StepAnswer::Busy) {
-            self.connection.session = None;
+            self.connection.open = None;
         }
         if !self.owner.is_serving() && matches!(self.under_way, Some((Transaction::Purge, _))) {
             // No command waits for a purge, and the helper begins it again later.
@@ -261,8 +261,8 @@ impl PostgresHelper {
         let gives_up_at = self.owner.gives_up_at();
         let limit = gives_up_at.map(|at| Instant::now() + Duration::from_nanos(at.since_ns(now())));
         self.settings.log_in.limit = limit;
-        if let Some(session) = &mut self.connection.session {
-            session.limit = limit;
+        if let Some(connection) = &mut self.connection.open {
+            connection.limit = limit;
         }
     }
 
@@ -283,18 +283,18 @@ impl PostgresHelper {
     }
 
     fn connect(&mut self) -> StepAnswer {
-        self.connection.session = None;
-        let opened = connect(&self.settings).and_then(|mut session| {
-            let prepared = session.prepare(sql::PREPARED);
+        self.connection.open = None;
+        let opened = connect(&self.settings).and_then(|mut connection| {
+            let prepared = connection.prepare(sql::PREPARED);
             prepared
-                .map(|()| session)
+                .map(|()| connection)
                 .map_err(|failure| (HostError::Failed(failure.clone()), failure.to_string()))
         });
         match opened {
-            Ok(session) => {
+            Ok(connection) => {
                 self.figures.reconnects.fetch_add(1, Relaxed);
                 self.ballast.check_again();
-                self.connection.session = Some(session);
+                self.connection.open = Some(connection);
                 StepAnswer::Done
             }
             Err((_, text)) => {
@@ -312,7 +312,7 @@ impl PostgresHelper {
     }
 
     fn try_raise(&mut self, epoch: u64) -> Result<StepAnswer, StatementError> {
-        let OwnerConnection { session: Some(session), trouble } = &mut self.connection else {
+        let OwnerConnection { open: Some(connection), trouble } = &mut self.connection else {
             return Ok(StepAnswer::Lost);
         };
         let Settings { owner: own_name, allow_async, seen, url, .. } = &self.settings;
@@ -323,13 +323,13 @@ impl PostgresHelper {
             int(*allow_async),
             self.queue.time(),
         ];
-        if let Some(epoch) = first_number(&session.run("raise", &values)?) {
+        if let Some(epoch) = first_number(&connection.run("raise", &values)?) {
             if !allow_async {
-                check_replication(&session.run("standby_names", &[])?)?;
+                check_replication(&connection.run("standby_names", &[])?)?;
             }
             return Ok(StepAnswer::Raised(seen.note(epoch)));
         }
-        let rows = session.run("see_queue", &[SqlValue::Text(&url.queue)])?;
+        let rows = connection.run("see_queue", &[SqlValue::Text(&url.queue)])?;
         let Some(row) = rows.first() else { return Ok(StepAnswer::Refused) };
         let (found, owner) = (row.natural(1).unwrap_or(0), row.text(2));
         if owner != own_name.as_str() && found >= epoch {
@@ -345,14 +345,14 @@ impl PostgresHelper {
     }
 
     fn check_commit(&mut self, epoch: u64) -> StepAnswer {
-        let (Some(session), Some((transaction, _))) = (&mut self.connection.session, &self.under_way) else {
+        let (Some(connection), Some((transaction, _))) = (&mut self.connection.open, &self.under_way) else {
             return StepAnswer::Lost;
         };
         // Everything except an append may be done twice.
         let Transaction::Append { appends, .. } = transaction else { return StepAnswer::Absent };
         let Some((at, _)) = appends.first() else { return StepAnswer::Absent };
         let values = [int(self.queue.id), int(at.file), int(at.offset), int(epoch)];
-        match session.run("is_appended", &values) {
+        match connection.run("is_appended", &values) {
             Ok(rows) => match rows.first().map(|row| row.text(0)) {
                 None => StepAnswer::NotProven,
                 Some("t") => StepAnswer::Done,
@@ -375,10 +375,10 @@ impl PostgresHelper {
     fn commit(&mut self, epoch: u64, beats: bool, has_work: bool) -> Result<(), StatementError> {
         let proof = self.queue.proof(epoch);
         let gone = || StatementError::Lost("the connection is lost".to_owned());
-        let session = self.connection.session.as_mut().ok_or_else(gone)?;
+        let connection = self.connection.open.as_mut().ok_or_else(gone)?;
         let transaction = self.under_way.as_ref().map(|(transaction, _)| transaction).filter(|_| has_work);
-        let purge = add_statements(session, &self.queue, &proof, beats, transaction, &mut self.purges)?;
-        let (rows, names) = commit_and_ask(session, self.queue.allow_async)?;
+        let purge = add_statements(connection, &self.queue, &proof, beats, transaction, &mut self.purges)?;
+        let (rows, names) = commit_and_ask(connection, self.queue.allow_async)?;
         if first_number(&rows) != Some(self.queue.ticket) {
             return Err(StatementError::Lost("the database has answered something else".to_owned()));
         }
@@ -442,11 +442,11 @@ impl PostgresHelper {
 
     /// Releases the ownership of the queue, so that another server need not wait.
     fn hand_over(mut self) {
-        let Some(mut session) = self.connection.session.take().filter(|_| self.owner.is_serving()) else {
+        let Some(mut connection) = self.connection.open.take().filter(|_| self.owner.is_serving()) else {
             return;
         };
-        match self.queue.hand_over(&mut session, self.owner.epoch()) {
-            Ok(()) => session.close(),
+        match self.queue.hand_over(&mut connection, self.owner.epoch()) {
+            Ok(()) => connection.close(),
             Err(failure) => warn!("{}: cannot hand the queue over: {failure}", self.queue_address()),
         }
     }
@@ -454,7 +454,7 @@ impl PostgresHelper {
 
 /// Adds the proof and the statements of `transaction`. Returns which rows of a removed file are deleted with it.
 fn add_statements(
-    session: &mut DatabaseSession,
+    connection: &mut DatabaseConnection,
     queue: &OwnedQueue,
     proof: &[SqlValue<'_>],
     beats: bool,
@@ -466,44 +466,44 @@ fn add_statements(
         Some(Transaction::Do(_) | Transaction::Purge) | None => &[],
     };
     if beats {
-        session.add("beat", &[proof, &[queue.time()]].concat(), false)?;
+        connection.add("beat", &[proof, &[queue.time()]].concat(), false)?;
     } else if appends.is_empty() {
-        session.add("prove", proof, false)?;
+        connection.add("prove", proof, false)?;
     }
     match transaction {
         Some(Transaction::Append { .. }) => {
             purges.begin(appends.iter().map(|(_, bytes)| bytes.len().div_ceil(sql::PIECE_BYTES)).sum());
         }
-        Some(Transaction::Do(task)) => queue.add_task(session, task)?,
+        Some(Transaction::Do(task)) => queue.add_task(connection, task)?,
         Some(Transaction::Purge) => purges.begin_idle(),
         None => {}
     }
     for (index, (at, bytes)) in appends.iter().enumerate() {
         let proof = if index == 0 && !beats { proof } else { &[] };
-        queue.add_append(session, proof, *at, bytes)?;
+        queue.add_append(connection, proof, *at, bytes)?;
     }
     let purge = purges.next().filter(|_| transaction.is_some());
     if let Some((file, rows)) = purge {
-        session.add("purge_rows", &[int(queue.id), int(file), int(rows as u64)], false)?;
-        session.add("purge_file", &[int(queue.id), int(file)], false)?;
+        connection.add("purge_rows", &[int(queue.id), int(file), int(rows as u64)], false)?;
+        connection.add("purge_file", &[int(queue.id), int(file)], false)?;
     }
-    session.end();
+    connection.end();
     Ok(purge)
 }
 
 /// Sends the transaction. Returns its rows, and then the names of the database's standbys, unless `allow_async`.
 fn commit_and_ask(
-    session: &mut DatabaseSession,
+    connection: &mut DatabaseConnection,
     allow_async: bool,
 ) -> Result<(Vec<ResultRow>, Option<Vec<ResultRow>>), StatementError> {
     if !allow_async {
-        session.add("standby_names", &[], false)?;
-        session.end();
+        connection.add("standby_names", &[], false)?;
+        connection.end();
     }
-    session.flush()?;
-    let rows = session.rows();
+    connection.flush()?;
+    let rows = connection.rows();
     // The answer to the statement sent after it comes in any case.
-    let names = (!allow_async).then(|| session.rows());
+    let names = (!allow_async).then(|| connection.rows());
     Ok((rows?, names.transpose()?))
 }
 

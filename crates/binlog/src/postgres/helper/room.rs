@@ -29,8 +29,8 @@ impl PostgresHelper {
         // The database answers, so nothing must be abandoned.
         self.owner.note_answer();
         let address = self.queue_address();
-        let session = self.connection.session.as_mut()?;
-        if !self.ballast.give_up(session, &address) {
+        let connection = self.connection.open.as_mut()?;
+        if !self.ballast.give_up(connection, &address) {
             thread::sleep(TRY_AGAIN);
         }
         Some(self.beat(epoch))
