@@ -346,8 +346,8 @@ impl DatabaseConnection {
         self.rows().map(|_| ())
     }
 
-    /// Adds a prepared statement to the transaction that [`DatabaseConnection::end`] ends. The database returns the rows
-    /// as bytes if `binary`, otherwise as text.
+    /// Adds a prepared statement to the transaction that [`DatabaseConnection::end`] ends. The database returns the
+    /// rows as bytes if `binary`, otherwise as text.
     pub(super) fn add(
         &mut self,
         name: &str,

@@ -1,7 +1,7 @@
 //! The markers that the log appends between its records.
 //!
-//! Owns: what a marker says, and where it goes; with it, the change of the wall clock, which two markers enclose. Driven
-//! by appends, by commits, by the server's reading of the clocks, and by the start and the end of a log.
+//! Owns: what a marker says, and where it goes; with it, the change of the wall clock, which two markers enclose.
+//! Driven by appends, by commits, by the server's reading of the clocks, and by the start and the end of a log.
 
 use super::Binlog;
 use super::room::Target;

@@ -50,8 +50,8 @@ impl Collection {
 }
 
 bitflags! {
-    /// The marks of a job that has tags, is in a tube with a rule, or for whose end a client waits. Any other job has none
-    /// of these.
+    /// The marks of a job that has tags, is in a tube with a rule, or for whose end a client waits. Any other job has
+    /// none of these.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Marks: u16 {
         /// The job has tags. They are kept separately unless `BEHIND_BODY` is set, too.
