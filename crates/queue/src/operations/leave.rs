@@ -45,10 +45,6 @@ impl Queue {
             self.clients.leaving.push_back(id.key());
         }
         debug_assert!(!self.is_connected(id), "a client that has left is not connected");
-        debug_assert!(
-            self.deadlines.of(Timer::Client(id.key())).is_none(),
-            "a client that has left has no deadline"
-        );
     }
 
     /// Releases a limited number of jobs and tubes of clients that have disconnected.

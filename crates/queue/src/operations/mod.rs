@@ -190,7 +190,6 @@ impl Queue {
         self.schedule(Timer::Tube(key));
         debug_assert!(self.is_linked_as(id, JobState::Delayed));
         debug_assert_eq!(self.counted(key), before.more(JobState::Delayed, priority), "one more is counted");
-        debug_assert!(self.is_scheduled(Timer::Tube(key)), "the end of the delay is not passed over");
     }
 
     /// Adds a job to the end of its tube's buried ones.

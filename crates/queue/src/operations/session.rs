@@ -155,10 +155,6 @@ impl Queue {
             debug_assert!(self.is_linked_as(first.id, JobState::Reserved), "the session has the job");
         }
         self.schedule(Timer::Client(holder));
-        debug_assert!(
-            self.is_scheduled(Timer::Client(holder)),
-            "the timer of the session covers its reservations"
-        );
         !joining.has_new_grace && self.client(client).reserved.is_empty()
     }
 

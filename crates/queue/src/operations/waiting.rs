@@ -89,7 +89,6 @@ impl Queue {
         }
         self.clients.counts.waiting += 1;
         self.schedule(Timer::Client(index));
-        debug_assert!(self.is_scheduled(Timer::Client(index)), "the end of the wait is not passed over");
     }
 
     /// Does nothing if the client does not wait.

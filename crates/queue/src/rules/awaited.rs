@@ -230,7 +230,6 @@ impl Queue {
         }
         self.jobs.expect_mut(id).marks |= Marks::AWAITED;
         self.schedule(Timer::Rules);
-        debug_assert!(self.is_scheduled(Timer::Rules), "the end of the wait is not passed over");
     }
 
     /// The job for which the client waits.

@@ -57,7 +57,6 @@ impl Rule for Expiry {
             queue.jobs.expect_mut(job.id).marks |= Marks::EXPIRES;
             queue.rules.expiry.jobs.insert((job.created_at.plus_seconds(seconds), job.id));
             queue.schedule(Timer::Rules);
-            debug_assert!(queue.is_scheduled(Timer::Rules), "the end of the job is not passed over");
         }
     }
 

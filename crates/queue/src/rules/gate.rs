@@ -275,7 +275,6 @@ impl Queue {
         }
         self.schedule(Timer::Tube(tube));
         debug_assert!(self.is_gate_consistent(tube), "a gate that must be closed is closed");
-        debug_assert!(self.is_scheduled(Timer::Tube(tube)), "a gate that can open opens in time");
         debug_assert!(
             self.has_no_unserved_client(tube),
             "after the gate opens, no client waits while a job is ready"

@@ -279,10 +279,6 @@ impl Queue {
             if let Some(ruled) = ruled.filter(|ruled| ruled.is_kept) {
                 self.tubes.rules.forget_kept(tube, &ruled);
             }
-            debug_assert!(
-                self.deadlines.of(Timer::Tube(tube)).is_none(),
-                "a tube that is gone has no deadline"
-            );
         } else if self.tubes.get(tube).ruled.as_ref().is_some_and(|ruled| ruled.gate.has_deficit()) {
             // Only the deficit depends on whether the tube is otherwise idle.
             self.schedule(Timer::Tube(tube));
@@ -322,6 +318,7 @@ impl Queue {
         if let Some(at) = self.deadline_of(timer) {
             self.deadlines.note(timer, at);
         }
+        debug_assert!(self.is_scheduled(timer), "the deadline is not passed over");
     }
 
     /// Counts an event that is not a put, in its tube and in the totals.
