@@ -171,6 +171,11 @@ impl<K: Key> OrderedQueue<K> {
         }
     }
 
+    /// The smallest key after `after`, or the smallest of all.
+    pub fn next_after(&self, after: Option<K>) -> Option<K> {
+        after.map_or_else(|| self.first(), |key| self.first_after(key))
+    }
+
     /// Whether `key` is in the queue.
     pub fn contains(&self, key: K) -> bool {
         self.get(key).is_some()

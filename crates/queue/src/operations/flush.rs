@@ -9,8 +9,6 @@
 
 use std::collections::BTreeSet;
 
-use beanstalkd_structures::{Key, OrderedQueue};
-
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::rules::Ending;
@@ -114,25 +112,25 @@ impl Flush {
         let tagged = tube.tag_state();
         match self.stage {
             FlushStage::Held(after) => {
-                let next = tagged.and_then(|tagged| next(&tagged.held, after));
+                let next = tagged.and_then(|tagged| tagged.held.next_after(after));
                 self.stage = next.map_or(FlushStage::Ready(None), |key| FlushStage::Held(Some(key)));
                 next.map(|(_, id)| id)
             }
             FlushStage::Ready(after) => {
                 // A job keeps its position in the common order when it is parked or becomes free.
-                let parked = tagged.and_then(|tagged| next(&tagged.parked, after));
-                let next = next(&tube.ready, after).into_iter().chain(parked).min();
+                let parked = tagged.and_then(|tagged| tagged.parked.next_after(after));
+                let next = tube.ready.next_after(after).into_iter().chain(parked).min();
                 self.stage = next.map_or(FlushStage::Delayed(None), |key| FlushStage::Ready(Some(key)));
                 next.map(ReadyKey::job)
             }
             FlushStage::Delayed(after) => {
-                let next = next(&tube.delayed, after);
+                let next = tube.delayed.next_after(after);
                 self.stage = next.map_or(FlushStage::Buried(None), |key| FlushStage::Delayed(Some(key)));
                 next.map(|(_, id)| id)
             }
             FlushStage::Buried(after) => {
                 // Jobs that are buried later come after the others.
-                let next = next(&tube.buried, after).filter(|&(number, _)| number < self.next_burial);
+                let next = tube.buried.next_after(after).filter(|&(number, _)| number < self.next_burial);
                 let behind = match self.scope {
                     FlushScope::All => FlushStage::Reserved { client: 0, after: None },
                     FlushScope::Buried | FlushScope::Cooldowns => FlushStage::Over,
@@ -250,7 +248,7 @@ impl Queue {
                 None => match flush.stage {
                     FlushStage::Reserved { client, after } => {
                         let has_more = tubes.get(key).reserved > 0 && client < clients.capacity();
-                        let next = clients.get(client).and_then(|client| next(&client.reserved, after));
+                        let next = clients.get(client).and_then(|client| client.reserved.next_after(after));
                         flush.stage = match next {
                             // Every later reservation has been noted.
                             _ if !has_more => FlushStage::Cooldowns,
@@ -318,14 +316,6 @@ impl Queue {
             assert!(self.is_connected(flush.client), "a flush ends with its client");
             assert!(flush.next_id <= self.numbers.next_id && flush.next_burial <= self.numbers.next_burial);
         }
-    }
-}
-
-/// The first key after `after`, or the first key of all.
-fn next<K: Key>(queue: &OrderedQueue<K>, after: Option<K>) -> Option<K> {
-    match after {
-        Some(key) => queue.first_after(key),
-        None => queue.first(),
     }
 }
 

@@ -121,12 +121,8 @@ impl Queue {
             return true;
         }
         while joining.has_new_grace && *left > 0 {
-            let reserved = &self.clients[holder].reserved;
-            let next = match joining.after {
-                Some((until, id)) => reserved.first_after(Reservation::key(until, id)),
-                None => reserved.first(),
-            };
-            let Some(Reservation { until, id, .. }) = next else {
+            let after = joining.after.map(|(until, id)| Reservation::key(until, id));
+            let Some(Reservation { until, id, .. }) = self.clients[holder].reserved.next_after(after) else {
                 joining.has_new_grace = false;
                 break;
             };

@@ -54,12 +54,8 @@ impl Queue {
     ) -> Option<(Timestamp, JobId)> {
         let (mut last, holder) = (after, self.holder_for(client.key()));
         loop {
-            let reserved = &self.clients[holder].reserved;
-            let next = match last {
-                Some((until, id)) => reserved.first_after(Reservation::key(until, id)),
-                None => reserved.first(),
-            };
-            let Reservation { until, id, .. } = next?;
+            let last_key = last.map(|(until, id)| Reservation::key(until, id));
+            let Reservation { until, id, .. } = self.clients[holder].reserved.next_after(last_key)?;
             if *left == 0 {
                 return last;
             }
