@@ -76,10 +76,7 @@ impl Queue {
             let joining = self.set_grace(index, grace_ms);
             return Ok(BeginSession::Attached { taken_from: None, joining });
         }
-        let index = match self.sessions.by_key.get(key) {
-            Some(&index) => index,
-            None => self.make_session(key)?,
-        };
+        let index = self.find_or_make_session(key)?;
         let joining = self.set_grace(index, grace_ms);
         let session = self.session_mut(index);
         session.ends_at = Timestamp::NEVER;
@@ -103,7 +100,10 @@ impl Queue {
         SessionJoin { has_new_grace: before != grace_ms, after: None }
     }
 
-    fn make_session(&mut self, key: &SessionKey) -> Result<ClientKey, TryReserveError> {
+    fn find_or_make_session(&mut self, key: &SessionKey) -> Result<ClientKey, TryReserveError> {
+        if let Some(&index) = self.sessions.by_key.get(key) {
+            return Ok(index);
+        }
         self.reserve_client()?;
         let index = self.add_client(Client::session).key();
         self.clients.counts.unconnected += 1;
@@ -189,10 +189,7 @@ impl Queue {
         if until <= now || !self.jobs.get(id).is_some_and(is_ready) {
             return Ok(());
         }
-        let index = match self.sessions.by_key.get(key) {
-            Some(&index) => index,
-            None => self.make_session(key)?,
-        };
+        let index = self.find_or_make_session(key)?;
         let session = self.session_mut(index);
         (session.grace_ms, session.ends_at) = (grace_ms, UNBEGUN);
         let before = in_debug(|| self.counted_with(id));
