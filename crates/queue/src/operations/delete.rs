@@ -26,7 +26,7 @@ impl Queue {
         now: Timestamp,
     ) -> Option<Body> {
         let job = self.jobs.get(id)?;
-        let is_reserved = job.collection().state() == JobState::Reserved;
+        let is_reserved = job.state() == JobState::Reserved;
         if is_reserved && !self.is_reserved_by(self.jobs.history(job).holder, client) {
             return None;
         }

@@ -24,7 +24,7 @@ impl Queue {
     #[must_use]
     pub fn is_kickable(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| {
-            matches!(job.collection().state(), JobState::Buried | JobState::Delayed) && !job.has(Marks::HELD)
+            matches!(job.state(), JobState::Buried | JobState::Delayed) && !job.has(Marks::HELD)
         })
     }
 

@@ -156,7 +156,7 @@ impl Queue {
         {
             *share -= 1;
             let (job, history) = self.jobs.expect_with_history(id);
-            debug_assert_eq!(job.collection().state(), JobState::Reserved, "the job is reserved");
+            debug_assert_eq!(job.state(), JobState::Reserved, "the job is reserved");
             debug_assert_eq!(history.holder, Some(index), "the client has reserved this job");
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));

@@ -14,9 +14,9 @@ impl Queue {
     /// Whether the client may move this job: it exists, and no other client has reserved it.
     #[must_use]
     pub fn is_movable(&self, client: ClientId, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| {
-            job.collection().state() != JobState::Reserved || self.has_reserved(client, id)
-        })
+        self.jobs
+            .get(id)
+            .is_some_and(|job| job.state() != JobState::Reserved || self.has_reserved(client, id))
     }
 
     /// The command `move`, for a job that may be moved: from now on it is in the tube with this valid name, which is
@@ -86,7 +86,7 @@ impl Queue {
     #[must_use]
     pub fn is_delayable(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| {
-            matches!(job.collection().state(), JobState::Ready | JobState::Delayed) && !job.has(Marks::HELD)
+            matches!(job.state(), JobState::Ready | JobState::Delayed) && !job.has(Marks::HELD)
         })
     }
 
@@ -111,7 +111,7 @@ impl Queue {
     /// Whether the job exists and no client has reserved it.
     #[must_use]
     pub fn is_unreserved(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.collection().state() != JobState::Reserved)
+        self.jobs.get(id).is_some_and(|job| job.state() != JobState::Reserved)
     }
 
     /// Gives another priority to a job that no client has reserved.

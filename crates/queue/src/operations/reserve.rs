@@ -70,10 +70,10 @@ impl Queue {
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
         self.end_overdue_and_serve(id, now);
         let is_ready = match self.jobs.get(id) {
-            Some(job) if job.collection().state() == JobState::Reserved => return false,
+            Some(job) if job.state() == JobState::Reserved => return false,
             Some(job) if self.tubes.get(job.tube).is_throttled() => return false,
             Some(job) if !job.marks.is_empty() && !self.may_be_reserved(id) => return false,
-            Some(job) => job.collection().state() == JobState::Ready,
+            Some(job) => job.state() == JobState::Ready,
             None => return false,
         };
         self.mark_worker(client);

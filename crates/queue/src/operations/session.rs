@@ -185,7 +185,7 @@ impl Queue {
         until: Timestamp,
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
-        let is_ready = |job: &Job| job.collection().state() == JobState::Ready;
+        let is_ready = |job: &Job| job.state() == JobState::Ready;
         if until <= now || !self.jobs.get(id).is_some_and(is_ready) {
             return Ok(());
         }

@@ -54,7 +54,7 @@ impl Rule for Ages {
         if queue.max_age_of(job.tube).is_none() || job.tags.dead.is_some() {
             return;
         }
-        if queue.jobs.expect(job.id).collection().state() != JobState::Reserved {
+        if queue.jobs.expect(job.id).state() != JobState::Reserved {
             queue.begin_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
         }
     }
@@ -82,7 +82,7 @@ impl Rule for Ages {
         let all = queue.jobs.ids().filter_map(|id| Some((id, queue.jobs.get(id)?)));
         let mut aging: BTreeMap<TubeKey, BTreeSet<DueKey>> = BTreeMap::new();
         for (id, job) in all.filter(|(_, job)| job.has(Marks::AGES)) {
-            assert!(job.collection().state() != JobState::Reserved, "a reserved job does not age");
+            assert!(job.state() != JobState::Reserved, "a reserved job does not age");
             assert!(queue.tags(id).is_none_or(|tags| tags.dead.is_none()), "a dead job does not age");
             aging.entry(job.tube).or_default().insert((queue.arrived_at(id, job), id));
         }
@@ -157,7 +157,7 @@ impl Queue {
             self.stop_aging(id);
         } else if !job.has(Marks::AGES) {
             let tags = self.tags(id).unwrap_or_default();
-            let is_aging = tags.dead.is_none() && job.collection().state() != JobState::Reserved;
+            let is_aging = tags.dead.is_none() && job.state() != JobState::Reserved;
             let (key, tube) = ((arrived_at(job.created_at, &tags), id), job.tube);
             if is_aging {
                 self.begin_aging(key, tube);
@@ -245,9 +245,7 @@ impl Queue {
     /// Whether a job that is too old stays unchanged if its dead tube does not take it: it is buried, or its group
     /// holds it.
     pub(super) fn stays_where_it_is(&self, id: JobId) -> bool {
-        self.jobs
-            .get(id)
-            .is_some_and(|job| job.collection().state() == JobState::Buried || job.has(Marks::HELD))
+        self.jobs.get(id).is_some_and(|job| job.state() == JobState::Buried || job.has(Marks::HELD))
     }
 
     /// Deletes a job that is in no collection, because its time is over.

@@ -187,7 +187,7 @@ impl Rule for Awaited {
                 continue;
             }
             let job = queue.jobs.expect(id);
-            assert!(job.collection().state() != JobState::Buried, "a wait ends with the burial");
+            assert!(job.state() != JobState::Buried, "a wait ends with the burial");
         }
     }
 }
@@ -201,7 +201,7 @@ impl Queue {
         timeout_s: Option<Seconds>,
         now: Timestamp,
     ) -> WaitJob {
-        match self.jobs.get(id).map(|job| job.collection().state()) {
+        match self.jobs.get(id).map(|job| job.state()) {
             None => return WaitJob::NotFound,
             Some(JobState::Buried) => return WaitJob::Buried,
             Some(JobState::Ready | JobState::Reserved | JobState::Delayed) => {}

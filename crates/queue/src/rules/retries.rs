@@ -215,7 +215,7 @@ impl Queue {
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
     fn retag(&mut self, id: JobId, bytes: &[u8]) -> Result<(), TryReserveError> {
-        let state = in_debug(|| self.jobs.get(id).map(|job| job.collection().state()));
+        let state = in_debug(|| self.jobs.get(id).map(|job| job.state()));
         debug_assert!(state == Some(JobState::Reserved) || !self.is_linked(id), "no collection is by tags");
         let job = self.jobs.expect(id);
         let old_bytes = self.rules.tags.get(id, job).to_vec();

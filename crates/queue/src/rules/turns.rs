@@ -194,7 +194,7 @@ impl Rule for Turns {
         let all = queue.jobs.ids().filter_map(|id| Some((id, queue.jobs.get(id)?)));
         let mut in_rotations: BTreeMap<TubeKey, BTreeSet<Ranked>> = BTreeMap::new();
         for (id, job) in all.filter(|(_, job)| job.has(Marks::IN_ROTATION)) {
-            assert!(job.collection().state() == JobState::Ready, "{id:?} is in the rotation");
+            assert!(job.state() == JobState::Ready, "{id:?} is in the rotation");
             let key = Ranked::ready(queue.turn_hash(id), ReadyKey::new(job.priority, id));
             in_rotations.entry(job.tube).or_default().insert(key);
         }
@@ -365,7 +365,7 @@ impl Queue {
         let job = self.jobs.expect(id);
         let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
         let is_shown = job.has(Marks::IN_ROTATION) || !job.has(Marks::PARKED);
-        if job.collection().state() != JobState::Ready || !is_shown {
+        if job.state() != JobState::Ready || !is_shown {
             return;
         }
         match (self.takes_turns(tube), job.has(Marks::IN_ROTATION)) {

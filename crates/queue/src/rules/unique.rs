@@ -232,7 +232,7 @@ impl Queue {
                 && first.is_none_or(|(first, _)| id < first)
                 && self.expect_tags(id).idempotency.is_some_and(|tag| tag.key == key)
             {
-                first = Some((id, job.collection().state()));
+                first = Some((id, job.state()));
             }
         }
         let first = first.map(|(id, state)| Duplicate::Of(id, state));

@@ -179,7 +179,7 @@ impl Job {
     }
 
     #[inline]
-    fn state(&self) -> JobState {
+    pub(crate) fn state(&self) -> JobState {
         match self.state_bits.get() & STATE_BITS {
             READY => JobState::Ready,
             RESERVED => JobState::Reserved,

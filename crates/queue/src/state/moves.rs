@@ -81,7 +81,7 @@ impl Queue {
     /// Whether the job is in this state, in the collection that its record names.
     #[inline]
     pub(crate) fn is_linked_as(&self, id: JobId, state: JobState) -> bool {
-        self.is_linked(id) && self.jobs.get(id).is_some_and(|job| job.collection().state() == state)
+        self.is_linked(id) && self.jobs.get(id).is_some_and(|job| job.state() == state)
     }
 
     /// Whether the job is ready, or has gone at once to a client that waited for it.

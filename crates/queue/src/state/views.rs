@@ -173,7 +173,7 @@ impl Queue {
             created_at: job.created_at,
             deadline_at: job.collection().deadline().unwrap_or_default(),
             counters: self.jobs.history(job).counters,
-            state: job.collection().state(),
+            state: job.state(),
         };
         let (tags, is_held, expires_at) = if !job.has(Marks::TAGGED) {
             (None, false, None)

@@ -187,7 +187,7 @@ impl Queue {
 
     fn describe_job(&self, id: JobId, job: &Job, clients: &[u32], tube: u32, out: &mut Writer<'_>) {
         let History { counters, holder } = self.jobs.history(job);
-        let state = job.collection().state();
+        let state = job.state();
         let (Collection::Ready(number)
         | Collection::Reserved(number)
         | Collection::Buried(number)

@@ -356,7 +356,7 @@ impl Queue {
         for described in clients {
             let (index, DescribedClient { wait, job_wait, .. }) = (described.key(), described);
             if let Some((id, (number, until))) = job_wait {
-                let can_wait = |job: &Job| job.collection().state() != JobState::Buried;
+                let can_wait = |job: &Job| job.state() != JobState::Buried;
                 let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);
                 match number {
                     Some(number)
