@@ -4,11 +4,10 @@
 //! so that any other job costs nothing. Such a client waits in no tube, and its own reservations can end while it
 //! waits.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 
-use beanstalkd_structures::{Key, OrderedQueue, Timer};
+use beanstalkd_structures::{OrderedQueue, Timer};
 
 use super::{JobEnd, Rule, Rules, TaggedJob};
 use crate::clock::Timestamp;
@@ -20,7 +19,7 @@ use crate::state::keys::{ClientKey, DueKey};
 use crate::{ClientId, Queue, WaitOutcome};
 
 /// The memory of a waiting client in the three indexes, in bytes. Blocks that are not full take a little more.
-const WAIT_BYTES: usize = size_of::<JobWait>()
+const WAIT_BYTES: usize = size_of::<(ClientKey, JobId, Wait)>()
     + size_of::<(JobId, NonZeroU64, ClientKey)>()
     + size_of::<(Timestamp, JobId, ClientKey)>();
 
@@ -40,52 +39,11 @@ pub enum WaitJob {
     Waiting,
 }
 
-/// A client that waits for a job. There is one for each client, so its index alone is compared.
-#[derive(Clone, Copy, Debug)]
-struct JobWait {
-    client: ClientKey,
-    id: JobId,
-    wait: Wait,
-}
-
-impl JobWait {
-    /// A search key that compares equal to the wait of this client.
-    fn of(client: ClientKey) -> Self {
-        let wait = Wait { number: NonZeroU64::MIN, until: Timestamp::NEVER };
-        Self { client, id: JobId(0), wait }
-    }
-}
-
-impl Key for JobWait {
-    fn id(self) -> u64 {
-        self.client.0.into()
-    }
-}
-
-impl PartialEq for JobWait {
-    fn eq(&self, other: &Self) -> bool {
-        self.client == other.client
-    }
-}
-
-impl Eq for JobWait {}
-
-impl PartialOrd for JobWait {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for JobWait {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.client.cmp(&other.client)
-    }
-}
-
 /// The waits.
 #[derive(Debug, Default)]
 pub(crate) struct Awaited {
-    by_client: OrderedQueue<JobWait>,
+    /// The job for which each client waits.
+    by_client: BTreeMap<ClientKey, (JobId, Wait)>,
     /// For each job, the numbers of the waits and their clients: the first has waited longest.
     by_job: OrderedQueue<(JobId, NonZeroU64, ClientKey)>,
     /// The waits with a time-out, by its end.
@@ -120,7 +78,7 @@ impl Awaited {
 
     /// The job for which the client waits, and its wait.
     pub(crate) fn wait_of(&self, client: ClientKey) -> Option<(JobId, Wait)> {
-        self.by_client.get(JobWait::of(client)).map(|wait| (wait.id, wait.wait))
+        self.by_client.get(&client).copied()
     }
 
     /// Whether every client that waited for this removed job has an answer or is due to get one.
@@ -168,9 +126,9 @@ impl Rule for Awaited {
     fn check(queue: &Queue) {
         let Self { by_client, by_job, by_end, ended } = &queue.rules.awaited;
         let jobs: BTreeSet<_> =
-            by_client.iter().map(|JobWait { client, id, wait }| (id, wait.number, client)).collect();
+            by_client.iter().map(|(&client, &(id, wait))| (id, wait.number, client)).collect();
         assert!(jobs.into_iter().eq(by_job.iter()), "each wait is in the list of its job");
-        let ends = by_client.iter().map(|JobWait { client, id, wait }| (wait.until, id, client));
+        let ends = by_client.iter().map(|(&client, &(id, wait))| (wait.until, id, client));
         let ends: BTreeSet<_> = ends.filter(|end| end.0 != Timestamp::NEVER).collect();
         assert!(ends.into_iter().eq(by_end.iter()), "each wait with an end is in the order of the ends");
         for id in queue.jobs.ids() {
@@ -181,7 +139,7 @@ impl Rule for Awaited {
                 "{id:?}: a job has the mark AWAITED while a client waits for it"
             );
         }
-        for JobWait { client, id, wait } in by_client.iter() {
+        for (&client, &(id, wait)) in by_client {
             assert!(queue.clients[client].wait.is_none(), "a client waits for one thing");
             if ended.iter().any(|&(of, last, _)| of == id && wait.number <= last) {
                 continue;
@@ -223,7 +181,7 @@ impl Queue {
             "a buried job has its answer"
         );
         let awaited = &mut self.rules.awaited;
-        awaited.by_client.insert(JobWait { client, id, wait });
+        awaited.by_client.insert(client, (id, wait));
         awaited.by_job.insert((id, wait.number, client));
         if wait.until != Timestamp::NEVER {
             awaited.by_end.insert((wait.until, id, client));
@@ -246,9 +204,7 @@ impl Queue {
 
     fn forget_job_wait(&mut self, client: ClientKey) -> bool {
         let awaited = &mut self.rules.awaited;
-        let Some(JobWait { id, wait, .. }) = awaited.by_client.remove(JobWait::of(client)) else {
-            return false;
-        };
+        let Some((id, wait)) = awaited.by_client.remove(&client) else { return false };
         let found = awaited.by_job.remove((id, wait.number, client));
         debug_assert!(found.is_some(), "each wait is in the list of its job");
         let found = awaited.by_end.remove((wait.until, id, client));
