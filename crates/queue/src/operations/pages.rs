@@ -15,7 +15,6 @@ use beanstalkd_structures::merged;
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Position, Priority};
-use crate::state::jobs::Collection;
 use crate::state::jobs::Marks;
 use crate::state::keys::{DueKey, ReadyKey, Reservation, TubeKey};
 use crate::tube_name::TubeName;
@@ -197,12 +196,8 @@ impl Queue {
     #[must_use]
     pub fn position(&self, id: JobId) -> Option<Position> {
         let job = self.jobs.get(id)?;
-        let number = match job.collection() {
-            Collection::Ready(_) => job.priority.0.into(),
-            Collection::Delayed(number) | Collection::Reserved(number) | Collection::Buried(number) => {
-                number.into()
-            }
-        };
+        let is_ready = job.state() == JobState::Ready;
+        let number = if is_ready { job.priority.0.into() } else { job.collection().number().into() };
         Some(Position { is_held: job.has(Marks::HELD), number, id })
     }
 }

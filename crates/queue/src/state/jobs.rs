@@ -40,6 +40,14 @@ impl Collection {
         }
     }
 
+    /// The value that it has for the job.
+    #[inline]
+    pub(crate) fn number(self) -> CompactU64 {
+        let (Self::Ready(number) | Self::Reserved(number) | Self::Buried(number) | Self::Delayed(number)) =
+            self;
+        number
+    }
+
     /// The end of the delay or of the reservation.
     pub(crate) fn deadline(self) -> Option<Timestamp> {
         match self {
@@ -170,12 +178,8 @@ impl Job {
     /// Sets its collection.
     #[inline]
     pub(crate) fn set_collection(&mut self, collection: Collection) {
-        let (Collection::Ready(number)
-        | Collection::Reserved(number)
-        | Collection::Buried(number)
-        | Collection::Delayed(number)) = collection;
-        (self.state_bits, self.number) =
-            (ALWAYS_SET | (self.state_bits.get() & !STATE_BITS | collection.state() as u8), number);
+        self.state_bits = ALWAYS_SET | (self.state_bits.get() & !STATE_BITS | collection.state() as u8);
+        self.number = collection.number();
     }
 
     #[inline]

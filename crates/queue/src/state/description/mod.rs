@@ -188,11 +188,7 @@ impl Queue {
     fn describe_job(&self, id: JobId, job: &Job, clients: &[u32], tube: u32, out: &mut Writer<'_>) {
         let History { counters, holder } = self.jobs.history(job);
         let state = job.state();
-        let (Collection::Ready(number)
-        | Collection::Reserved(number)
-        | Collection::Buried(number)
-        | Collection::Delayed(number)) = job.collection();
-        let number = number.into();
+        let number = job.collection().number().into();
         let holder = holder.map(|holder| {
             let key = Reservation::key(Timestamp(number), id);
             let found = self.clients[holder].reserved.iter().find(|reserved| *reserved == key);
