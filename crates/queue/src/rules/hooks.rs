@@ -17,14 +17,9 @@ pub(crate) trait Rule {
     /// The job is new: it was put, or restored from a log.
     fn added(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
 
-    /// The job is ready from now on. The rule decides whether clients may reserve it, or whether it is parked.
-    fn became_ready(_queue: &mut Queue, _job: &TaggedJob<'_>) -> Admission {
-        Admission::Open
-    }
-
-    /// Calls `became_ready`; returns whether the job may be reserved.
-    fn admits(queue: &mut Queue, job: &TaggedJob<'_>) -> bool {
-        Self::became_ready(queue, job) == Admission::Open
+    /// The job is ready from now on. The rule returns whether clients may reserve it; otherwise it is parked.
+    fn admits(_queue: &mut Queue, _job: &TaggedJob<'_>) -> bool {
+        true
     }
 
     /// Whether the job may be reserved, in any state; asked by `reserve-job`.
@@ -110,15 +105,6 @@ impl<'a> TaggedJob<'a> {
         let &Job { tube, created_at, marks, .. } = job;
         Self { id, tube, created_at, marks, body_bytes: job.body().len(), tags }
     }
-}
-
-/// The decision of a rule about a ready job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
-    /// Clients may reserve the job.
-    Open,
-    /// No client may reserve the job now.
-    Parked,
 }
 
 /// How a job ends.

@@ -68,7 +68,7 @@ use self::awaited::Awaited;
 use self::expiry::Expiry;
 use self::groups::Groups;
 pub(crate) use self::hooks::Ending;
-use self::hooks::{Admission, JobEnd, Rule, TaggedJob, Tick, each_rule};
+use self::hooks::{JobEnd, Rule, TaggedJob, Tick, each_rule};
 use self::limits::TubeLimits;
 use self::offered_slots::OfferedSlots;
 use self::owners::Owners;

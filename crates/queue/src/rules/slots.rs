@@ -23,7 +23,7 @@ use beanstalkd_structures::OrderedQueue;
 use super::index::{Hash, Ranked, hash_of, ranked_after, with_hash_and_rank};
 use super::line::{KeyLine, SlotKey};
 use super::used_keys::{KeyJobs, UsedKeys};
-use super::{Admission, Rule, TaggedJob};
+use super::{Rule, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
@@ -63,15 +63,14 @@ impl Slots {
 
 impl Rule for Slots {
     /// Only the first job of a line may be reserved, and only while a slot is free.
-    fn became_ready(queue: &mut Queue, job: &TaggedJob<'_>) -> Admission {
-        let Some(tag) = job.tags.concurrency else { return Admission::Open };
+    fn admits(queue: &mut Queue, job: &TaggedJob<'_>) -> bool {
+        let Some(tag) = job.tags.concurrency else { return true };
         let line = queue.line(job.tube, tag);
         let Some(taken) = queue.rules.slots.keys.enter_alone(line.key, job.id) else {
             return queue.join_line(job.id, line);
         };
         queue.jobs.expect_mut(job.id).marks |= Marks::FIRST;
-        let is_free = taken < tag.limit && !queue.rules.offered.searches(tag);
-        if is_free { Admission::Open } else { Admission::Parked }
+        taken < tag.limit && !queue.rules.offered.searches(tag)
     }
 
     /// A slot that is being offered counts as free.
@@ -230,14 +229,15 @@ impl Queue {
         with_hash_and_rank(&slots.first, line.hash(), line.tube.0).find(|&id| self.is_of_line(id, line))
     }
 
-    /// Adds a ready job to its line, in which there are others, or which is not the only one of its key.
+    /// Adds a ready job to its line, in which there are others, or which is not the only one of its key. Returns
+    /// whether clients may reserve it.
     #[inline(never)]
-    fn join_line(&mut self, id: JobId, line: KeyLine<'_>) -> Admission {
+    fn join_line(&mut self, id: JobId, line: KeyLine<'_>) -> bool {
         let key = self.ready_key(id);
         let first = self.first_of(line).map(|first| self.ready_key(first));
         if first.is_some_and(|first| first < key) {
             self.insert_behind(key, line);
-            return Admission::Parked;
+            return false;
         }
         if let Some(first) = first {
             self.unmark_first(first, line);
@@ -252,7 +252,7 @@ impl Queue {
             }
         }
         self.replace_first(first.map(ReadyKey::job), Some(key), line);
-        if self.is_line_free(line) { Admission::Open } else { Admission::Parked }
+        self.is_line_free(line)
     }
 
     fn is_of_line(&self, id: JobId, line: KeyLine<'_>) -> bool {
