@@ -59,7 +59,7 @@ impl Ended {
         self.names.insert(name.into());
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.order.len() * ENDED_BYTES + 2 * self.name_bytes
     }
 }
@@ -77,7 +77,7 @@ pub(crate) struct Groups {
 }
 
 /// A group as it is now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupView {
     /// The group's members, including buried ones.
     pub pending: u64,
@@ -90,11 +90,6 @@ pub struct GroupView {
 impl Groups {
     pub(crate) fn bytes(&self) -> usize {
         self.by_name.len() * GROUP_BYTES + self.name_bytes
-    }
-
-    /// The memory of ended groups.
-    pub(crate) fn ended_bytes(&self) -> usize {
-        self.ended.bytes()
     }
 
     fn has_freed(&self) -> bool {
@@ -249,11 +244,7 @@ impl Queue {
     pub fn group(&self, name: &str) -> Option<GroupView> {
         let groups = &self.rules.groups;
         let Some(group) = groups.by_name.get(name) else {
-            return groups.ended.names.contains(name).then_some(GroupView {
-                pending: 0,
-                buried: 0,
-                waiting: 0,
-            });
+            return groups.ended.names.contains(name).then(GroupView::default);
         };
         Some(GroupView { pending: group.members, buried: group.buried, waiting: group.waiting.len() as u64 })
     }

@@ -167,7 +167,7 @@ fn index_bytes(tags: &TagSet<'_>) -> usize {
 impl Rules {
     /// The memory of tags and indexes, in bytes. Tags after bodies count with the bodies.
     pub(crate) fn bytes(&self) -> usize {
-        let beside = self.tubes.index_bytes + self.groups.ended_bytes();
+        let beside = self.tubes.index_bytes + self.groups.ended.bytes();
         self.job_bytes() + beside + self.unique.bytes() + self.owners.bytes() + self.awaited.bytes()
     }
 

@@ -184,7 +184,8 @@ impl Queue {
         if walk.is_searching {
             walk.is_searching = !self.search_waiting(&mut walk, None, &mut left, now);
         }
-        if walk.is_searching || !self.show(&walk, &mut left, now) {
+        let mut show = |step: &Step| self.show_parked(&step.slot_key, &mut left, now);
+        if walk.is_searching || !walk.steps.iter().all(&mut show) {
             self.rules.offered.put_off(walk, is_first);
         }
         // The jobs that have come forward in the meantime were behind others of the walk, which has seen them or will
@@ -233,13 +234,8 @@ impl Queue {
         true
     }
 
-    /// Moves the parked jobs to the ready queues of their tubes as long as slots are free; returns whether it has
-    /// reached the end.
-    fn show(&mut self, walk: &Walk, left: &mut usize, now: Timestamp) -> bool {
-        walk.steps.iter().all(|step| self.show_parked(&step.slot_key, left, now))
-    }
-
-    /// Shows the parked jobs of one key and limit.
+    /// Moves the parked jobs with this key and limit to the ready queues of their tubes as long as slots are free;
+    /// returns whether it has reached the end.
     fn show_parked(&mut self, slot_key: &SlotKey, left: &mut usize, now: Timestamp) -> bool {
         while self.is_slot_free(slot_key)
             && let Some(first) = self.first_parked(slot_key, None)

@@ -370,7 +370,7 @@ fn tags_of_large_bodies_are_kept_beside_them_and_do_the_same() {
         assert_eq!(queue.duplicate(client, &tags, NOW), None);
         queue.check_invariants();
     }
-    assert_eq!(queue.rules.bytes(), queue.rules.groups.ended_bytes(), "nothing else is left");
+    assert_eq!(queue.rules.bytes(), queue.rules.groups.ended.bytes(), "nothing else is left");
 }
 
 #[test]

@@ -56,7 +56,7 @@ struct Window {
 }
 
 /// One kind of duration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct DurationHistory {
     present: Window,
     before: Window,
@@ -106,13 +106,6 @@ pub struct Durations {
 impl Default for Window {
     fn default() -> Self {
         Self { counts: [0; BUCKETS], sum_ns: 0, max_ns: 0 }
-    }
-}
-
-impl Default for DurationHistory {
-    fn default() -> Self {
-        let (present, before) = (Window::default(), Window::default());
-        Self { present, before, past: Totals::default(), past_sum_ns: 0 }
     }
 }
 

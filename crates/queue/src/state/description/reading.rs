@@ -355,33 +355,29 @@ impl Queue {
         }
         for described in clients {
             let (index, DescribedClient { wait, job_wait, .. }) = (described.key(), described);
-            if let Some((id, (number, until))) = job_wait {
-                let can_wait = |job: &Job| job.state() != JobState::Buried;
-                let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);
-                match number {
-                    Some(number)
-                        if wait.is_none()
-                            && !self.clients[index].is_session()
-                            && self.jobs.get(id).is_some_and(can_wait) =>
-                    {
-                        self.begin_job_wait_as(index, id, Wait { number, until });
-                    }
-                    Some(_) | None => return Err(Malformed("a wait for a job")),
-                }
-            }
-            let Some((number, until)) = wait else { continue };
-            if self.clients[index].is_session() {
+            if self.clients[index].is_session() && (wait.is_some() || job_wait.is_some()) {
                 return Err(Malformed("a session waits"));
             }
-            let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);
-            let number = number.ok_or(Malformed("the number of a wait"))?;
+            if let Some((id, job_wait)) = job_wait {
+                let can_wait = |job: &Job| job.state() != JobState::Buried;
+                if wait.is_some() || !self.jobs.get(id).is_some_and(can_wait) {
+                    return Err(Malformed("a wait for a job"));
+                }
+                self.begin_job_wait_as(index, id, self.checked_wait(job_wait)?);
+            }
+            let Some(wait) = wait else { continue };
             let client = &self.clients[index];
             if client.watching.iter().any(|&tube| self.tubes.get(tube).open_head().is_some()) {
                 return Err(Malformed("a client waits for a job that it could have"));
             }
-            self.begin_wait_as(index, Wait { number, until });
+            self.begin_wait_as(index, self.checked_wait(wait)?);
         }
         Ok(())
+    }
+
+    fn checked_wait(&self, (number, until): (u64, Timestamp)) -> Result<Wait, Malformed> {
+        let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);
+        number.map(|number| Wait { number, until }).ok_or(Malformed("the number of a wait"))
     }
 }
 
