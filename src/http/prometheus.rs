@@ -72,7 +72,7 @@ impl ResponseFormat for TextFormat {
     }
 }
 
-type TimesOf = fn(&TubeView) -> &Durations;
+type TimesOf = fn(&TubeView) -> Durations;
 
 /// The histograms of the tubes from which a job was reserved; they come after the rows of the table.
 const TIMES: [(&str, &str, TimesOf); 2] = [
@@ -91,7 +91,7 @@ fn write_times(tubes: &[TubeView], position: NextLine, out: &mut String) -> Opti
             head(out, family, "histogram", help);
         }
         for (index, tube) in tubes.iter().enumerate().skip(start).filter(|(_, tube)| tube.times.is_some()) {
-            write_durations(family, tube.name.as_str(), read(tube), out);
+            write_durations(family, tube.name.as_str(), &read(tube), out);
             if out.len() >= SLICE_BYTES && index + 1 < tubes.len() {
                 return Some(NextLine { row: TUBE.len() + row, tube: index + 1 });
             }

@@ -13,7 +13,7 @@ use crate::rules::retries::failures_of;
 use crate::state::clients::ClientCounts;
 use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{ReadyKey, TubeKey};
-use crate::state::times::{Durations, TOTAL_BOUNDS};
+use crate::state::times::Durations;
 use crate::state::tubes::Tube;
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
@@ -109,18 +109,6 @@ pub struct TubeView {
     pub times: Option<Box<(Durations, Durations)>>,
 }
 
-/// The durations of a tube without times.
-const NO_DURATIONS: Durations = Durations {
-    count: 0,
-    mean_ns: 0,
-    p50_ns: 0,
-    p95_ns: 0,
-    p99_ns: 0,
-    max_ns: 0,
-    totals: [0; TOTAL_BOUNDS.len() + 1],
-    total_sum_ns: 0,
-};
-
 impl<'a> JobView<'a> {
     /// How often the job has failed since it was put, or since it was sent back from a dead tube.
     #[must_use]
@@ -144,14 +132,14 @@ impl<'a> JobView<'a> {
 impl TubeView {
     /// How long jobs were ready before they were reserved.
     #[must_use]
-    pub fn wait(&self) -> &Durations {
-        self.times.as_ref().map_or(&NO_DURATIONS, |times| &times.0)
+    pub fn wait(&self) -> Durations {
+        self.times.as_deref().map_or_else(Durations::default, |times| times.0)
     }
 
     /// How long clients had jobs before they deleted them.
     #[must_use]
-    pub fn run(&self) -> &Durations {
-        self.times.as_ref().map_or(&NO_DURATIONS, |times| &times.1)
+    pub fn run(&self) -> Durations {
+        self.times.as_deref().map_or_else(Durations::default, |times| times.1)
     }
 }
 

@@ -128,8 +128,8 @@ impl Pair {
             assert_eq!((u64::from(found.using), u64::from(found.watching)), (using, watching));
             assert_eq!(found.waiting as u64, waiting);
             self.compare_ages(&found, tube);
-            compare_times(found.wait(), self.model.waits(tube, self.now));
-            compare_times(found.run(), self.model.runs(tube, self.now));
+            compare_times(&found.wait(), self.model.waits(tube, self.now));
+            compare_times(&found.run(), self.model.runs(tube, self.now));
         }
     }
 
