@@ -319,7 +319,7 @@ impl Files {
     /// the tags of the job. Returns whether the item existed before.
     pub(crate) fn place(&mut self, item: Item, index: u32, bytes: u64) -> bool {
         // Jobs usually come in the order of their ids, and a job newer than all others cannot be there.
-        let was_there = item.id().0 <= self.newest && self.remove(item);
+        let was_there = item.id().0 <= self.newest && self.remove(item).is_some();
         self.newest = self.newest.max(item.id().0);
         let Some(at) = self.position(index) else { return was_there };
         let location = Location {
@@ -349,9 +349,9 @@ impl Files {
         }
     }
 
-    /// Removes the job or the cooldown. Returns whether it existed.
-    pub(crate) fn remove(&mut self, item: Item) -> bool {
-        let Some(location) = self.locations.like(item).remove(item.id()) else { return false };
+    /// Removes the job or the cooldown. Returns the length of its live record, if it existed.
+    pub(crate) fn remove(&mut self, item: Item) -> Option<u64> {
+        let location = self.locations.like(item).remove(item.id())?;
         self.live_bytes -= location.live_bytes();
         self.full_bytes -= u64::from(location.bytes);
         if let Some(at) = self.position(location.index()) {
@@ -362,8 +362,7 @@ impl Files {
                 file.order = ChunkedQueue::default();
             }
         }
-        debug_assert!(self.locations.of(item).is_none(), "{item:?}: a removed item is in no file");
-        true
+        Some(location.bytes.into())
     }
 
     /// Asserts every invariant; the cost grows with the number of jobs.
@@ -474,8 +473,8 @@ mod tests {
         files.update(JobId(3));
         files.update(JobId(3));
         assert_eq!(files.live_bytes(), 5 * 184 + 84);
-        assert!(files.remove(Item::Job(JobId(2))));
-        assert!(!files.remove(Item::Job(JobId(2))));
+        assert!(files.remove(Item::Job(JobId(2))).is_some());
+        assert!(files.remove(Item::Job(JobId(2))).is_none());
         for expected in [1, 3, 4, 5] {
             let id = files.find_first().unwrap();
             assert_eq!(files.first_to_migrate(), Some(id));
@@ -489,7 +488,7 @@ mod tests {
         files.pop_oldest();
         assert_eq!((files.oldest_index(), files.closed_bytes(), files.count()), (4, 0, 1));
         for id in [5, 1, 4, 3] {
-            assert!(files.remove(Item::Job(JobId(id))));
+            assert!(files.remove(Item::Job(JobId(id))).is_some());
         }
         assert_eq!((files.live_bytes(), files.job_count()), (0, 0));
     }
@@ -504,7 +503,7 @@ mod tests {
         }
         files.push(2, 4096);
         for id in (1..JOBS).rev() {
-            assert!(files.remove(Item::Job(JobId(id))));
+            assert!(files.remove(Item::Job(JobId(id))).is_some());
         }
         files.check_invariants();
         let calls = (1..10).find(|_| files.find_first() == Some(Item::Job(JobId(JOBS))));
@@ -525,14 +524,14 @@ mod tests {
         files.check_invariants();
         assert_eq!((files.live_bytes(), files.full_bytes(), files.job_count()), (2 * 184 + 2 * 168, 368, 2));
         assert_eq!((files.live_in(1), files.cooldowns_by_file()), (4, BTreeMap::from([(1, 2)])));
-        assert!(files.remove(Item::Job(JobId(7))));
+        assert!(files.remove(Item::Job(JobId(7))).is_some());
         assert_eq!(files.find_first(), Some(Item::Cooldown(JobId(7))));
         files.place(Item::Cooldown(JobId(7)), 2, 84);
         assert_eq!(files.find_first(), Some(Item::Cooldown(JobId(3))));
         files.remove(Item::Cooldown(JobId(3)));
         files.remove(Item::Cooldown(JobId(3)));
         assert_eq!(files.find_first(), Some(Item::Job(JobId(8))));
-        assert!(files.remove(Item::Job(JobId(8))));
+        assert!(files.remove(Item::Job(JobId(8))).is_some());
         files.check_invariants();
         assert!(!files.has_live_in_closed());
         assert_eq!((files.live_in(2), files.live_bytes()), (1, 168));

@@ -11,7 +11,7 @@ use crate::ownership::Lease;
 use crate::storage::DatabaseFigures;
 
 /// Written by the helper and by the vacuum thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StoreFigures {
     is_replicated: bool,
     pub(super) epoch: AtomicU64,
@@ -25,23 +25,13 @@ pub(super) struct StoreFigures {
     pub(super) is_full: AtomicBool,
 }
 
-impl Default for StoreFigures {
-    fn default() -> Self {
-        Self::new(0, false)
-    }
-}
-
 impl StoreFigures {
     pub(super) fn new(epoch: u64, is_replicated: bool) -> Self {
         Self {
             is_replicated,
             epoch: AtomicU64::new(epoch),
-            commits: AtomicU64::new(0),
-            reconnects: AtomicU64::new(0),
-            lease_end_ns: AtomicU64::new(0),
             confirmed_at_ns: AtomicU64::new(now().0),
-            table_bytes: AtomicU64::new(0),
-            is_full: AtomicBool::new(false),
+            ..Self::default()
         }
     }
 

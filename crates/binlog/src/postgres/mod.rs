@@ -241,7 +241,7 @@ impl PostgresStorage {
             let connection = connection.map_err(|failure| StoreError::at(&at, failure));
             match connection.and_then(|connection| Self::read_only_at(settings, connection)) {
                 Ok(reading) => {
-                    let figures = Arc::default();
+                    let figures = Arc::new(StoreFigures::new(0, false));
                     return Ok(Self { reading, thread: None, submitted: Vec::new(), figures, clock: None });
                 }
                 Err(error) => last = error,

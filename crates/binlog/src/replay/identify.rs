@@ -17,17 +17,11 @@ pub(super) fn identify(
     recover: bool,
 ) -> Result<FileKind, OpenError> {
     let kind = by_head(reader, index)?;
-    match kind {
-        FileKind::BrokenHeader | FileKind::C(_) | FileKind::UnknownVersion(_) if recover => {
-            by_records(reader, index, kind)
-        }
-        FileKind::Ours { .. }
-        | FileKind::C(_)
-        | FileKind::Blank
-        | FileKind::BrokenHeader
-        | FileKind::Misplaced(_)
-        | FileKind::UnknownVersion(_) => Ok(kind),
-    }
+    let may_be_damaged = match kind {
+        FileKind::BrokenHeader | FileKind::C(_) | FileKind::UnknownVersion(_) => true,
+        FileKind::Ours { .. } | FileKind::Blank | FileKind::Misplaced(_) => false,
+    };
+    if recover && may_be_damaged { by_records(reader, index, kind) } else { Ok(kind) }
 }
 
 /// The version in the file's first bytes; `None` if it is not one that can be read.

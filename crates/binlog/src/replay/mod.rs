@@ -83,14 +83,10 @@ impl FileState {
 
     /// The program that wrote it, as in the table of decisions.
     pub(super) fn writer(&self) -> WrittenBy {
-        match self.kind {
-            FileKind::Ours { sync: SyncPolicy::EachCommit, .. } => WrittenBy::OursSyncedFirst,
-            FileKind::Ours { .. } => WrittenBy::OursAnsweredFirst,
-            FileKind::C(_)
-            | FileKind::Blank
-            | FileKind::BrokenHeader
-            | FileKind::Misplaced(_)
-            | FileKind::UnknownVersion(_) => WrittenBy::C,
+        let FileKind::Ours { sync, .. } = self.kind else { return WrittenBy::C };
+        match sync {
+            SyncPolicy::EachCommit => WrittenBy::OursSyncedFirst,
+            SyncPolicy::Every(_) | SyncPolicy::Never => WrittenBy::OursAnsweredFirst,
         }
     }
 }
@@ -375,17 +371,9 @@ impl Replay {
     /// be cut off, and the new file repeats them.
     fn note_marker(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
         let facts = &mut self.facts;
-        facts.next_id = match marker.kind {
-            // Ids that were announced ahead but not assigned can be assigned.
-            MarkerKind::Closed => marker.next_job_id,
-            MarkerKind::Header(_)
-            | MarkerKind::Opened(_)
-            | MarkerKind::Durable
-            | MarkerKind::Continued(_)
-            | MarkerKind::Cut(_) => facts.next_id.max(marker.next_job_id),
-        }
-        .min(MAX_JOB_ID);
-        debug_assert!(facts.next_id <= MAX_JOB_ID, "an announced id is the id of a job");
+        // After a clean exit, ids that were announced ahead but not assigned can be assigned.
+        let known = if marker.kind == MarkerKind::Closed { 0 } else { facts.next_id };
+        facts.next_id = known.max(marker.next_job_id).min(MAX_JOB_ID);
         facts.durable = facts.durable.max(marker.durable);
         if marker.sync != SyncPolicy::Never && facts.oldest.is_none_or(|(oldest, _)| oldest <= marker.oldest)
         {

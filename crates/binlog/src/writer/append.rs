@@ -377,11 +377,9 @@ impl Binlog {
     /// Logs the delete of a job. There is always room for this.
     pub fn append_delete(&mut self, id: JobId) {
         self.unlogged.updates.remove(&id);
-        let (full_bytes, appended) = (self.contents.files.full_bytes(), self.appended());
-        if !self.contents.files.remove(Item::Job(id)) {
-            return;
-        }
-        self.compaction.note_freed(full_bytes - self.contents.files.full_bytes());
+        let appended = self.appended();
+        let Some(freed) = self.contents.files.remove(Item::Job(id)) else { return };
+        self.compaction.note_freed(freed);
         self.contents.room.release_for(id);
         self.contents.burials.forget(id);
         self.append_needed(NeededChange::Delete(id));

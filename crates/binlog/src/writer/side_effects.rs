@@ -27,13 +27,9 @@ pub(super) struct UnloggedSideEffects {
 impl UnloggedSideEffects {
     /// Short records of these side effects.
     fn units(&self) -> u64 {
-        self.cooldown_units()
+        self.cooldown.as_ref().map_or(0, |bytes| parts(bytes.len()))
             + self.freed_group.as_ref().map_or(0, |group| parts(group.len()))
             + u64::from(self.completes.is_some())
-    }
-
-    fn cooldown_units(&self) -> u64 {
-        self.cooldown.as_ref().map_or(0, |bytes| parts(bytes.len()))
     }
 
     /// The units to reserve, including the one that ends the cooldown.
@@ -282,10 +278,9 @@ impl Binlog {
         let unneeded = self.unlogged.drop_cooldown(id);
         self.contents.room.release(unneeded);
         let Some(until) = self.contents.cooldowns.remove(id) else { return };
-        let full_bytes = self.contents.files.full_bytes();
-        let was_there = self.contents.files.remove(Item::Cooldown(id));
-        debug_assert!(was_there, "each cooldown is in a file");
-        self.compaction.note_freed(full_bytes - self.contents.files.full_bytes());
+        let freed = self.contents.files.remove(Item::Cooldown(id));
+        debug_assert!(freed.is_some(), "each cooldown is in a file");
+        self.compaction.note_freed(freed.unwrap_or(0));
         self.contents.room.release(1);
         debug_assert_eq!(
             self.contents.cooldowns.len(),
