@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use log::warn;
 
 use super::StoreError;
-use super::sql;
 use super::wire::StatementError;
 use crate::os::secret_file;
 
@@ -58,9 +57,10 @@ impl Password {
     /// The current password.
     pub(super) fn read(&self) -> Result<String, StatementError> {
         let now = self.file.as_deref().and_then(|path| read(path).ok()).map(|(password, _)| password);
-        now.or_else(|| self.first.clone()).ok_or_else(|| StatementError::Refused {
-            code: sql::INVALID_AUTHORIZATION.to_owned(),
-            message: "the database asks for a password: use --store-password-file or PGPASSWORD".to_owned(),
+        now.or_else(|| self.first.clone()).ok_or_else(|| {
+            StatementError::of_log_in(
+                "the database asks for a password: use --store-password-file or PGPASSWORD",
+            )
         })
     }
 }

@@ -74,6 +74,11 @@ pub(super) enum StatementError {
 }
 
 impl StatementError {
+    /// A log-in that failed, or that this server cannot try.
+    pub(super) fn of_log_in(message: &str) -> Self {
+        Self::Refused { code: sql::INVALID_AUTHORIZATION.to_owned(), message: message.to_owned() }
+    }
+
     /// Whether the disk of the database is full, or its quota.
     pub(super) fn is_lack_of_room(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == sql::DISK_FULL)
@@ -270,12 +275,10 @@ impl DatabaseConnection {
             Message::AuthenticationOk => return Ok(()),
             Message::AuthenticationCleartextPassword => {
                 if matches!(self.stream, DatabaseStream::Tcp(_)) {
-                    return Err(StatementError::Refused {
-                        code: sql::INVALID_AUTHORIZATION.to_owned(),
-                        message: "the database asks for the password as plain text, which is only sent over TLS: use \
-                                  scram-sha-256 in pg_hba.conf"
-                            .to_owned(),
-                    });
+                    return Err(StatementError::of_log_in(
+                        "the database asks for the password as plain text, which is only sent over TLS: use \
+                         scram-sha-256 in pg_hba.conf",
+                    ));
                 }
                 frontend::password_message(password()?.as_bytes(), &mut self.output)?;
                 self.send()?;
@@ -294,11 +297,9 @@ impl DatabaseConnection {
             }
             Message::ErrorResponse(body) => return Err(refused(&mut body.fields())),
             _ => {
-                return Err(StatementError::Refused {
-                    code: sql::INVALID_AUTHORIZATION.to_owned(),
-                    message: "the database asks for a way to log in that is not known: use scram-sha-256"
-                        .to_owned(),
-                });
+                return Err(StatementError::of_log_in(
+                    "the database asks for a way to log in that is not known: use scram-sha-256",
+                ));
             }
         }
         match self.receive()? {

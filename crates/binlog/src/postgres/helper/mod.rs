@@ -216,20 +216,20 @@ impl PostgresHelper {
         let was_serving = self.owner.is_serving();
         self.limit_waits();
         let (step, answer) = match step {
-            OwnerStep::Connect => (step, self.connect()),
+            OwnerStep::Connect => (step, Ok(self.connect())),
             OwnerStep::Raise(epoch) => (step, self.raise(epoch)),
             OwnerStep::CheckCommit(epoch) => (step, self.check_commit(epoch)),
-            OwnerStep::Beat(epoch) => (step, self.beat(epoch)),
+            OwnerStep::Beat(epoch) => (step, self.commit(epoch, true, false)),
             OwnerStep::Commit { epoch, beats } => match self.commit(epoch, beats, true) {
-                Ok(()) => (step, StepAnswer::Done),
                 Err(failure) if failure.is_lack_of_room() => match self.await_room(epoch, &failure) {
                     Some(answer) => (OwnerStep::Beat(epoch), answer),
                     None => return,
                 },
-                Err(failure) => (step, self.answer_of(failure)),
+                answer => (step, answer),
             },
             OwnerStep::Rest(_) | OwnerStep::End(_) => return,
         };
+        let answer = answer.unwrap_or_else(|failure| self.answer_of(failure));
         let is_committed = self.owner.answered(step, answer, now());
         self.publish_lease();
         self.figures.epoch.store(self.owner.epoch(), Relaxed);
@@ -307,11 +307,7 @@ impl PostgresHelper {
         }
     }
 
-    fn raise(&mut self, epoch: u64) -> StepAnswer {
-        self.try_raise(epoch).unwrap_or_else(|failure| self.answer_of(failure))
-    }
-
-    fn try_raise(&mut self, epoch: u64) -> Result<StepAnswer, StatementError> {
+    fn raise(&mut self, epoch: u64) -> Result<StepAnswer, StatementError> {
         let OwnerConnection { open: Some(connection), trouble } = &mut self.connection else {
             return Ok(StepAnswer::Lost);
         };
@@ -344,35 +340,25 @@ impl PostgresHelper {
         Ok(StepAnswer::Busy)
     }
 
-    fn check_commit(&mut self, epoch: u64) -> StepAnswer {
+    fn check_commit(&mut self, epoch: u64) -> Result<StepAnswer, StatementError> {
         let (Some(connection), Some((transaction, _))) = (&mut self.connection.open, &self.under_way) else {
-            return StepAnswer::Lost;
+            return Ok(StepAnswer::Lost);
         };
         // Everything except an append may be done twice.
-        let Transaction::Append { appends, .. } = transaction else { return StepAnswer::Absent };
-        let Some((at, _)) = appends.first() else { return StepAnswer::Absent };
+        let Transaction::Append { appends, .. } = transaction else { return Ok(StepAnswer::Absent) };
+        let Some((at, _)) = appends.first() else { return Ok(StepAnswer::Absent) };
         let values = [int(self.queue.id), int(at.file), int(at.offset), int(epoch)];
-        match connection.run("is_appended", &values) {
-            Ok(rows) => match rows.first().map(|row| row.text(0)) {
-                None => StepAnswer::NotProven,
-                Some("t") => StepAnswer::Done,
-                Some(_) => StepAnswer::Absent,
-            },
-            Err(failure) => self.answer_of(failure),
-        }
-    }
-
-    /// Proves with a heartbeat that this server is the owner.
-    fn beat(&mut self, epoch: u64) -> StepAnswer {
-        match self.commit(epoch, true, false) {
-            Ok(()) => StepAnswer::Done,
-            Err(failure) => self.answer_of(failure),
-        }
+        let rows = connection.run("is_appended", &values)?;
+        Ok(match rows.first().map(|row| row.text(0)) {
+            None => StepAnswer::NotProven,
+            Some("t") => StepAnswer::Done,
+            Some(_) => StepAnswer::Absent,
+        })
     }
 
     /// Proves that this server is the owner: with a heartbeat if it `beats`, and with the pending transaction if it
     /// `has_work`.
-    fn commit(&mut self, epoch: u64, beats: bool, has_work: bool) -> Result<(), StatementError> {
+    fn commit(&mut self, epoch: u64, beats: bool, has_work: bool) -> Result<StepAnswer, StatementError> {
         let proof = self.queue.proof(epoch);
         let gone = || StatementError::Lost("the connection is lost".to_owned());
         let connection = self.connection.open.as_mut().ok_or_else(gone)?;
@@ -392,7 +378,7 @@ impl PostgresHelper {
         if purge.is_some() {
             self.vacuum.note_deleted(self.purges.finish(rows.len() > 1), &self.settings);
         }
-        Ok(())
+        Ok(StepAnswer::Done)
     }
 
     fn answer_of(&mut self, failure: StatementError) -> StepAnswer {

@@ -19,7 +19,11 @@ impl PostgresHelper {
     /// owner cannot begin: these get the ballast's space, and are tried again. In the meantime no put comes, and a
     /// heartbeat, which needs no space, shows that the owner is alive. Returns the answer to that; `None` if nothing
     /// waits.
-    pub(super) fn await_room(&mut self, epoch: u64, failure: &StatementError) -> Option<StepAnswer> {
+    pub(super) fn await_room(
+        &mut self,
+        epoch: u64,
+        failure: &StatementError,
+    ) -> Option<Result<StepAnswer, StatementError>> {
         let has_begun = self.backlog.end() != LogPosition::default();
         if has_begun && matches!(&self.under_way, Some((Transaction::Do(StoreTask::Make { .. }), _))) {
             self.owner.abandon();
@@ -33,6 +37,6 @@ impl PostgresHelper {
         if !self.ballast.give_up(connection, &address) {
             thread::sleep(TRY_AGAIN);
         }
-        Some(self.beat(epoch))
+        Some(self.commit(epoch, true, false))
     }
 }
