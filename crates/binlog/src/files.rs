@@ -334,7 +334,6 @@ impl Files {
         self.full_bytes += u64::from(location.bytes);
         let replaced = self.locations.like(item).insert(item.id(), location);
         debug_assert!(replaced.is_none(), "{item:?}: an item is removed before it is placed again");
-        debug_assert!(self.locations.has(item, index), "{item:?}: an item is in the file of its record");
         was_there
     }
 

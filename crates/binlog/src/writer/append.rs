@@ -11,7 +11,6 @@ use super::durability::LogMark;
 use super::files_ahead::Creation;
 use super::room::{JobRoom, Target, file_units};
 use super::side_effects::UnloggedSideEffects;
-use crate::assertions::in_debug;
 use crate::attachment::{AttachmentKind, LoggedReservation, MAX_DELETE_UNITS, tag_record_bytes};
 use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
@@ -330,7 +329,6 @@ impl Binlog {
         }
         self.append_reserved(&record);
         self.contents.files.update(job.id);
-        debug_assert!(!self.unlogged.updates.contains(&job.id), "a state that is logged is not postponed");
         self.note_state(job)
     }
 
@@ -387,10 +385,6 @@ impl Binlog {
             self.appended().0,
             appended.0 + 1,
             "a delete is one record, now or as soon as there is room"
-        );
-        debug_assert!(
-            self.contents.files.file_of(id).is_none() && self.contents.burials.time(id).is_none(),
-            "a deleted job is in no file and not buried"
         );
     }
 
@@ -510,10 +504,8 @@ impl Binlog {
             self.appender.discard();
             return self.fail(BinlogError::Write { file: at.file, offset: at.offset, error });
         }
-        let before = in_debug(|| self.appender.end());
         self.appender.wrote();
         let end = self.appender.end();
-        debug_assert!(end == before && self.appender.is_empty(), "a write does not move the end of the log");
         self.durability.wrote(LogMark { end, sequence: self.appender.appended(), ids: self.ids.announced() });
     }
 }

@@ -209,7 +209,6 @@ impl Queue {
         }
         debug_assert!(self.is_linked_as(id, JobState::Buried));
         debug_assert_eq!(self.counted(key), before.more(JobState::Buried, priority), "one more is counted");
-        debug_assert!(self.numbers.next_burial > number, "the next burial comes after this one");
     }
 
     /// Counts a job that has become ready in its tube.

@@ -266,7 +266,6 @@ impl Queue {
             "a watched tube gets a weight"
         );
         self.settings_of(id).set_weight(position, weight);
-        debug_assert_eq!(self.settings_of(id).weight(position), weight, "the tube has the weight");
     }
 
     /// The command `reserve-mode`.
@@ -285,7 +284,6 @@ impl Queue {
             }
         }
         self.client_mut(id).update_is_plain();
-        debug_assert_eq!(self.client(id).mode(), mode, "the client has the mode");
     }
 
     /// The mode and the weights of the client, which has some from now on.

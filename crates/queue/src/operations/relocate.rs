@@ -77,7 +77,6 @@ impl Queue {
             self.serve_waiting(None, now);
         }
         debug_assert!(self.is_linked(id), "a job that was moved is in a collection");
-        debug_assert!(self.jobs.get(id).is_some_and(|job| job.tube == target), "the job knows its tube");
         debug_assert!(self.counted(from).has_moved_to(here, self.counted(target), there), "one job moved");
         self.remove_tube_if_idle(from);
     }

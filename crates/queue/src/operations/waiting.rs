@@ -8,7 +8,7 @@
 use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
-use crate::job::{JobId, JobState};
+use crate::job::JobId;
 use crate::state::clients::Wait;
 use crate::state::keys::{ClientKey, TubeKey, WaitKey};
 use crate::{ClientId, Delivery, Queue, WaitOutcome};
@@ -50,7 +50,6 @@ impl Queue {
         self.end_wait(client);
         self.assign(client, id, now);
         self.deliver(client, WaitOutcome::Reserved(id));
-        debug_assert!(self.is_linked_as(id, JobState::Reserved), "a delivered job is reserved");
     }
 
     /// Answers a client that has waited. The client may disconnect before the caller takes the delivery.

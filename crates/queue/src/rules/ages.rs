@@ -147,7 +147,6 @@ impl Queue {
             self.end_aging((arrived, id), tube);
             self.jobs.expect_mut(id).marks &= !Marks::AGES;
         }
-        debug_assert!(!self.jobs.expect(id).has(Marks::AGES), "the job does not age any more");
     }
 
     /// Called when a reload comes to this job: it ages if its tube has the rule.
@@ -253,7 +252,6 @@ impl Queue {
         debug_assert!(!self.is_linked(id), "a job that ends was taken out of its collection");
         let body = self.remove_tagged(id, None, Ending::Expired, now);
         self.rules.expiry.keep_body(body);
-        debug_assert!(self.jobs.get(id).is_none(), "a job that is too old has been removed");
     }
 }
 

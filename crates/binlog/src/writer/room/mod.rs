@@ -187,7 +187,6 @@ impl Room {
             self.by_job_units -= units;
             self.release(units);
         }
-        debug_assert!(self.by_job.get(id).is_none(), "a job whose room was released has none");
     }
 
     /// Releases the room for the first reservation of job `id`, which is logged or about to be. Returns whether there
@@ -218,7 +217,6 @@ impl Room {
     pub(crate) fn use_file(&mut self, bytes: u64, offset: u64) {
         debug_assert!(TAIL_BYTES + offset <= bytes, "a file has room for its front and its tail");
         self.free = bytes.saturating_sub(TAIL_BYTES + offset);
-        debug_assert_eq!(self.end_in(bytes), offset, "the next record begins where the front ends");
     }
 
     /// Notes that a record or marker of `bytes` is appended.
@@ -281,7 +279,6 @@ impl Room {
     pub(crate) fn note_open(&mut self) {
         debug_assert!(self.open_count < self.spares.len(), "a spare that is opened was not open");
         self.open_count += 1;
-        debug_assert!(self.open_count <= self.spares.len(), "the open files are among the spare ones");
     }
 
     /// Index of the spare made last; `None` if there is none.
@@ -368,10 +365,6 @@ impl Room {
         let after = self.needed + added;
         let Wanted { bytes: most, after: most_after } = self.wanted.unwrap_or(Wanted { bytes, after });
         self.wanted = Some(Wanted { bytes: bytes.max(most), after: after.max(most_after) });
-        debug_assert!(
-            self.wanted.is_some_and(|wanted| wanted.bytes >= bytes && wanted.after >= after),
-            "the next file is long enough for each command that waits for it"
-        );
     }
 
     /// Forgets the wanted record, because its command asks again. Other commands may need less.
