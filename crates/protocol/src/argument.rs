@@ -20,10 +20,25 @@ impl Argument for u64 {
     }
 }
 
-impl Argument for u32 {
-    fn write(&self, line: &mut Vec<u8>) {
-        u64::from(*self).write(line);
-    }
+/// Arguments that are written as another value.
+macro_rules! written_as {
+    ($($kind:ty: |$argument:ident| $value:expr;)+) => {$(
+        impl Argument for $kind {
+            fn write(&self, line: &mut Vec<u8>) {
+                let $argument = self;
+                $value.write(line);
+            }
+        }
+    )+};
+}
+
+written_as! {
+    u32: |number| u64::from(*number);
+    &str: |text| text.as_bytes();
+    JobId: |id| id.0;
+    Priority: |priority| priority.0;
+    JobState: |state| state.as_str();
+    ModeWord: |mode| mode.as_str();
 }
 
 impl Argument for Seconds {
@@ -51,35 +66,11 @@ impl Argument for &[u8] {
     }
 }
 
-impl Argument for &str {
-    fn write(&self, line: &mut Vec<u8>) {
-        self.as_bytes().write(line);
-    }
-}
-
 impl<T: Argument> Argument for Option<T> {
     fn write(&self, line: &mut Vec<u8>) {
         if let Some(argument) = self {
             argument.write(line);
         }
-    }
-}
-
-impl Argument for JobId {
-    fn write(&self, line: &mut Vec<u8>) {
-        self.0.write(line);
-    }
-}
-
-impl Argument for Priority {
-    fn write(&self, line: &mut Vec<u8>) {
-        self.0.write(line);
-    }
-}
-
-impl Argument for JobState {
-    fn write(&self, line: &mut Vec<u8>) {
-        self.as_str().write(line);
     }
 }
 
@@ -90,12 +81,6 @@ impl Argument for Counting {
             Self::Counted => {}
             Self::Uncounted => line.extend_from_slice(b" uncounted"),
         }
-    }
-}
-
-impl Argument for ModeWord {
-    fn write(&self, line: &mut Vec<u8>) {
-        self.as_str().write(line);
     }
 }
 
