@@ -20,6 +20,37 @@ impl Argument for u64 {
     }
 }
 
+/// An enum whose variants are words of the protocol.
+macro_rules! words {
+    ($(#[$doc:meta])+ pub enum $name:ident { $($variant:ident = $word:literal,)+ }) => {
+        $(#[$doc])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+        pub enum $name {
+            $($variant,)+
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
+
+            /// The word in the protocol.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+
+            /// The variant with this word.
+            pub(super) fn of_word(word: &[u8]) -> Option<Self> {
+                Self::ALL.into_iter().find(|known| known.as_str().as_bytes() == word)
+            }
+        }
+    };
+}
+pub(super) use words;
+
 /// Arguments that are written as another value.
 macro_rules! written_as {
     ($($kind:ty: |$argument:ident| $value:expr;)+) => {$(

@@ -1,48 +1,19 @@
 //! The fields of `reserve-fields`, which C beanstalkd does not have: the values after the size in a RESERVED line.
 
-use super::argument::Argument;
+use super::argument::{Argument, words};
 use super::command::Command;
 
-/// A value of a job that a RESERVED line can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
-pub enum Field {
-    Tube,
-    Attempts,
-    Timeouts,
-    Releases,
-    Age,
-    Pri,
-    Ttr,
-    Trace,
-}
-
-impl Field {
-    /// All fields. In a list, the number of a field is its position here, from 1.
-    pub const ALL: [Self; 8] = [
-        Self::Tube,
-        Self::Attempts,
-        Self::Timeouts,
-        Self::Releases,
-        Self::Age,
-        Self::Pri,
-        Self::Ttr,
-        Self::Trace,
-    ];
-
-    /// The field's word in the protocol.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tube => "tube",
-            Self::Attempts => "attempts",
-            Self::Timeouts => "timeouts",
-            Self::Releases => "releases",
-            Self::Age => "age",
-            Self::Pri => "pri",
-            Self::Ttr => "ttr",
-            Self::Trace => "trace",
-        }
+words! {
+    /// A value of a job that a RESERVED line can have. In a list, the number of a field is its position here, from 1.
+    pub enum Field {
+        Tube = "tube",
+        Attempts = "attempts",
+        Timeouts = "timeouts",
+        Releases = "releases",
+        Age = "age",
+        Pri = "pri",
+        Ttr = "ttr",
+        Trace = "trace",
     }
 }
 
@@ -109,8 +80,7 @@ impl FieldList {
             return Some(Self::default());
         }
         let words = rest.strip_prefix(b" ")?.split(|&byte| byte == b' ');
-        let field = |word: &[u8]| Field::ALL.into_iter().find(|field| field.as_str().as_bytes() == word);
-        let fields: Option<Vec<Field>> = words.map(field).collect();
+        let fields: Option<Vec<Field>> = words.map(Field::of_word).collect();
         Self::new(fields?)
     }
 }

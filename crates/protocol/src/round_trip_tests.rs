@@ -74,8 +74,6 @@ fn grace(random: &mut Rng) -> Grace {
     Grace::from_ms(random.u64(..=3_600_000)).expect("at most an hour")
 }
 
-const MODES: [ModeWord; 4] = [ModeWord::Fifo, ModeWord::Default, ModeWord::Weighted, ModeWord::WeightedFair];
-
 /// The command of this verb with random arguments.
 fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) -> Command<'a> {
     let tube = NAMES[random.usize(..NAMES.len())];
@@ -120,7 +118,7 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
         Verb::ReserveBatch => Command::ReserveBatch { most: random.u32(1..=MAX_BATCH), timeout_s },
         Verb::DeleteBatch => Command::DeleteBatch(IdList::new(ids).expect("there are some")),
         Verb::TouchAll => Command::TouchAll,
-        Verb::ReserveMode => Command::ReserveMode(MODES[random.usize(..MODES.len())]),
+        Verb::ReserveMode => Command::ReserveMode(ModeWord::ALL[random.usize(..ModeWord::ALL.len())]),
         Verb::ReserveWithAbort => Command::ReserveWithAbort { timeout_s },
         Verb::StatsGroup => Command::StatsGroup(tube),
         Verb::Session => Command::Session { name: tube, grace: grace(random) },

@@ -4,6 +4,7 @@
 //! Owns: their grammar. As in `manage`, exactly one space comes after the command's word, and a line that begins with
 //! the word and continues differently is BAD_FORMAT.
 
+use super::argument::words;
 use super::command::{Command, MAX_TIMEOUT, Verb, name};
 use super::manage::{arguments, word};
 use crate::job::JobId;
@@ -85,35 +86,19 @@ impl PartialEq for IdList<'_> {
 
 impl Eq for IdList<'_> {}
 
-/// The words for the mode of a reserve. `Default` and `Fifo` are the same mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
-pub enum ModeWord {
-    Fifo,
-    Default,
-    Weighted,
-    WeightedFair,
+words! {
+    /// The words for the mode of a reserve. `Default` and `Fifo` are the same mode.
+    pub enum ModeWord {
+        Fifo = "fifo",
+        Default = "default",
+        Weighted = "weighted",
+        WeightedFair = "weighted-fair",
+    }
 }
 
-impl ModeWord {
-    /// ` <mode>`
-    pub(super) fn parse(rest: &[u8]) -> Option<Self> {
-        let mode = arguments(rest)?;
-        [Self::Fifo, Self::Default, Self::Weighted, Self::WeightedFair]
-            .into_iter()
-            .find(|known| known.as_str().as_bytes() == mode)
-    }
-
-    /// The mode's word in the protocol.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fifo => "fifo",
-            Self::Default => "default",
-            Self::Weighted => "weighted",
-            Self::WeightedFair => "weighted-fair",
-        }
-    }
+/// ` <mode>`
+pub(super) fn reserve_mode(rest: &[u8]) -> Option<Command<'_>> {
+    arguments(rest).and_then(ModeWord::of_word).map(Command::ReserveMode)
 }
 
 /// ` <n> [<seconds>]`
