@@ -8,7 +8,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use beanstalkd_protocol::{Command, Reply};
+#[cfg(feature = "tokio-tls")]
+use beanstalkd_protocol::Command;
+use beanstalkd_protocol::Reply;
 use beanstalkd_types::tube_name::TubeName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -17,9 +19,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::address::Address;
 use crate::connector::{Connector, configure_tcp};
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, EngineStep, Goal, Refusals};
+use crate::core::engine::{Engine, EngineStep, Goal, Preliminary};
 use crate::core::exchange::Answer;
 use crate::core::jittered;
+use crate::core::pipeline::{Pipeline, Refusals};
 use crate::core::request::Request;
 use crate::error::{Error, is_closed};
 
@@ -30,7 +33,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> AsyncStream for S {}
 
 /// A connection to a server, on which any [`Request`] can be sent.
 pub struct Connection {
-    engine: Engine,
+    /// The connection without its socket. A worker and a pool use it, too.
+    pub(crate) engine: Engine,
     stream: Option<Pin<Box<dyn AsyncStream>>>,
     address: Address,
     /// When the connection began to send the commands that have no replies yet.
@@ -66,36 +70,15 @@ impl Connection {
         self.engine.uses(tube)
     }
 
-    /// Whether the tube is used already. If it is, the next put goes into it.
-    pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
-        self.engine.exchange.state_mut().choose(tube)
-    }
-
-    /// Gives the connection to another caller of a pool, with this time-out.
-    pub(crate) fn lend(&mut self, timeout: Option<Duration>) {
-        self.engine.lend();
-        self.set_timeout(timeout);
-    }
-
     /// Sets the extensions of the server, so that the connection does not request them.
     pub fn set_extensions(&mut self, extensions: Extensions) {
         self.engine.set_extensions(extensions);
-    }
-
-    /// The engine, for a worker, which decides when the connection is opened again and how long it waits.
-    pub(crate) fn engine_mut(&mut self) -> &mut Engine {
-        &mut self.engine
     }
 
     /// Closes the connection. The next command opens another one.
     pub(crate) fn hang_up(&mut self) {
         self.stream = None;
         self.engine.hang_up();
-    }
-
-    /// Whether a pool can lend it to another caller.
-    pub(crate) fn can_be_lent(&self) -> bool {
-        self.engine.can_be_lent()
     }
 
     /// Whether the server has neither closed the connection nor sent an unexpected byte.
@@ -112,8 +95,9 @@ impl Connection {
     /// The extensions of the server, which is asked once on each connection.
     pub async fn known_extensions(&mut self) -> Result<&Extensions, Error> {
         if self.engine.extensions().is_none() {
-            self.exchange(&Engine::EXTENSIONS_REQUEST).await?;
-            self.engine.read_extensions()?;
+            self.engine.begin_as(Preliminary::Extensions)?;
+            self.drive(Goal::Reply).await?;
+            self.engine.is_answered_by(Preliminary::Extensions)?;
         }
         self.engine.extensions().ok_or(Error::Closed)
     }
@@ -133,50 +117,16 @@ impl Connection {
     }
 
     pub(crate) async fn answer_to(&mut self, request: Request<'_>) -> Result<Answer<'_>, Error> {
-        self.prepare(&request).await?;
-        if self.has_stray_for(&request).await? {
-            return self.engine.exchange.strays().take();
-        }
-        self.exchange(&request).await?;
-        self.engine.reply()
-    }
-
-    /// Sends a request, and waits until its reply has arrived.
-    async fn exchange(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        self.begin()?;
-        self.engine.exchange.push(request);
-        self.drive(Goal::Reply).await
-    }
-
-    /// Finds out whether the server understands the request, and uses the tube that it needs.
-    async fn prepare(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        if self.engine.must_ask(request) {
-            self.known_extensions().await?;
-        }
-        self.engine.check(request)?;
-        if self.engine.must_use_default(request) {
-            self.exchange(&Command::Use(TubeName::default_tube().as_str()).into()).await?;
-            self.engine.read_use()?;
-        }
-        Ok(())
-    }
-
-    /// Whether a job that was assigned to an earlier reserve, whose caller no longer waited, answers the request: the
-    /// server still has it reserved for this connection.
-    async fn has_stray_for(&mut self, request: &Request<'_>) -> Result<bool, Error> {
-        while let Some(id) = self.engine.exchange.strays().first_for(request) {
-            self.exchange(&Command::Touch { id, for_s: None }.into()).await?;
-            self.engine.read_touch_of_stray(id)?;
-            if self.engine.exchange.strays().first_for(request) == Some(id) {
-                return Ok(true);
+        while let Some(preliminary) = self.engine.preliminary(&request)? {
+            self.engine.begin_as(preliminary)?;
+            self.drive(Goal::Reply).await?;
+            if self.engine.is_answered_by(preliminary)? {
+                return self.engine.exchange.strays().take();
             }
         }
-        Ok(false)
-    }
-
-    fn begin(&mut self) -> Result<(), Error> {
-        self.began = Instant::now();
-        self.engine.begin()
+        self.engine.begin_with(&request)?;
+        self.drive(Goal::Reply).await?;
+        self.engine.reply()
     }
 
     /// Sends many commands without waiting for each reply, and passes the result of each to `each`, in the order of the
@@ -234,67 +184,16 @@ impl Connection {
         &mut self,
         requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
         refusals: Refusals,
-        mut each: impl FnMut(usize, Result<Reply<'_>, Error>),
+        each: impl FnMut(usize, Result<Reply<'_>, Error>),
     ) -> Result<(), Error> {
-        self.begin()?;
-        let mut position = 0;
-        for request in requests {
-            let request = request.into();
-            if self.engine.must_prepare(&request) {
-                self.pass_on_all(&mut position, &mut each, refusals).await?;
-                let result = match self.prepare(&request).await {
-                    Err(error) if !error.is_of_one_command() => return Err(error),
-                    Err(error) => Some(Err(error)),
-                    Ok(()) => match self.has_stray_for(&request).await? {
-                        true => Some(self.engine.exchange.strays().take().map(|(reply, _)| reply)),
-                        false => None,
-                    },
-                };
-                if let Some(result) = result {
-                    each(position, result);
-                    position += 1;
-                    continue;
-                }
-            }
-            self.engine.exchange.push(&request);
-            if self.engine.exchange.is_full() {
-                while !self.engine.exchange.has_room() {
-                    self.pass_on(&mut position, &mut each, refusals).await?;
-                }
+        self.engine.begin()?;
+        let mut pipeline = Pipeline::new(refusals, each);
+        for request in requests.into_iter().map(|request| Some(request.into())).chain([None]) {
+            while let Some(wait) = pipeline.next_wait(&mut self.engine, request.as_ref())? {
+                let waited = self.drive(Goal::Reply).await;
+                pipeline.arrived(&mut self.engine, wait, waited)?;
             }
         }
-        self.pass_on_all(&mut position, &mut each, refusals).await
-    }
-
-    async fn pass_on_all(
-        &mut self,
-        position: &mut usize,
-        each: &mut impl FnMut(usize, Result<Reply<'_>, Error>),
-        refusals: Refusals,
-    ) -> Result<(), Error> {
-        while !self.engine.exchange.is_idle() {
-            self.pass_on(position, each, refusals).await?;
-        }
-        Ok(())
-    }
-
-    /// Passes on the next result of a pipeline.
-    async fn pass_on(
-        &mut self,
-        position: &mut usize,
-        each: &mut impl FnMut(usize, Result<Reply<'_>, Error>),
-        refusals: Refusals,
-    ) -> Result<(), Error> {
-        self.drive(Goal::Reply).await?;
-        let result = match refusals {
-            Refusals::AreErrors => self.engine.result(),
-            Refusals::AreReplies => self.engine.reply().map(|(reply, _)| reply),
-        };
-        match result {
-            Err(error) if !error.is_of_one_command() => return Err(error),
-            result => each(*position, result),
-        }
-        *position += 1;
         Ok(())
     }
 
@@ -307,6 +206,9 @@ impl Connection {
     /// Takes the steps of the engine until the goal is reached.
     async fn drive(&mut self, goal: Goal) -> Result<(), Error> {
         let (mut since, mut waiting) = (Instant::now(), self.engine.exchange.waiting());
+        if self.engine.has_begun() {
+            self.began = since;
+        }
         let mut pause = Duration::ZERO;
         loop {
             let began = self.began;

@@ -93,7 +93,7 @@ async fn ready(idle: Option<Client>, shared: &PoolShared) -> Result<Client, Erro
     if let Some(mut client) = idle
         && client.is_alive().await
     {
-        client.lend(shared.connector.timeout);
+        client.engine.lend(shared.connector.timeout);
         return Ok(client);
     }
     shared.connector.connect_async(&shared.address).await
@@ -111,7 +111,7 @@ pub struct PooledClient {
 
 impl Drop for PooledClient {
     fn drop(&mut self) {
-        let client = self.client.take().filter(|client| client.can_be_lent());
+        let client = self.client.take().filter(|client| client.engine.can_be_lent());
         self.shared.idle().extend(client);
     }
 }

@@ -126,7 +126,7 @@ impl PooledClient {
         if let Some(client) = &mut self.client
             && client.is_alive()
         {
-            client.lend(connector.timeout);
+            client.engine.lend(connector.timeout);
             return Ok(());
         }
         // The old connection is closed before the new one is opened.
@@ -139,7 +139,7 @@ impl PooledClient {
 impl Drop for PooledClient {
     fn drop(&mut self) {
         let Self { client, shared } = self;
-        let client = client.take().filter(|client| client.can_be_lent());
+        let client = client.take().filter(|client| client.engine.can_be_lent());
         let mut state = shared.lock();
         state.in_use -= 1;
         state.idle.extend(client);

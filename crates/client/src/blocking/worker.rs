@@ -30,7 +30,7 @@ impl SlotConnection for Client {
     }
 
     fn engine(&mut self) -> &mut Engine {
-        self.engine_mut()
+        &mut self.engine
     }
 
     fn hang_up(&mut self) {

@@ -3,6 +3,7 @@
 //! Owns: the steps of a connection, and when it is opened again. Never takes a step itself: a driver does, and reports
 //! the result.
 
+use std::mem;
 use std::time::Duration;
 
 use beanstalkd_protocol::{Command, Refusal, Reply, Verb, parse_dictionary};
@@ -39,13 +40,15 @@ pub(crate) enum Goal {
     Reply,
 }
 
-/// What the refusals of a pipeline are for its caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusals {
-    /// Errors.
-    AreErrors,
-    /// Replies.
-    AreReplies,
+/// A request that the connection makes before one of its caller.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Preliminary {
+    /// Asks for the extensions of the server.
+    Extensions,
+    /// Uses the tube `default`.
+    UseDefault,
+    /// Touches a job that may answer a reserve: it was assigned to an earlier one, whose caller no longer waited.
+    Touch(JobId),
 }
 
 /// Whether a lost connection is opened again.
@@ -77,6 +80,8 @@ pub(crate) struct Engine {
     connections: u64,
     /// Whether a reply has not come in time, and none since: the server may have vanished.
     is_late: bool,
+    /// Whether the command of a caller has begun since [`Self::has_begun`] was called.
+    has_begun: bool,
 }
 
 impl Engine {
@@ -94,7 +99,7 @@ impl Engine {
 
     fn of(connector: Connector, exchange: Exchange, is_open: bool) -> Self {
         let (extensions, attempts, max_timeout) = (None, Attempts::default(), None);
-        let (connections, is_late, are_extensions_given) = (0, false, false);
+        let (connections, is_late, are_extensions_given, has_begun) = (0, false, false, false);
         // There is no address for a socket from the caller.
         let reopening = if is_open { Reopening::Never } else { Reopening::Usual };
         Self {
@@ -108,6 +113,7 @@ impl Engine {
             max_timeout,
             connections,
             is_late,
+            has_begun,
         }
     }
 
@@ -185,7 +191,7 @@ impl Engine {
     /// # Errors
     /// If the connection is lost permanently.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
-        self.attempts = Attempts::default();
+        (self.attempts, self.has_begun) = (Attempts::default(), true);
         self.exchange.abandon();
         let can_open = self.reopening != Reopening::Never && self.connector.reconnect.is_some();
         // With a peer that has vanished, every command would time out.
@@ -196,6 +202,21 @@ impl Engine {
             (false, false) => return Err(Error::Closed),
         }
         Ok(())
+    }
+
+    /// Begins a command of a caller, and adds this request.
+    ///
+    /// # Errors
+    /// If the connection is lost permanently.
+    pub(crate) fn begin_with(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        self.begin()?;
+        self.exchange.push(request);
+        Ok(())
+    }
+
+    /// Whether a command has begun since the last call: the driver notes the time, before it sends any of its bytes.
+    pub(crate) fn has_begun(&mut self) -> bool {
+        mem::take(&mut self.has_begun)
     }
 
     /// The reply for which the driver has waited.
@@ -237,51 +258,62 @@ impl Engine {
     }
 
     /// Whether the server must report its extensions before the request may be sent.
-    pub(crate) fn must_ask(&self, request: &Request<'_>) -> bool {
+    fn must_ask(&self, request: &Request<'_>) -> bool {
         self.extensions.is_none() && self.connector.check_extensions && request.lacks(|_| false).is_some()
     }
 
     /// Whether the tube `default` must be used before the request may be sent.
-    pub(crate) fn must_use_default(&self, request: &Request<'_>) -> bool {
+    fn must_use_default(&self, request: &Request<'_>) -> bool {
         self.exchange.state().is_use_stale() && request.needs_used_tube()
     }
 
-    /// Handles the reply to the `use default` that [`Self::must_use_default`] asks for.
-    pub(crate) fn read_use(&mut self) -> Result<(), Error> {
-        let (reply, _) = self.reply()?;
-        if let Reply::Using(_) = reply { Ok(()) } else { Err(Error::of_reply(Verb::Use, &reply)) }
+    /// The request that must have its reply before this one may be sent; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the server would misunderstand this one.
+    pub(crate) fn preliminary(&mut self, request: &Request<'_>) -> Result<Option<Preliminary>, Error> {
+        self.check(request)?;
+        Ok(if self.must_ask(request) {
+            Some(Preliminary::Extensions)
+        } else if self.must_use_default(request) {
+            Some(Preliminary::UseDefault)
+        } else {
+            self.exchange.strays().first_for(request).map(Preliminary::Touch)
+        })
     }
 
-    /// Whether anything must be done before the request may be sent after others.
-    pub(crate) fn must_prepare(&mut self, request: &Request<'_>) -> bool {
-        self.must_ask(request)
-            || self.must_use_default(request)
-            || self.exchange.strays().first_for(request).is_some()
-            || self.check(request).is_err()
+    /// Begins this request of the connection itself.
+    ///
+    /// # Errors
+    /// If the connection is lost permanently.
+    pub(crate) fn begin_as(&mut self, preliminary: Preliminary) -> Result<(), Error> {
+        let default = TubeName::default_tube();
+        let command = match preliminary {
+            Preliminary::Extensions => Command::Stats,
+            Preliminary::UseDefault => Command::Use(default.as_str()),
+            Preliminary::Touch(id) => Command::Touch { id, for_s: None },
+        };
+        self.begin_with(&command.into())
     }
 
-    /// Handles the reply to a touch of the job with this id, which may answer a reserve: without the server's
-    /// reservation it does not.
-    pub(crate) fn read_touch_of_stray(&mut self, id: JobId) -> Result<(), Error> {
+    /// Handles the reply to a request of the connection itself. Returns whether the first job of [`Strays`] answers
+    /// the caller: the server still has it reserved.
+    ///
+    /// [`Strays`]: super::exchange::Strays
+    pub(crate) fn is_answered_by(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
         let (reply, _) = self.reply()?;
-        if reply == Reply::NotFound {
-            self.exchange.strays().remove(id);
-        } else if reply != Reply::Touched {
-            return Err(Error::of_reply(Verb::Touch, &reply));
+        match (preliminary, reply) {
+            (Preliminary::Extensions, Reply::Data(data)) => {
+                self.extensions = Some(Extensions::from_stats(&parse_dictionary(data)?));
+            }
+            (Preliminary::UseDefault, Reply::Using(_)) => {}
+            (Preliminary::Touch(_), Reply::Touched) => return Ok(true),
+            (Preliminary::Touch(id), Reply::NotFound) => self.exchange.strays().remove(id),
+            (Preliminary::Extensions, other) => return Err(Error::of_reply(Verb::Stats, &other)),
+            (Preliminary::UseDefault, other) => return Err(Error::of_reply(Verb::Use, &other)),
+            (Preliminary::Touch(_), other) => return Err(Error::of_reply(Verb::Touch, &other)),
         }
-        Ok(())
-    }
-
-    /// The request for the extensions of the server.
-    pub(crate) const EXTENSIONS_REQUEST: Request<'static> = Request::Line(Command::Stats);
-
-    /// Handles the reply to [`Self::EXTENSIONS_REQUEST`].
-    pub(crate) fn read_extensions(&mut self) -> Result<(), Error> {
-        let (reply, _) = self.reply()?;
-        let Reply::Data(data) = reply else { return Err(Error::of_reply(Verb::Stats, &reply)) };
-        let extensions = Extensions::from_stats(&parse_dictionary(data)?);
-        self.extensions = Some(extensions);
-        Ok(())
+        Ok(false)
     }
 
     pub(crate) fn set_extensions(&mut self, extensions: Extensions) {
@@ -293,7 +325,7 @@ impl Engine {
     }
 
     /// Refuses a request that this server would misunderstand.
-    pub(crate) fn check(&self, request: &Request<'_>) -> Result<(), Error> {
+    fn check(&self, request: &Request<'_>) -> Result<(), Error> {
         if request.is_too_big() {
             return Err(Error::Refused(Refusal::JobTooBig));
         }
@@ -328,6 +360,11 @@ impl Engine {
         self.exchange.state().uses(tube)
     }
 
+    /// Whether the tube is used already. If it is, the next put goes into it.
+    pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
+        self.exchange.state_mut().choose(tube)
+    }
+
     /// Whether another caller of a pool can have the connection.
     pub(crate) fn can_be_lent(&self) -> bool {
         let first = self.connector.first_state().unwrap_or_default();
@@ -335,10 +372,12 @@ impl Engine {
         is_at_rest && ConnectionState::is_as_but_for_use(self.exchange.state(), &first)
     }
 
-    /// Notes that another caller of a pool has the connection: what the last one has set does not count any more.
-    pub(crate) fn lend(&mut self) {
+    /// Gives the connection to another caller of a pool, with this time-out: what the last one has set does not count
+    /// any more.
+    pub(crate) fn lend(&mut self, timeout: Option<Duration>) {
+        self.connector.timeout = timeout;
         self.exchange.state_mut().forget_choice();
-        if std::mem::take(&mut self.are_extensions_given) {
+        if mem::take(&mut self.are_extensions_given) {
             self.extensions = None;
         }
     }

@@ -1,8 +1,9 @@
 //! The code that both drivers share: the blocking and the asynchronous one.
 //!
-//! Owns: the commands and the meaning of their replies, the order of commands and replies, the greeting of a new
-//! connection, and which commands are sent again on it. Never opens, reads, writes or waits; nothing here has a socket
-//! or a clock. Driven by: [`Connection`](crate::Connection), and the one with the same name in `asynchronous`.
+//! Owns: the commands and the meaning of their replies, the order of commands and replies, the requests that come
+//! before one of a caller, the greeting of a new connection, and which commands are sent again on it. Never opens,
+//! reads, writes or waits; nothing here has a socket or a clock. Driven by: [`Connection`](crate::Connection), and the
+//! one with the same name in `asynchronous`.
 
 mod backoff;
 mod commands;
@@ -12,6 +13,7 @@ pub(crate) mod engine;
 pub(crate) mod exchange;
 pub(crate) mod fields;
 mod input;
+pub(crate) mod pipeline;
 pub(crate) mod put;
 pub(crate) mod request;
 pub(crate) mod tag;

@@ -1,0 +1,113 @@
+//! The results of many requests that are sent without waiting for each reply.
+//!
+//! Owns: the order of sending and waiting, and the position of the next result. Driven by: a driver, which waits for a
+//! reply whenever [`Pipeline::next_wait`] asks for one, and passes it to [`Pipeline::arrived`].
+
+use beanstalkd_protocol::Reply;
+
+use super::engine::{Engine, Preliminary};
+use super::request::Request;
+use crate::error::Error;
+
+/// What the refusals of a pipeline are for its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusals {
+    /// Errors.
+    AreErrors,
+    /// Replies.
+    AreReplies,
+}
+
+/// The reply for which a pipeline waits.
+#[derive(Debug)]
+pub(crate) enum Wait {
+    /// The next result for the caller.
+    Result,
+    /// The reply to a request of the connection itself.
+    Preliminary(Preliminary),
+}
+
+/// The pipeline of a caller, whose function gets the results with their positions.
+#[derive(Debug)]
+pub(crate) struct Pipeline<E> {
+    each: E,
+    refusals: Refusals,
+    position: usize,
+    /// Whether the request was sent, or has its result without that.
+    is_done: bool,
+    /// Whether replies must be read before the next request.
+    is_full: bool,
+}
+
+impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
+    pub(crate) fn new(refusals: Refusals, each: E) -> Self {
+        Self { each, refusals, position: 0, is_done: false, is_full: false }
+    }
+
+    /// Sends the request, unless the driver must wait before or afterwards. `None` stands for the end of the requests.
+    ///
+    /// # Errors
+    /// If the connection is lost permanently.
+    pub(crate) fn next_wait(
+        &mut self,
+        engine: &mut Engine,
+        request: Option<&Request<'_>>,
+    ) -> Result<Option<Wait>, Error> {
+        let Some(request) = request else { return Ok((!engine.exchange.is_idle()).then_some(Wait::Result)) };
+        if !self.is_done {
+            match engine.preliminary(request) {
+                Ok(None) => {}
+                // Results have the order of their requests.
+                Ok(Some(_)) | Err(_) if !engine.exchange.is_idle() => return Ok(Some(Wait::Result)),
+                Ok(Some(preliminary)) => {
+                    engine.begin_as(preliminary)?;
+                    return Ok(Some(Wait::Preliminary(preliminary)));
+                }
+                Err(error) => return self.pass_on(Err(error)).map(|()| None),
+            }
+            engine.exchange.push(request);
+            (self.is_done, self.is_full) = (true, engine.exchange.is_full());
+        }
+        self.is_full &= !engine.exchange.has_room();
+        self.is_done = self.is_full;
+        Ok(self.is_full.then_some(Wait::Result))
+    }
+
+    /// Handles the reply for which the driver has waited.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(crate) fn arrived(
+        &mut self,
+        engine: &mut Engine,
+        wait: Wait,
+        waited: Result<(), Error>,
+    ) -> Result<(), Error> {
+        let preliminary = match wait {
+            Wait::Result => {
+                waited?;
+                return self.pass_on(match self.refusals {
+                    Refusals::AreErrors => engine.result(),
+                    Refusals::AreReplies => engine.reply().map(|(reply, _)| reply),
+                });
+            }
+            Wait::Preliminary(preliminary) => preliminary,
+        };
+        let result = match waited.and_then(|()| engine.is_answered_by(preliminary)) {
+            Ok(false) => return Ok(()),
+            Ok(true) => engine.exchange.strays().take().map(|(reply, _)| reply),
+            Err(error) => Err(error),
+        };
+        self.is_done = true;
+        self.pass_on(result)
+    }
+
+    fn pass_on(&mut self, result: Result<Reply<'_>, Error>) -> Result<(), Error> {
+        match result {
+            Err(error) if !error.is_of_one_command() => return Err(error),
+            result => (self.each)(self.position, result),
+        }
+        self.position += 1;
+        Ok(())
+    }
+}
