@@ -12,7 +12,7 @@ use regex::bytes::Regex;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::ShownProgress;
-use crate::session::{ServerSession, Tube};
+use crate::server::{Server, Tube};
 use crate::tag_pattern::TagPattern;
 
 /// Jobs on a page of `list-jobs`, and ids in a step of the walk over all ids.
@@ -66,29 +66,29 @@ pub struct FoundJob {
 /// Passes the jobs that match to `each`, a few at a time, until it returns `false`. With `list-jobs` they come by tube
 /// and state, in the order in which they would be served; without it, the newest come first.
 pub fn jobs(
-    session: &mut ServerSession,
+    server: &mut Server,
     filter: &JobFilter,
     with_bodies: bool,
     each: &mut dyn FnMut(Vec<FoundJob>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let tubes = session.tubes(&filter.tubes)?;
-    let mut give = |session: &mut ServerSession, infos: Vec<JobInfo>| {
+    let tubes = server.tubes(&filter.tubes)?;
+    let mut give = |server: &mut Server, infos: Vec<JobInfo>| {
         if interrupt::requested() {
             return Err(Failure::Interrupted("stopped while listing jobs".to_owned()));
         }
-        let found = filter_bodies(session, filter, with_bodies, infos)?;
+        let found = filter_bodies(server, filter, with_bodies, infos)?;
         if found.is_empty() { Ok(true) } else { each(found) }
     };
-    if session.has("list-jobs") {
-        return by_pages(session, filter, &tubes, &mut give);
+    if server.has("list-jobs") {
+        return by_pages(server, filter, &tubes, &mut give);
     }
-    by_walking(session, filter, &tubes, &mut give)
+    by_walking(server, filter, &tubes, &mut give)
 }
 
-type Give<'a> = dyn FnMut(&mut ServerSession, Vec<JobInfo>) -> Result<bool, Failure> + 'a;
+type Give<'a> = dyn FnMut(&mut Server, Vec<JobInfo>) -> Result<bool, Failure> + 'a;
 
 fn filter_bodies(
-    session: &mut ServerSession,
+    server: &mut Server,
     filter: &JobFilter,
     with_bodies: bool,
     mut infos: Vec<JobInfo>,
@@ -97,7 +97,7 @@ fn filter_bodies(
     if !with_bodies && filter.body.is_none() {
         return Ok(infos.into_iter().map(|info| FoundJob { info, body: None }).collect());
     }
-    let bodies = session.bodies(infos.iter().map(|info| info.id))?;
+    let bodies = server.bodies(infos.iter().map(|info| info.id))?;
     // A job without a body was deleted after it was listed.
     let with_body = infos.into_iter().zip(bodies).filter_map(|(mut info, body)| {
         let body = body?;
@@ -112,7 +112,7 @@ fn filter_bodies(
 }
 
 fn by_pages(
-    session: &mut ServerSession,
+    server: &mut Server,
     filter: &JobFilter,
     tubes: &[Tube],
     give: &mut Give<'_>,
@@ -121,12 +121,12 @@ fn by_pages(
         for state in filter.states() {
             let mut cursor = None;
             loop {
-                let page = session.client.list_jobs(&tube.name, state, PAGE, cursor.as_ref());
+                let page = server.client.list_jobs(&tube.name, state, PAGE, cursor.as_ref());
                 let page = match page {
                     Err(error) if error.is_not_found() => break, // the tube was removed in the meantime
                     other => other?,
                 };
-                if !give(session, page.jobs)? {
+                if !give(server, page.jobs)? {
                     return Ok(());
                 }
                 match page.next {
@@ -141,7 +141,7 @@ fn by_pages(
 
 /// Asks for the jobs from the newest id down, until it has seen as many jobs as the tubes have.
 fn by_walking(
-    session: &mut ServerSession,
+    server: &mut Server,
     filter: &JobFilter,
     tubes: &[Tube],
     give: &mut Give<'_>,
@@ -152,17 +152,17 @@ fn by_walking(
         return Ok(());
     }
     // With a binlog, ids continue from an earlier run of the server, which no counter shows.
-    let has_binlog = session.stats.number_or_zero("binlog-current-index") > 0;
+    let has_binlog = server.stats.number_or_zero("binlog-current-index") > 0;
     let top =
-        if has_binlog { newest_id(session)? } else { session.client.stats()?.number_or_zero("total-jobs") };
-    if !walk.down(session, top, 1, give)? || walk.seen >= walk.expected {
+        if has_binlog { newest_id(server)? } else { server.client.stats()?.number_or_zero("total-jobs") };
+    if !walk.down(server, top, 1, give)? || walk.seen >= walk.expected {
         return Ok(());
     }
     // If jobs are missing, they were deleted in the meantime, or they have higher ids, because refused puts use up ids.
-    walk.expected = session.tubes(&filter.tubes)?.iter().map(Tube::jobs).sum();
+    walk.expected = server.tubes(&filter.tubes)?.iter().map(Tube::jobs).sum();
     if !has_binlog && walk.seen < walk.expected {
-        let newest = newest_id(session)?;
-        walk.down(session, newest, top + 1, give)?;
+        let newest = newest_id(server)?;
+        walk.down(server, newest, top + 1, give)?;
     }
     Ok(())
 }
@@ -178,7 +178,7 @@ impl PageWalk<'_> {
     /// Walks from id `top` down to `bottom`. Returns `false` if the caller wants no more jobs.
     fn down(
         &mut self,
-        session: &mut ServerSession,
+        server: &mut Server,
         top: u64,
         bottom: u64,
         give: &mut Give<'_>,
@@ -187,12 +187,12 @@ impl PageWalk<'_> {
         let mut next = top;
         while next >= bottom && self.seen < self.expected {
             let last = bottom.max((next + 1).saturating_sub(u64::from(PAGE)));
-            let infos = session.job_infos((last..=next).rev())?;
+            let infos = server.job_infos((last..=next).rev())?;
             let of_tubes: Vec<JobInfo> =
                 infos.into_iter().flatten().filter(|info| self.names.contains(info.tube.as_str())).collect();
             self.seen += of_tubes.len() as u64;
             progress.add(next + 1 - last);
-            if !give(session, of_tubes)? {
+            if !give(server, of_tubes)? {
                 return Ok(false);
             }
             next = last - 1;
@@ -203,27 +203,27 @@ impl PageWalk<'_> {
 
 /// The newest id that the server has assigned. There is no command for it: this puts a delayed job into a tube that no
 /// client watches, and deletes it at once.
-fn newest_id(session: &mut ServerSession) -> Result<u64, Failure> {
+fn newest_id(server: &mut Server) -> Result<u64, Failure> {
     let tube: TubeName = PROBE_TUBE.parse().map_err(|error| Failure::Local(format!("{error}")))?;
     let before: TubeName =
-        session.client.list_tube_used()?.parse().unwrap_or_else(|_| TubeName::default_tube());
-    session.client.use_tube(&tube)?;
+        server.client.list_tube_used()?.parse().unwrap_or_else(|_| TubeName::default_tube());
+    server.client.use_tube(&tube)?;
     // If the program is killed between the put and the delete, the job stays until the next time.
     for state in [JobState::Delayed, JobState::Ready] {
-        while let Ok(left) = session.client.peek_next(state) {
-            session.client.delete(left.id)?;
+        while let Ok(left) = server.client.peek_next(state) {
+            server.client.delete(left.id)?;
         }
     }
-    let put = session
+    let put = server
         .client
         .put(b"", &PutOptions { pri: u32::MAX, delay: 3600.into(), ttr: 1.into(), tags: Vec::new() });
     let id = match put {
         Ok(inserted) => {
-            session.client.delete(inserted.id)?;
+            server.client.delete(inserted.id)?;
             Ok(inserted.id)
         }
         Err(error) => Err(Failure::from(error).while_doing("putting a job to learn the newest id")),
     };
-    session.client.use_tube(&before)?;
+    server.client.use_tube(&before)?;
     id
 }

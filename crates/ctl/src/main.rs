@@ -1,6 +1,6 @@
 //! beanstalkctl: the command-line client of beanstalkd, for operators and scripts.
 //!
-//! The flow: [`cli`] parses the command line, [`commands`] executes the subcommand over a [`session`] with a server,
+//! The flow: [`cli`] parses the command line, [`commands`] executes the subcommand on a connected [`server`],
 //! [`output`] prints the result, and a [`failure`] becomes the exit code.
 //!
 //! | module | contents |
@@ -10,7 +10,7 @@
 //! | [`top`] | `top`: the live view |
 //! | [`transfer`] | `export` and `import` |
 //! | [`work`] | `work`: a command for each job |
-//! | [`session`] | a connection to a server, its extensions and its tubes |
+//! | [`server`] | a connected server, its extensions and its tubes |
 //! | [`listing`], [`tag_pattern`] | the jobs that a filter matches |
 //! | [`input`] | ids, bodies and lines from the command line and from standard input |
 //! | [`output`], [`progress`] | tables, JSON, messages and the progress of long actions |
@@ -25,7 +25,7 @@ mod interrupt;
 mod listing;
 mod output;
 mod progress;
-mod session;
+mod server;
 mod tag_pattern;
 mod top;
 mod transfer;

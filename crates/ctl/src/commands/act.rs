@@ -20,7 +20,7 @@ use crate::interrupt;
 use crate::listing;
 use crate::output::{StandardOutput, by_state, counted, with_commas};
 use crate::progress::ShownProgress;
-use crate::session::ServerSession;
+use crate::server::Server;
 
 /// How many jobs are checked and then changed together.
 const BATCH: usize = 200;
@@ -226,12 +226,12 @@ impl fmt::Display for ChangeReport {
 
 /// Finds the jobs, asks for confirmation unless they are given by id, and changes them.
 pub fn run(
-    session: &mut ServerSession,
+    server: &mut Server,
     change: JobChange,
     on: &ActOn,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
-    let targets = find(session, &change, on)?;
+    let targets = find(server, &change, on)?;
     let total = targets.jobs.len() as u64;
     if total == 0 {
         return Err(nothing(&change, &targets));
@@ -243,7 +243,7 @@ pub fn run(
         states(&targets.by_state),
         targets.tubes(),
         targets.back_to(&change),
-        session.address,
+        server.address,
         targets.left_out(),
     );
     let by_id = !on.ids.is_empty() && !on.confirm.dry_run;
@@ -251,17 +251,17 @@ pub fn run(
         return out.dry_run(change.verb(), total);
     }
     let mut report = ChangeReport::default();
-    let ended = act_on_all(session, &change, &targets, &mut report);
+    let ended = act_on_all(server, &change, &targets, &mut report);
     print_report(&change, total, &report, out)?;
     ended?;
     conclude(&change, &targets, &report)
 }
 
-fn find(session: &mut ServerSession, change: &JobChange, on: &ActOn) -> Result<Targets, Failure> {
+fn find(server: &mut Server, change: &JobChange, on: &ActOn) -> Result<Targets, Failure> {
     let mut targets = Targets::default();
     if !on.ids.is_empty() {
         let ids = input::ids(&on.ids)?;
-        let infos = session.job_infos(ids.iter().copied())?;
+        let infos = server.job_infos(ids.iter().copied())?;
         for (id, info) in ids.into_iter().zip(infos) {
             match info {
                 Some(info) => targets.add(change, &info),
@@ -279,9 +279,9 @@ fn find(session: &mut ServerSession, change: &JobChange, on: &ActOn) -> Result<T
     })?;
     let limit = on.choose.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     // Without list-jobs, jobs come in the order of their ids: the first ones are known only when all are.
-    let must_sort = limit < usize::MAX && !session.has("list-jobs");
+    let must_sort = limit < usize::MAX && !server.has("list-jobs");
     let mut unsorted = Vec::new();
-    listing::jobs(session, &filter, false, &mut |found| {
+    listing::jobs(server, &filter, false, &mut |found| {
         let infos = found.into_iter().map(|found| found.info);
         match must_sort {
             true => unsorted.extend(infos),
@@ -320,7 +320,7 @@ fn nothing(change: &JobChange, targets: &Targets) -> Failure {
 }
 
 fn act_on_all(
-    session: &mut ServerSession,
+    server: &mut Server,
     change: &JobChange,
     targets: &Targets,
     report: &mut ChangeReport,
@@ -333,7 +333,7 @@ fn act_on_all(
             return Err(Failure::Interrupted("stopped".to_owned()));
         }
         // Time may have passed before the confirmation: a job that has changed since the count is not changed.
-        let infos = session.job_infos(targets_now.iter().map(|target| target.id))?;
+        let infos = server.job_infos(targets_now.iter().map(|target| target.id))?;
         let mut same = Vec::with_capacity(infos.len());
         for (target, info) in targets_now.iter().zip(infos) {
             match info {
@@ -348,7 +348,7 @@ fn act_on_all(
                 Some(_) => report.add(ChangeOutcome::Stale),
             }
         }
-        batch::apply(session, change, &same, &mut |outcome| report.add(outcome))?;
+        batch::apply(server, change, &same, &mut |outcome| report.add(outcome))?;
         progress.add(targets_now.len() as u64);
     }
     Ok(())

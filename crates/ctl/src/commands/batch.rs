@@ -8,7 +8,7 @@ use beanstalk_client::{Command, Counting, JobId, JobInfo, JobState, Priority, Re
 use super::act::JobChange;
 use super::relocate;
 use crate::failure::Failure;
-use crate::session::{ServerSession, unexpected};
+use crate::server::{Server, unexpected};
 
 /// The outcome of a change of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,39 +25,39 @@ pub enum ChangeOutcome {
 
 /// Makes the change of all of `jobs`, and passes the outcome of each to `each`.
 pub fn apply(
-    session: &mut ServerSession,
+    server: &mut Server,
     change: &JobChange,
     jobs: &[JobInfo],
     each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
     match change {
-        JobChange::Delete => directly(session, jobs.iter().map(|job| Command::Delete(JobId(job.id))), each),
-        JobChange::Kick => directly(session, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
-        JobChange::Bury => after_reserve(session, jobs, |job| bury(job.id, job.pri), each),
+        JobChange::Delete => directly(server, jobs.iter().map(|job| Command::Delete(JobId(job.id))), each),
+        JobChange::Kick => directly(server, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
+        JobChange::Bury => after_reserve(server, jobs, |job| bury(job.id, job.pri), each),
         JobChange::Release { pri, delay } => {
             let counting =
-                if session.has("release-uncounted") { Counting::Uncounted } else { Counting::Counted };
+                if server.has("release-uncounted") { Counting::Uncounted } else { Counting::Counted };
             let release = |job: &JobInfo| release(job.id, pri.unwrap_or(job.pri), *delay, counting);
-            after_reserve(session, jobs, release, each)
+            after_reserve(server, jobs, release, each)
         }
-        JobChange::Reprioritize(pri) if session.has("reprioritize") => {
+        JobChange::Reprioritize(pri) if server.has("reprioritize") => {
             let priority = Priority(*pri);
             let commands = jobs.iter().map(|job| Command::Reprioritize { id: JobId(job.id), priority });
-            directly(session, commands, each)
+            directly(server, commands, each)
         }
-        JobChange::Reprioritize(pri) => after_reserve(session, jobs, |job| put_back(job, *pri), each),
-        JobChange::Move(tube) if session.has("move") => {
+        JobChange::Reprioritize(pri) => after_reserve(server, jobs, |job| put_back(job, *pri), each),
+        JobChange::Move(tube) if server.has("move") => {
             let tube = tube.as_str();
-            directly(session, jobs.iter().map(|job| Command::Move { id: JobId(job.id), tube }), each)
+            directly(server, jobs.iter().map(|job| Command::Move { id: JobId(job.id), tube }), each)
         }
-        JobChange::Move(tube) => relocate::by_copies(session, jobs, tube, each),
+        JobChange::Move(tube) => relocate::by_copies(server, jobs, tube, each),
         // A `move` to its original tube resets the failures of a dead job.
         JobChange::Redrive(_) => {
             let back = jobs.iter().filter_map(|job| {
                 let tube = job.dead_from.as_ref()?.as_str();
                 Some(Command::Move { id: JobId(job.id), tube })
             });
-            directly(session, back, each)
+            directly(server, back, each)
         }
     }
 }
@@ -85,22 +85,22 @@ pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
 }
 
 fn directly<'a>(
-    session: &mut ServerSession,
+    server: &mut Server,
     commands: impl Iterator<Item = Command<'a>>,
     each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
-    Ok(session.client.pipeline(commands, |_, reply| each(outcome(reply)))?)
+    Ok(server.client.pipeline(commands, |_, reply| each(outcome(reply)))?)
 }
 
 /// Sends two commands for each job. If the reserve is refused, so is the second command, and its reply counts.
 fn after_reserve(
-    session: &mut ServerSession,
+    server: &mut Server,
     jobs: &[JobInfo],
     then: impl Fn(&JobInfo) -> Command<'static>,
     each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
     let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(JobId(job.id)), then(job)]);
-    Ok(session.client.pipeline(commands, |position, reply| {
+    Ok(server.client.pipeline(commands, |position, reply| {
         if position % 2 == 1 {
             each(outcome(reply));
         }

@@ -7,7 +7,7 @@ use super::{ServerArguments, confirm};
 use crate::cli::Confirm;
 use crate::failure::Failure;
 use crate::output::{StandardOutput, age, counted, dictionary, table};
-use crate::session::ServerSession;
+use crate::server::Server;
 
 /// The number of clients in one request.
 const PAGE: u32 = 1000;
@@ -21,12 +21,12 @@ const HEADER: [&str; 11] = [
 pub fn list(servers: &ServerArguments, out: &mut StandardOutput) -> Result<(), Failure> {
     let several = servers.addresses().len() > 1;
     let mut found = Vec::new();
-    let done = servers.each(|session| {
-        needs(session, "list-clients")?;
-        let address = session.address.to_string();
+    let done = servers.each(|server| {
+        needs(server, "list-clients")?;
+        let address = server.address.to_string();
         let mut cursor = None;
         loop {
-            let (clients, next) = session.client.list_clients(PAGE, cursor.as_ref())?;
+            let (clients, next) = server.client.list_clients(PAGE, cursor.as_ref())?;
             found.extend(clients.into_iter().map(|client| (address.clone(), client)));
             cursor = next;
             if cursor.is_none() {
@@ -64,20 +64,20 @@ fn row(server: &str, client: &Dictionary, several: bool) -> Vec<String> {
 
 /// Asks for confirmation and closes the connections of clients.
 pub fn kill(
-    session: &mut ServerSession,
+    server: &mut Server,
     ids: &[u64],
     asking: &Confirm,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
-    needs(session, "kill-client")?;
+    needs(server, "kill-client")?;
     let matched = ids.len() as u64;
-    let what = format!("close the connection of {} on {}", counted(matched, "client"), session.address);
+    let what = format!("close the connection of {} on {}", counted(matched, "client"), server.address);
     if !confirm::ask(asking, &what)? {
         return out.dry_run("kill-client", matched);
     }
     let mut done = 0;
     for &id in ids {
-        match session.client.kill_client(id) {
+        match server.client.kill_client(id) {
             Ok(()) => done += 1,
             Err(Error::Refused(Refusal::NotFound)) => {}
             Err(error) => return Err(error.into()),
@@ -95,8 +95,8 @@ pub fn kill(
     Ok(())
 }
 
-fn needs(session: &ServerSession, word: &str) -> Result<(), Failure> {
-    match session.has(word) {
+fn needs(server: &Server, word: &str) -> Result<(), Failure> {
+    match server.has(word) {
         true => Ok(()),
         false => Err(Failure::Refused(format!("this server has no command {word}"))),
     }

@@ -12,21 +12,21 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{StandardOutput, by_state, counted};
 use crate::progress::ShownProgress;
-use crate::session::{ServerSession, Tube, unexpected};
+use crate::server::{Server, Tube, unexpected};
 
 /// How many jobs are reserved, and then deleted, together.
 const BATCH: u64 = 200;
 
 /// Asks for confirmation and flushes the tubes.
 pub fn run(
-    session: &mut ServerSession,
+    server: &mut Server,
     arguments: &TubeArguments,
     buried: bool,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
-    let tubes = session.tubes(&arguments.tubes)?;
+    let tubes = server.tubes(&arguments.tubes)?;
     let states: &[JobState] = if buried { &[JobState::Buried] } else { &JobState::ALL };
-    let whole = session.has(if buried { "flush-buried" } else { "flush-tube" });
+    let whole = server.has(if buried { "flush-buried" } else { "flush-tube" });
     let count = |state: JobState| tubes.iter().map(|tube| tube.count(state)).sum::<u64>();
     let total: u64 = states.iter().map(|state| count(*state)).sum();
     if total == 0 {
@@ -39,12 +39,12 @@ pub fn run(
         [only] => format!("the tube {}", only.name),
         several => counted(several.len() as u64, "tube"),
     };
-    let what = format!("delete {} ({details}) of {of} on {}", counted(total, "job"), session.address);
+    let what = format!("delete {} ({details}) of {of} on {}", counted(total, "job"), server.address);
     if !confirm::ask(&arguments.confirm, &what)? {
         return out.dry_run("flush", total);
     }
     let mut done = 0;
-    let flushed = tubes.iter().try_for_each(|tube| flush(session, tube, states, whole, &mut done));
+    let flushed = tubes.iter().try_for_each(|tube| flush(server, tube, states, whole, &mut done));
     out.value_or_line(
         &json!({ "action": "flush", "matched": total, "done": done, "refused": reserved }),
         &format!("deleted {}", counted(done, "job")),
@@ -60,17 +60,17 @@ pub fn run(
 }
 
 /// Deletes all jobs of a tube that can be deleted, and returns their number.
-pub fn everything(session: &mut ServerSession, tube: &TubeName) -> Result<u64, Failure> {
-    let stats = session.client.stats_tube(tube)?;
+pub fn everything(server: &mut Server, tube: &TubeName) -> Result<u64, Failure> {
+    let stats = server.client.stats_tube(tube)?;
     let tube = Tube { name: tube.clone(), stats };
-    let whole = session.has("flush-tube");
+    let whole = server.has("flush-tube");
     let mut done = 0;
-    flush(session, &tube, &JobState::ALL, whole, &mut done)?;
+    flush(server, &tube, &JobState::ALL, whole, &mut done)?;
     Ok(done)
 }
 
 fn flush(
-    session: &mut ServerSession,
+    server: &mut Server,
     tube: &Tube,
     states: &[JobState],
     whole: bool,
@@ -82,15 +82,15 @@ fn flush(
     let only_buried = !states.contains(&JobState::Ready);
     if whole {
         let flushed = match only_buried {
-            true => session.client.flush_buried(&tube.name),
-            false => session.client.flush_tube(&tube.name),
+            true => server.client.flush_buried(&tube.name),
+            false => server.client.flush_tube(&tube.name),
         };
         *done += flushed?;
         return Ok(());
     }
     let progress =
         ShownProgress::new(tube.name.as_str(), states.iter().map(|state| tube.count(*state)).sum());
-    let client = &mut session.client;
+    let client = &mut server.client;
     if !only_buried {
         flush_ready(client, &tube.name, tube.count(JobState::Ready), &progress, done)?;
     }

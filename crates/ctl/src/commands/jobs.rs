@@ -9,7 +9,7 @@ use crate::cli::{JobsArguments, PeekArguments};
 use crate::failure::Failure;
 use crate::listing::{self, FoundJob};
 use crate::output::{self, StandardOutput, age, say, table};
-use crate::session::ServerSession;
+use crate::server::Server;
 
 /// How many rows are formatted together: their columns have the width that the longest cell needs.
 const ROWS: usize = 500;
@@ -20,17 +20,13 @@ const HEADER: [&str; 13] = [
 ];
 
 /// Prints the jobs of tubes that the filter matches.
-pub fn list(
-    session: &mut ServerSession,
-    arguments: &JobsArguments,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn list(server: &mut Server, arguments: &JobsArguments, out: &mut StandardOutput) -> Result<(), Failure> {
     let filter = arguments.filter.filter(&arguments.tubes);
     let limit = arguments.limit.unwrap_or(u64::MAX);
     // Without list-jobs, jobs come in the order of their ids and are sorted before they are printed.
-    let in_order = session.has("list-jobs");
+    let in_order = server.has("list-jobs");
     let (mut count, mut kept) = (0, Vec::new());
-    listing::jobs(session, &filter, false, &mut |found: Vec<FoundJob>| {
+    listing::jobs(server, &filter, false, &mut |found: Vec<FoundJob>| {
         let mut infos: Vec<JobInfo> = found.into_iter().map(|found| found.info).collect();
         if !in_order {
             kept.append(&mut infos);
@@ -104,8 +100,8 @@ fn row(job: &JobInfo) -> Vec<String> {
 }
 
 /// Prints the counters of jobs.
-pub fn show(session: &mut ServerSession, ids: &[u64], out: &mut StandardOutput) -> Result<(), Failure> {
-    let infos = session.job_infos(ids.iter().copied())?;
+pub fn show(server: &mut Server, ids: &[u64], out: &mut StandardOutput) -> Result<(), Failure> {
+    let infos = server.job_infos(ids.iter().copied())?;
     let mut missing = Vec::new();
     for (id, info) in ids.iter().zip(infos) {
         let Some(info) = info else {
@@ -140,21 +136,17 @@ fn plain(value: &Value) -> String {
 }
 
 /// Prints a body.
-pub fn peek(
-    session: &mut ServerSession,
-    arguments: &PeekArguments,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn peek(server: &mut Server, arguments: &PeekArguments, out: &mut StandardOutput) -> Result<(), Failure> {
     let peeked = match (arguments.id, arguments.next) {
-        (Some(id), _) => session.client.peek(id),
-        (None, Some(JobState::Reserved)) if !session.has("peek-reserved") => {
+        (Some(id), _) => server.client.peek(id),
+        (None, Some(JobState::Reserved)) if !server.has("peek-reserved") => {
             return Err(Failure::Refused(
                 "this server cannot show reserved jobs: it has no peek-reserved".to_owned(),
             ));
         }
         (None, next) => {
-            session.client.use_tube(&arguments.tube)?;
-            session.client.peek_next(next.unwrap_or(JobState::Ready))
+            server.client.use_tube(&arguments.tube)?;
+            server.client.peek_next(next.unwrap_or(JobState::Ready))
         }
     };
     let job = peeked.map_err(|error| match arguments.id {

@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::interrupt;
 use crate::output::{StandardOutput, say};
-use crate::session::ServerSession;
+use crate::server::Server;
 use crate::{top, transfer, work};
 
 /// The variable with a token. There is no such option, because every user of the machine sees the arguments of a
@@ -44,9 +44,9 @@ impl ServerArguments {
         &self.addresses
     }
 
-    /// Opens a session with each server, with all at the same time: one that does not answer delays none of the others.
-    fn open(&self) -> Vec<Result<ServerSession, Failure>> {
-        let open = |address| ServerSession::open(address, &self.connector);
+    /// Connects to each server, to all at the same time: one that does not answer delays none of the others.
+    fn open(&self) -> Vec<Result<Server, Failure>> {
+        let open = |address| Server::open(address, &self.connector);
         if let [only] = self.addresses.as_slice() {
             return vec![open(only)];
         }
@@ -58,17 +58,14 @@ impl ServerArguments {
         })
     }
 
-    /// Calls `each` with a session for each server, in the order of the command line. If it fails for one of several,
+    /// Calls `each` with each connected server, in the order of the command line. If it fails for one of several,
     /// reports that and continues with the others; the failure at the end has the exit code of the first.
-    pub fn each(
-        &self,
-        mut each: impl FnMut(&mut ServerSession) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    pub fn each(&self, mut each: impl FnMut(&mut Server) -> Result<(), Failure>) -> Result<(), Failure> {
         let mut first = Ok(());
         for opened in self.open() {
-            let done = opened.and_then(|mut session| {
-                let done = each(&mut session);
-                done.map_err(|failure| self.name(failure, &session.address))
+            let done = opened.and_then(|mut server| {
+                let done = each(&mut server);
+                done.map_err(|failure| self.name(failure, &server.address))
             });
             match done {
                 Err(failure) if self.addresses.len() == 1 => return Err(failure),
@@ -83,8 +80,8 @@ impl ServerArguments {
         first
     }
 
-    /// Opens a session with each server that answers; the failure of the first if none does.
-    pub fn open_some(&self) -> Result<Vec<Option<ServerSession>>, Failure> {
+    /// Connects to each server that answers; the failure of the first if none does.
+    pub fn open_some(&self) -> Result<Vec<Option<Server>>, Failure> {
         let mut opened = self.open();
         if opened.iter().all(Result::is_err)
             && let Some(Err(failure)) = opened.drain(..).next()
@@ -99,9 +96,9 @@ impl ServerArguments {
         if self.addresses.len() == 1 { failure } else { failure.while_doing(&address.to_string()) }
     }
 
-    /// Opens a session with the only server; [`Failure::Usage`] if there are several.
-    pub fn one(&self) -> Result<ServerSession, Failure> {
-        ServerSession::open(self.address()?, &self.connector)
+    /// Connects to the only server; [`Failure::Usage`] if there are several.
+    pub fn one(&self) -> Result<Server, Failure> {
+        Server::open(self.address()?, &self.connector)
     }
 
     /// The address of the only server; [`Failure::Usage`] if there are several.
@@ -178,9 +175,9 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         CtlCommand::Kick(on) => act::run(&mut servers.one()?, act::JobChange::Kick, &on, out),
         CtlCommand::Bury(on) => act::run(&mut servers.one()?, act::JobChange::Bury, &on, out),
         CtlCommand::Release { on, priority, delay } => {
-            let mut session = servers.one()?;
-            let delay = session.time("--delay", delay.seconds);
-            act::run(&mut session, act::JobChange::Release { pri: priority, delay }, &on, out)
+            let mut server = servers.one()?;
+            let delay = server.time("--delay", delay.seconds);
+            act::run(&mut server, act::JobChange::Release { pri: priority, delay }, &on, out)
         }
         CtlCommand::Move { on, to } => act::run(&mut servers.one()?, act::JobChange::Move(to), &on, out),
         CtlCommand::Redrive(arguments) => {

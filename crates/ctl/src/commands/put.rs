@@ -13,31 +13,27 @@ use crate::input::StdinLines;
 use crate::interrupt;
 use crate::output::{StandardOutput, counted};
 use crate::progress::ShownProgress;
-use crate::session::{ServerSession, put_failed};
+use crate::server::{Server, put_failed};
 
 /// How many lines are put together.
 const BATCH: usize = 256;
 
 /// Puts the jobs and prints their ids.
-pub fn run(
-    session: &mut ServerSession,
-    arguments: &PutArguments,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
-    if let Some(tag) = arguments.tags.iter().find(|tag| !session.has(tag.word())) {
+pub fn run(server: &mut Server, arguments: &PutArguments, out: &mut StandardOutput) -> Result<(), Failure> {
+    if let Some(tag) = arguments.tags.iter().find(|tag| !server.has(tag.word())) {
         return Err(Failure::Refused(format!("this server does not support the tag {}", tag.word())));
     }
-    session.client.use_tube(&arguments.tube)?;
+    server.client.use_tube(&arguments.tube)?;
     let options = PutOptions {
         pri: arguments.priority,
-        delay: session.time("--delay", arguments.delay.seconds),
-        ttr: session.time("--ttr", arguments.ttr),
+        delay: server.time("--delay", arguments.delay.seconds),
+        ttr: server.time("--ttr", arguments.ttr),
         tags: arguments.tags.clone(),
     };
     match (&arguments.body, &arguments.file) {
-        (Some(body), _) => put(session, &[body.as_bytes().to_vec()], &options, out, &mut 0),
-        (None, Some(path)) => put(session, &[read(path)?], &options, out, &mut 0),
-        (None, None) => put_lines(session, &options, out),
+        (Some(body), _) => put(server, &[body.as_bytes().to_vec()], &options, out, &mut 0),
+        (None, Some(path)) => put(server, &[read(path)?], &options, out, &mut 0),
+        (None, None) => put_lines(server, &options, out),
     }
 }
 
@@ -50,11 +46,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| Failure::file(path, &error))
 }
 
-fn put_lines(
-    session: &mut ServerSession,
-    options: &PutOptions,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+fn put_lines(server: &mut Server, options: &PutOptions, out: &mut StandardOutput) -> Result<(), Failure> {
     let lines = StdinLines::new();
     let progress = ShownProgress::counter("put");
     let mut done = 0;
@@ -69,7 +61,7 @@ fn put_lines(
             bodies.push(line);
         }
         let before = done;
-        let put = put(session, &bodies, options, out, &mut done);
+        let put = put(server, &bodies, options, out, &mut done);
         progress.add(done - before);
         put.map_err(|failure| after(done, failure))?;
         if interrupt::requested() {
@@ -80,7 +72,7 @@ fn put_lines(
 
 /// Puts all bodies, prints the ids of the accepted jobs, and adds their number to `done`.
 fn put(
-    session: &mut ServerSession,
+    server: &mut Server,
     bodies: &[Vec<u8>],
     options: &PutOptions,
     out: &mut StandardOutput,
@@ -88,7 +80,7 @@ fn put(
 ) -> Result<(), Failure> {
     let puts = bodies.iter().map(|body| Request::Put(options, body));
     let mut replies = Vec::new();
-    let sent = session.client.pipeline(puts, |_, reply| replies.push(Inserted::of_reply(&reply)));
+    let sent = server.client.pipeline(puts, |_, reply| replies.push(Inserted::of_reply(&reply)));
     let mut refused = None;
     for reply in replies {
         let inserted = match reply {

@@ -7,7 +7,7 @@ use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, 
 
 use super::batch::{ChangeOutcome, bury, put_back};
 use crate::failure::Failure;
-use crate::session::{ServerSession, put_failed, unexpected};
+use crate::server::{Server, put_failed, unexpected};
 
 /// How many jobs are reserved together: few, so that all are moved before the shortest TTR, a second, ends.
 const BATCH: usize = 50;
@@ -17,42 +17,42 @@ pub const NEVER: u32 = u32::MAX;
 
 /// Moves the jobs, and passes the outcome of each to `each`.
 pub fn by_copies(
-    session: &mut ServerSession,
+    server: &mut Server,
     jobs: &[JobInfo],
     tube: &TubeName,
     each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
-    session.client.use_tube(tube)?;
-    jobs.chunks(BATCH).try_for_each(|batch| move_batch(session, batch, each))
+    server.client.use_tube(tube)?;
+    jobs.chunks(BATCH).try_for_each(|batch| move_batch(server, batch, each))
 }
 
 fn move_batch(
-    session: &mut ServerSession,
+    server: &mut Server,
     jobs: &[JobInfo],
     each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
     let mut reserved = Vec::with_capacity(jobs.len());
     let reserves = jobs.iter().map(|job| Command::ReserveJob(JobId(job.id)));
-    session.client.pipeline(reserves, |position, reply| match reply {
+    server.client.pipeline(reserves, |position, reply| match reply {
         Reply::Reserved(_, body) => reserved.push((&jobs[position], body.as_slice().to_vec())),
         Reply::NotFound => each(ChangeOutcome::Stale),
         other => each(ChangeOutcome::Refused(unexpected("reserve-job", &other).to_string())),
     })?;
     let options: Vec<PutOptions> = reserved.iter().map(|(job, _)| options_of_copy(job)).collect();
     let puts = reserved.iter().zip(&options).map(|((_, body), options)| Request::Put(options, body));
-    let replies = session.client.call_all(puts, |reply| Inserted::of_reply(&reply))?;
+    let replies = server.client.call_all(puts, |reply| Inserted::of_reply(&reply))?;
     let mut copies = Vec::with_capacity(reserved.len());
     for ((job, _), reply) in reserved.iter().zip(replies) {
         match reply {
             Ok(inserted) => copies.push((*job, inserted.id)),
             Err(error) => {
-                session.client.call(put_back(job, job.pri))?;
+                server.client.call(put_back(job, job.pri))?;
                 each(ChangeOutcome::Refused(put_failed(error).to_string()));
             }
         }
     }
-    bury_copies(session, &copies)?;
-    delete_originals(session, &copies, each)
+    bury_copies(server, &copies)?;
+    delete_originals(server, &copies, each)
 }
 
 fn options_of_copy(job: &JobInfo) -> PutOptions {
@@ -68,26 +68,26 @@ fn delay_of_copy(job: &JobInfo) -> u32 {
     }
 }
 
-fn bury_copies(session: &mut ServerSession, copies: &[(&JobInfo, u64)]) -> Result<(), Failure> {
+fn bury_copies(server: &mut Server, copies: &[(&JobInfo, u64)]) -> Result<(), Failure> {
     let buried = copies.iter().filter(|(job, _)| job.state == JobState::Buried);
     let commands = buried.flat_map(|(job, copy)| [Command::ReserveJob(JobId(*copy)), bury(*copy, job.pri)]);
-    Ok(session.client.pipeline(commands, |_, _| {})?)
+    Ok(server.client.pipeline(commands, |_, _| {})?)
 }
 
 fn delete_originals(
-    session: &mut ServerSession,
+    server: &mut Server,
     copies: &[(&JobInfo, u64)],
     each: &mut dyn FnMut(ChangeOutcome),
 ) -> Result<(), Failure> {
     let deletes = copies.iter().map(|(job, _)| Command::Delete(JobId(job.id)));
-    let are_deleted = session.client.call_all(deletes, |reply| reply == Reply::Deleted)?;
+    let are_deleted = server.client.call_all(deletes, |reply| reply == Reply::Deleted)?;
     for ((_, copy), is_deleted) in copies.iter().zip(are_deleted) {
         if is_deleted {
             each(ChangeOutcome::Done);
             continue;
         }
         // The TTR has ended, and a worker may have reserved the job: the copy must go.
-        session.client.call(Command::Delete(JobId(*copy)))?;
+        server.client.call(Command::Delete(JobId(*copy)))?;
         each(ChangeOutcome::Stale);
     }
     Ok(())

@@ -9,21 +9,21 @@ use crate::cli::{ReserveArguments, Then};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, StandardOutput, say};
-use crate::session::ServerSession;
+use crate::server::Server;
 
 /// The longest wait of one reserve. The program checks for an interrupt after each.
 const MAX_WAIT: Seconds = Seconds::ONE;
 
 /// Reserves a job, prints it, and does what `--then` says.
 pub fn run(
-    mut session: ServerSession,
+    mut server: Server,
     arguments: &ReserveArguments,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
-    watch_only(&mut session.client, &arguments.tubes)?;
-    let wait = arguments.wait.map(|wait| session.time("--wait", wait));
-    let job = wait_for_one(&mut session.client, wait)?;
-    let info = session.client.stats_job(job.id)?;
+    watch_only(&mut server.client, &arguments.tubes)?;
+    let wait = arguments.wait.map(|wait| server.time("--wait", wait));
+    let job = wait_for_one(&mut server.client, wait)?;
+    let info = server.client.stats_job(job.id)?;
     if out.is_json() {
         out.value(&with_body(output::job(&info), &job.body))?;
     } else {
@@ -31,7 +31,7 @@ pub fn run(
         out.body(&job.body)?;
     }
     out.flush()?;
-    let mut client = session.client;
+    let mut client = server.client;
     match arguments.then {
         Then::Release => {}
         Then::Delete => client.delete(job.id)?,

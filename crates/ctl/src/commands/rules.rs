@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use crate::cli::RulesArguments;
 use crate::failure::Failure;
 use crate::output::{StandardOutput, say, table};
-use crate::session::{ServerSession, Tube};
+use crate::server::{Server, Tube};
 
 /// An entry of the file: its pattern, and its other keys with their values.
 struct RuleEntry {
@@ -29,13 +29,9 @@ struct RuleLine<'a> {
 }
 
 /// Prints the tubes that follow a rule. With the file, also prints the settings of each rule.
-pub fn run(
-    session: &mut ServerSession,
-    arguments: &RulesArguments,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn run(server: &mut Server, arguments: &RulesArguments, out: &mut StandardOutput) -> Result<(), Failure> {
     let entries = arguments.file.as_deref().map(entries).transpose()?;
-    let tubes = session.tubes(&arguments.tubes)?;
+    let tubes = server.tubes(&arguments.tubes)?;
     let ruled: Vec<&Tube> = tubes.iter().filter(|tube| !rule_of(tube).is_empty()).collect();
     let mut lines = Vec::new();
     for (position, entry) in entries.iter().flatten().enumerate() {

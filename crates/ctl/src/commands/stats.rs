@@ -14,17 +14,17 @@ pub fn run(
 ) -> Result<(), Failure> {
     let several = servers.addresses().len() > 1;
     let (mut answered, mut is_found) = (false, false);
-    let done = servers.each(|session| {
+    let done = servers.each(|server| {
         answered = true;
         let stats = match tube {
-            None => session.stats.clone(),
-            Some(tube) => match session.client.stats_tube(tube) {
+            None => server.stats.clone(),
+            Some(tube) => match server.client.stats_tube(tube) {
                 Err(error) if error.is_not_found() => return Ok(()),
                 other => other?,
             },
         };
         is_found = true;
-        print(&session.address.to_string(), &stats, several, out)
+        print(&server.address.to_string(), &stats, several, out)
     });
     match tube {
         Some(tube) if answered && !is_found => nothing_matched(done, &format!("there is no tube {tube}")),

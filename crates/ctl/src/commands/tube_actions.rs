@@ -7,17 +7,17 @@ use super::{ServerArguments, confirm};
 use crate::cli::TubeArguments;
 use crate::failure::Failure;
 use crate::output::{StandardOutput, age, counted};
-use crate::session::{ServerSession, unexpected};
+use crate::server::{Server, unexpected};
 
 /// Pauses tubes for `seconds`; 0 ends their pause. Asks for confirmation if a pattern matches several tubes.
 pub fn pause(
-    session: &mut ServerSession,
+    server: &mut Server,
     arguments: &TubeArguments,
     seconds: Seconds,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
-    let tubes = session.tube_names(&arguments.tubes)?;
-    let seconds = session.time("--for", seconds);
+    let tubes = server.tube_names(&arguments.tubes)?;
+    let seconds = server.time("--for", seconds);
     let verb = if seconds.is_zero() { "resume" } else { "pause" };
     if tubes.is_empty() {
         return Err(Failure::NothingMatched("there is no such tube".to_owned()));
@@ -28,14 +28,14 @@ pub fn pause(
         _ => format!(" for {seconds}s"),
     };
     let count = tubes.len() as u64;
-    let what = format!("{verb} {}{time} on {}", counted(count, "tube"), session.address);
+    let what = format!("{verb} {}{time} on {}", counted(count, "tube"), server.address);
     let must_ask = tubes.len() > arguments.tubes.len() || arguments.confirm.dry_run;
     if must_ask && !confirm::ask(&arguments.confirm, &what)? {
         return out.dry_run(verb, count);
     }
     let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.as_str(), delay_s: seconds });
     let (mut done, mut failed) = (0, None);
-    session.client.pipeline(pauses, |_, reply| match reply {
+    server.client.pipeline(pauses, |_, reply| match reply {
         Reply::Paused => done += 1,
         Reply::NotFound => {} // the tube was removed in the meantime
         other => failed = failed.take().or(Some(unexpected("pause-tube", &other))),
@@ -51,17 +51,17 @@ pub fn pause(
 /// Begins or ends drain mode.
 pub fn drain(servers: &ServerArguments, on: bool, out: &mut StandardOutput) -> Result<(), Failure> {
     let (verb, signal) = if on { ("drain", "USR1") } else { ("undrain", "USR2") };
-    servers.each(|session| {
-        let address = session.address.to_string();
-        if !session.has(verb) {
-            let pid = session.stats.get("pid").unwrap_or("PID");
+    servers.each(|server| {
+        let address = server.address.to_string();
+        if !server.has(verb) {
+            let pid = server.stats.get("pid").unwrap_or("PID");
             return Err(Failure::Refused(format!(
                 "this server has no command {verb}; on its machine, use: kill -{signal} {pid}"
             )));
         }
         match on {
-            true => session.client.drain()?,
-            false => session.client.undrain()?,
+            true => server.client.drain()?,
+            false => server.client.undrain()?,
         }
         let mode = if on { "accepts no new jobs" } else { "accepts new jobs" };
         out.value_or_line(&json!({ "server": address, "draining": on }), &format!("{address} {mode}"))

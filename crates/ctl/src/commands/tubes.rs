@@ -9,7 +9,7 @@ use super::{ServerArguments, nothing_matched};
 use crate::cli::TubesArguments;
 use crate::failure::Failure;
 use crate::output::{StandardOutput, age, dictionary, table};
-use crate::session::Tube;
+use crate::server::Tube;
 
 /// The column by which tubes are sorted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -60,9 +60,9 @@ pub fn run(
     let several = servers.addresses().len() > 1;
     let mut found = Vec::new();
     let mut answered = false;
-    let done = servers.each(|session| {
-        let address = session.address.to_string();
-        found.extend(session.tubes(&arguments.tubes)?.into_iter().map(|tube| (address.clone(), tube)));
+    let done = servers.each(|server| {
+        let address = server.address.to_string();
+        found.extend(server.tubes(&arguments.tubes)?.into_iter().map(|tube| (address.clone(), tube)));
         answered = true;
         Ok(())
     });

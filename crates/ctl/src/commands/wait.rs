@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::StandardOutput;
-use crate::session::ServerSession;
+use crate::server::Server;
 
 /// The longest wait for a job at a time. The program checks for an interrupt after each.
 const MAX_WAIT: Duration = Duration::from_secs(1);
@@ -24,21 +24,21 @@ enum WaitEnd {
 
 /// Waits for each job, at most `time` for all of them, and prints its end.
 pub fn run(
-    session: &mut ServerSession,
+    server: &mut Server,
     ids: &[u64],
     time: Option<Seconds>,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let give_up_at = time.map(|time| Instant::now() + Duration::from_nanos(time.as_ns()));
     // A job that exists here and is missing later was deleted in between.
-    let found = session.job_infos(ids.iter().copied())?;
+    let found = server.job_infos(ids.iter().copied())?;
     let (mut missing, mut buried) = (Vec::new(), Vec::new());
     for (&id, info) in ids.iter().zip(found) {
         if info.is_none() {
             missing.push(id);
             continue;
         }
-        let end = wait_for(session, id, give_up_at)?;
+        let end = wait_for(server, id, give_up_at)?;
         let word = match end {
             WaitEnd::Deleted => "deleted",
             WaitEnd::Buried => "buried",
@@ -59,11 +59,11 @@ pub fn run(
     if wrong.is_empty() { Ok(()) } else { Err(Failure::NothingMatched(wrong.join("; "))) }
 }
 
-fn wait_for(session: &mut ServerSession, id: u64, give_up_at: Option<Instant>) -> Result<WaitEnd, Failure> {
+fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result<WaitEnd, Failure> {
     loop {
         let left = give_up_at.map(|at| at.saturating_duration_since(Instant::now()));
         let turn = left.map_or(MAX_WAIT, |left| MAX_WAIT.min(left));
-        if let Some(end) = ask(session, id, turn)? {
+        if let Some(end) = ask(server, id, turn)? {
             return Ok(end);
         }
         if interrupt::requested() {
@@ -76,18 +76,18 @@ fn wait_for(session: &mut ServerSession, id: u64, give_up_at: Option<Instant>) -
 }
 
 /// The end of the job, if it comes within `turn`.
-fn ask(session: &mut ServerSession, id: u64, turn: Duration) -> Result<Option<WaitEnd>, Failure> {
-    if session.has("wait-job") {
+fn ask(server: &mut Server, id: u64, turn: Duration) -> Result<Option<WaitEnd>, Failure> {
+    if server.has("wait-job") {
         // A server with this command knows fractions of a second.
         let turn = Seconds::new(turn.as_secs() as u32, turn.subsec_millis() as u16);
-        return match session.client.wait_job(id, Some(turn)) {
+        return match server.client.wait_job(id, Some(turn)) {
             Ok(true) | Err(Error::Refused(Refusal::NotFound)) => Ok(Some(WaitEnd::Deleted)),
             Ok(false) => Ok(Some(WaitEnd::Buried)),
             Err(Error::Refused(Refusal::TimedOut)) => Ok(None),
             Err(error) => Err(error.into()),
         };
     }
-    match session.job_infos([id])?.first() {
+    match server.job_infos([id])?.first() {
         None | Some(None) => Ok(Some(WaitEnd::Deleted)),
         Some(Some(info)) if info.state == JobState::Buried => Ok(Some(WaitEnd::Buried)),
         Some(Some(_)) => {

@@ -14,7 +14,7 @@ use super::ServerArguments;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{StandardOutput, say};
-use crate::session::{ServerSession, Tube};
+use crate::server::{Server, Tube};
 
 /// Counters that only grow, and the word for what they count. A counter that a server does not have stays 0.
 const EVENTS: &[(&str, &str)] = &[
@@ -56,27 +56,27 @@ pub fn run(
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let several = servers.addresses().len() > 1;
-    let mut watched = Vec::new();
+    let mut all = Vec::new();
     for opened in servers.open() {
         match opened {
-            Ok(session) => watched.push(Watched { session: Some(session), last: None }),
+            Ok(server) => all.push(Watched { server: Some(server), last: None }),
             Err(failure) if !several => return Err(failure),
             Err(failure) => {
                 say(&failure.to_string());
-                watched.push(Watched::default());
+                all.push(Watched::default());
             }
         }
     }
     loop {
-        for (address, server) in servers.addresses().iter().zip(&mut watched) {
-            match server.sample(servers, address, patterns) {
+        for (address, watched) in servers.addresses().iter().zip(&mut all) {
+            match watched.sample(servers, address, patterns) {
                 Ok((before, now)) => report(&address.to_string(), several, before.as_ref(), &now, out)?,
                 Err(failure) if !several => return Err(failure),
-                Err(failure) => server.fail(&failure),
+                Err(failure) => watched.fail(&failure),
             }
         }
         out.flush()?;
-        if watched.iter().all(|server| server.session.is_none()) {
+        if all.iter().all(|watched| watched.server.is_none()) {
             return Err(Failure::Reported(Failure::Connection(String::new()).code()));
         }
         if interrupt::wait(interval) {
@@ -85,10 +85,10 @@ pub fn run(
     }
 }
 
-/// A server with its last sample. Without a session it is down, which has been reported.
+/// A server, `None` while it is down, which has been reported; and its last sample.
 #[derive(Default)]
 struct Watched {
-    session: Option<ServerSession>,
+    server: Option<Server>,
     last: Option<Samples>,
 }
 
@@ -100,28 +100,28 @@ impl Watched {
         address: &Address,
         patterns: &[GlobMatcher],
     ) -> Result<(Option<Samples>, Samples), Failure> {
-        let session = match &mut self.session {
-            Some(session) => session,
+        let server = match &mut self.server {
+            Some(server) => server,
             gone => {
-                let session = gone.insert(ServerSession::open(address, servers.connector())?);
+                let server = gone.insert(Server::open(address, servers.connector())?);
                 say(&format!("{address} is back"));
-                session
+                server
             }
         };
-        let now = samples(session, patterns).map_err(|failure| servers.name(failure, address))?;
+        let now = samples(server, patterns).map_err(|failure| servers.name(failure, address))?;
         Ok((self.last.replace(now.clone()), now))
     }
 
     fn fail(&mut self, failure: &Failure) {
         self.last = None;
-        if self.session.take().is_some() {
+        if self.server.take().is_some() {
             say(&failure.to_string());
         }
     }
 }
 
-fn samples(session: &mut ServerSession, patterns: &[GlobMatcher]) -> Result<Samples, Failure> {
-    let tubes = session.tubes(patterns)?;
+fn samples(server: &mut Server, patterns: &[GlobMatcher]) -> Result<Samples, Failure> {
+    let tubes = server.tubes(patterns)?;
     Ok(tubes.iter().map(|tube| (tube.name.to_string(), TubeSample::at(tube))).collect())
 }
 

@@ -8,44 +8,39 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::{StandardOutput, age, counted};
-use crate::session::{ServerSession, Tube};
+use crate::server::{Server, Tube};
 
 /// Prints why each job waits.
-pub fn run(session: &mut ServerSession, ids: &[u64], out: &mut StandardOutput) -> Result<(), Failure> {
+pub fn run(server: &mut Server, ids: &[u64], out: &mut StandardOutput) -> Result<(), Failure> {
     let mut missing = Vec::new();
     for &id in ids {
-        let Some(job) = dictionary(session, Command::StatsJob(JobId(id)))? else {
+        let Some(job) = dictionary(server, Command::StatsJob(JobId(id)))? else {
             missing.push(id);
             continue;
         };
-        explain(session, id, &job, out)?;
+        explain(server, id, &job, out)?;
     }
     if missing.is_empty() { Ok(()) } else { Err(Failure::no_jobs(&missing)) }
 }
 
 /// The data of a reply; `None` if it does not exist, or if this client may not see it.
-fn dictionary(session: &mut ServerSession, command: Command<'_>) -> Result<Option<Dictionary>, Failure> {
-    match session.client.call(command)? {
+fn dictionary(server: &mut Server, command: Command<'_>) -> Result<Option<Dictionary>, Failure> {
+    match server.client.call(command)? {
         Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),
         _ => Ok(None),
     }
 }
 
-fn explain(
-    session: &mut ServerSession,
-    id: u64,
-    job: &Dictionary,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+fn explain(server: &mut Server, id: u64, job: &Dictionary, out: &mut StandardOutput) -> Result<(), Failure> {
     let text = |key| job.get(key).unwrap_or_default();
     let (name, state) = (text("tube"), text("state"));
     let tube = match name.parse::<TubeName>() {
-        Ok(name) => dictionary(session, Command::StatsTube(name.as_str()))?.map(|stats| Tube { name, stats }),
+        Ok(name) => dictionary(server, Command::StatsTube(name.as_str()))?.map(|stats| Tube { name, stats }),
         Err(_) => None,
     };
     let group = match text("after-group") {
         "" => None,
-        group => dictionary(session, Command::StatsGroup(group))?,
+        group => dictionary(server, Command::StatsGroup(group))?,
     };
     let words: Vec<&str> = match job.get("waits-for") {
         Some(words) => words.split_ascii_whitespace().collect(),

@@ -415,7 +415,7 @@ fn first_state(row: &ShownTube) -> JobState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Tube;
+    use crate::server::Tube;
     use beanstalk_client::parse_dictionary;
 
     fn tube(name: &str, ready: u64, buried: u64) -> Tube {

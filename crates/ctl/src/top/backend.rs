@@ -10,7 +10,7 @@ use crate::commands::flush;
 use crate::commands::jobs::sort;
 use crate::failure::Failure;
 use crate::listing::{self, JobFilter};
-use crate::session::{ServerSession, Tube};
+use crate::server::{Server, Tube};
 
 /// The greatest number of jobs of a tube that are shown.
 pub const MAX_JOBS: usize = 500;
@@ -92,13 +92,13 @@ pub fn run(mut server: PolledServer, inbox: &Receiver<BackendRequest>, outbox: &
                 server.refresh(number, jobs, needs_jobs)
             }
             BackendRequest::Body { id, .. } => {
-                vec![match server.session().and_then(|session| body(session, id)) {
+                vec![match server.connected().and_then(|server| body(server, id)) {
                     Ok(body) => Update::Body(id, body),
                     Err(failure) => Update::Message(format!("job {id}: {failure}")),
                 }]
             }
             BackendRequest::Act(_, tube, action) => {
-                let done = server.session().and_then(|session| perform(session, &tube, action));
+                let done = server.connected().and_then(|server| perform(server, &tube, action));
                 vec![Update::Message(done.unwrap_or_else(|failure| failure.to_string()))]
             }
         };
@@ -110,96 +110,96 @@ pub fn run(mut server: PolledServer, inbox: &Receiver<BackendRequest>, outbox: &
     }
 }
 
-/// A server, with a session while it answers.
+/// A server, with a connection while it answers.
 pub struct PolledServer {
     /// Its address.
     pub address: Address,
     /// The settings for connections to it.
     pub connector: Connector,
-    /// The session; `None` if the server does not answer.
-    pub session: Option<ServerSession>,
+    /// The connected server; `None` if it does not answer.
+    pub connected: Option<Server>,
 }
 
 impl PolledServer {
-    /// The session. Connects if there is none.
-    fn session(&mut self) -> Result<&mut ServerSession, Failure> {
-        Ok(match &mut self.session {
-            Some(session) => session,
-            gone => gone.insert(ServerSession::open(&self.address, &self.connector)?),
+    /// The connected server. Connects if it is not.
+    fn connected(&mut self) -> Result<&mut Server, Failure> {
+        Ok(match &mut self.connected {
+            Some(server) => server,
+            gone => gone.insert(Server::open(&self.address, &self.connector)?),
         })
     }
 
     fn refresh(&mut self, number: usize, jobs: Option<JobsOf>, needs_jobs: bool) -> Vec<Update> {
-        let tubes = self.session().and_then(|session| session.tubes(&[]));
-        let session = match (&tubes, &mut self.session) {
-            (Ok(_), Some(session)) => session,
+        let tubes = self.connected().and_then(|server| server.tubes(&[]));
+        let server = match (&tubes, &mut self.connected) {
+            (Ok(_), Some(server)) => server,
             (Err(_), _) | (_, None) => {
                 // The next refresh connects again.
-                self.session = None;
+                self.connected = None;
                 return vec![Update::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
             }
         };
         let mut updates = vec![Update::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
-        if let Some(of) = jobs.filter(|_| needs_jobs || session.has("list-jobs")) {
-            let found = find_jobs(session, &of).map_err(|failure| failure.to_string());
+        if let Some(of) = jobs.filter(|_| needs_jobs || server.has("list-jobs")) {
+            let found = find_jobs(server, &of).map_err(|failure| failure.to_string());
             updates.push(Update::Jobs(of, found));
         }
         updates
     }
 }
 
-fn find_jobs(session: &mut ServerSession, of: &JobsOf) -> Result<Vec<JobInfo>, Failure> {
+fn find_jobs(server: &mut Server, of: &JobsOf) -> Result<Vec<JobInfo>, Failure> {
     let tubes = vec![crate::cli::glob(of.tube.as_str()).map_err(Failure::Local)?];
     let filter = JobFilter { tubes, states: vec![of.state], ..JobFilter::default() };
     let mut jobs = Vec::new();
-    listing::jobs(session, &filter, false, &mut |found| {
+    listing::jobs(server, &filter, false, &mut |found| {
         jobs.extend(found.into_iter().map(|found| found.info));
         Ok(jobs.len() < MAX_JOBS)
     })?;
-    if !session.has("list-jobs") {
+    if !server.has("list-jobs") {
         sort(&mut jobs);
     }
     jobs.truncate(MAX_JOBS);
     Ok(jobs)
 }
 
-fn body(session: &mut ServerSession, id: u64) -> Result<Vec<u8>, Failure> {
-    Ok(session.client.peek(id)?.body)
+fn body(server: &mut Server, id: u64) -> Result<Vec<u8>, Failure> {
+    Ok(server.client.peek(id)?.body)
 }
 
-fn perform(session: &mut ServerSession, tube: &TubeName, action: RequestedAction) -> Result<String, Failure> {
+fn perform(server: &mut Server, tube: &TubeName, action: RequestedAction) -> Result<String, Failure> {
     match action {
         RequestedAction::Pause(seconds) => {
-            session.client.pause_tube(tube, seconds)?;
+            server.client.pause_tube(tube, seconds)?;
             Ok(if seconds == 0 {
                 format!("{tube} is resumed")
             } else {
                 format!("{tube} is paused for {seconds}s")
             })
         }
-        RequestedAction::Flush => Ok(format!("{} jobs of {tube} deleted", flush::everything(session, tube)?)),
-        RequestedAction::KickBuried => kick_buried(session, tube),
-        RequestedAction::Job(id, change) => change_job(session, id, &change),
+        RequestedAction::Flush => Ok(format!("{} jobs of {tube} deleted", flush::everything(server, tube)?)),
+        RequestedAction::KickBuried => kick_buried(server, tube),
+        RequestedAction::Job(id, change) => change_job(server, id, &change),
     }
 }
 
 /// Kicks as many jobs as are buried now.
-fn kick_buried(session: &mut ServerSession, tube: &TubeName) -> Result<String, Failure> {
-    let buried = session.client.stats_tube(tube)?.number_or_zero("current-jobs-buried");
-    session.client.use_tube(tube)?;
-    let kicked = if buried == 0 { 0 } else { session.client.kick(buried)? };
+fn kick_buried(server: &mut Server, tube: &TubeName) -> Result<String, Failure> {
+    let buried = server.client.stats_tube(tube)?.number_or_zero("current-jobs-buried");
+    server.client.use_tube(tube)?;
+    let kicked = if buried == 0 { 0 } else { server.client.kick(buried)? };
     Ok(format!("{kicked} jobs of {tube} kicked"))
 }
 
-fn change_job(session: &mut ServerSession, id: u64, change: &JobChange) -> Result<String, Failure> {
-    let Some(info) = session.job_infos([id])?.pop().flatten() else {
+fn change_job(server: &mut Server, id: u64, change: &JobChange) -> Result<String, Failure> {
+    let Some(info) = server.job_infos([id])?.pop().flatten() else {
         return Ok(format!("job {id} is gone"));
     };
     if !change.applies_to(info.state) {
         return Ok(format!("job {id} is {}: this action is not possible", info.state));
     }
     let mut said = String::new();
-    batch::apply(session, change, &[info], &mut |outcome| {
+    batch::apply(server, change, &[info], &mut |outcome| {
         said = match outcome {
             ChangeOutcome::Done => format!("job {id}: done"),
             ChangeOutcome::Gone | ChangeOutcome::Stale => format!("job {id} has changed meanwhile"),

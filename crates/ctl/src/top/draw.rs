@@ -307,7 +307,7 @@ fn draw_table(
 mod tests {
     use super::super::backend::Update;
     use super::*;
-    use crate::session::Tube;
+    use crate::server::Tube;
     use beanstalk_client::parse_dictionary;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;

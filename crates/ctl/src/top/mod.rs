@@ -38,11 +38,11 @@ pub fn run(servers: &ServerArguments, interval: Duration) -> Result<(), Failure>
     let names = servers.addresses().iter().map(ToString::to_string).collect();
     let (outbox, updates) = mpsc::channel();
     let mut requests = Vec::new();
-    for (address, session) in servers.addresses().iter().zip(opened) {
+    for (address, connected) in servers.addresses().iter().zip(opened) {
         let server = backend::PolledServer {
             address: address.clone(),
             connector: servers.connector().clone(),
-            session,
+            connected,
         };
         let (sender, inbox) = mpsc::channel();
         let outbox = outbox.clone();

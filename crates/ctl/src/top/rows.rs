@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use beanstalk_client::{Dictionary, JobState, TubeName};
 
-use crate::session::Tube;
+use crate::server::Tube;
 
 /// A tube on the screen.
 #[derive(Debug, Clone, PartialEq)]

@@ -14,7 +14,7 @@ use super::destination::{Replacement, beside, lock};
 use super::export::{instance, sync_directory};
 use super::record::{Record, is_drained, marked_as_drained};
 use crate::failure::Failure;
-use crate::session::ServerSession;
+use crate::server::Server;
 
 /// The first bytes of each line of an export.
 const LINE_START: &[u8] = b"{\"id\":";
@@ -36,23 +36,24 @@ pub struct DrainFile {
 impl DrainFile {
     /// Opens or creates the file, and cuts off an incomplete last line. The job of such a line was not deleted.
     /// Locks the file: another export with `--drain` cannot open it.
-    pub fn open(path: &Path, session: &ServerSession) -> Result<Self, Failure> {
+    pub fn open(path: &Path, server: &Server) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::file(path, &error);
         let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
         lock(path, &file)?;
         sync_directory(path).map_err(failed)?;
         let (file, known) = read(path, file)?;
-        let has_binlog = session.stats.number_or_zero("binlog-current-index") > 0;
-        let server = instance(session);
+        let has_binlog = server.stats.number_or_zero("binlog-current-index") > 0;
         let taking_path = beside(path, ".taking");
         let failed = |error: io::Error| Failure::file(&taking_path, &error);
         let taking_file = File::options().append(true).create(true).open(&taking_path).map_err(failed)?;
         sync_directory(&taking_path).map_err(failed)?;
         let text = fs::read(&taking_path).map_err(failed)?;
-        let is_ours = |entry: &Value| has_binlog || entry["server"] == json!(server);
+        let instance = instance(server);
+        let is_ours = |entry: &Value| has_binlog || entry["server"] == json!(instance);
         let entries = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
         let taking = entries.filter(is_ours).filter_map(|entry| taken(&entry)).collect();
-        Ok(Self { path: path.to_owned(), file, known, taking, taking_path, taking_file, server, has_binlog })
+        let path = path.to_owned();
+        Ok(Self { path, file, known, taking, taking_path, taking_file, server: instance, has_binlog })
     }
 
     /// The `id` of the server's stats.

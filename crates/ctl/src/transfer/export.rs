@@ -23,20 +23,20 @@ use crate::interrupt;
 use crate::listing::{self, JobFilter};
 use crate::output::{StandardOutput, counted};
 use crate::progress::ShownProgress;
-use crate::session::{ServerSession, unexpected};
+use crate::server::{Server, unexpected};
 
 /// How many jobs are buried, written and deleted together.
 const BATCH: usize = 200;
 
 /// Runs the export that the arguments describe.
 pub fn run(
-    session: &mut ServerSession,
+    server: &mut Server,
     arguments: &ExportArguments,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let filter = arguments.filter.filter(&arguments.tubes);
     match (arguments.drain, Destination::of(&arguments.output)?) {
-        (true, Destination::File(path)) => drain(session, &filter, arguments, &path, out),
+        (true, Destination::File(path)) => drain(server, &filter, arguments, &path, out),
         (true, Destination::Stdout) if arguments.output == Path::new("-") => {
             Err(Failure::Usage("--drain needs --output FILE, which can be synced to the disk".to_owned()))
         }
@@ -44,24 +44,24 @@ pub fn run(
             Err(Failure::file(&arguments.output, &"--drain needs a file, which can be synced to the disk"))
         }
         (false, Destination::Stdout) => {
-            copy(session, &filter, &mut |line| out.json_line(line.trim_end())).map(drop)
+            copy(server, &filter, &mut |line| out.json_line(line.trim_end())).map(drop)
         }
-        (false, Destination::Stream(path)) => to_stream(session, &filter, &path),
-        (false, Destination::File(path)) => to_file(session, &filter, &path, arguments.force, out),
+        (false, Destination::Stream(path)) => to_stream(server, &filter, &path),
+        (false, Destination::File(path)) => to_file(server, &filter, &path, arguments.force, out),
     }
 }
 
 /// Passes the line of every job that matches to `write`, and returns the number of jobs.
 fn copy(
-    session: &mut ServerSession,
+    server: &mut Server,
     filter: &JobFilter,
     write: &mut dyn FnMut(&str) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
-    let server = instance(session);
+    let instance = instance(server);
     let mut count = 0;
-    listing::jobs(session, filter, true, &mut |found| {
+    listing::jobs(server, filter, true, &mut |found| {
         for found in found {
-            let record = Record::new(&found.info, found.body.unwrap_or_default(), &server);
+            let record = Record::new(&found.info, found.body.unwrap_or_default(), &instance);
             write(&record.map_err(Failure::Refused)?.line())?;
             count += 1;
         }
@@ -74,19 +74,19 @@ fn copy(
 }
 
 /// The `id` of the server's stats.
-pub fn instance(session: &ServerSession) -> String {
-    session.stats.get("id").unwrap_or_default().to_owned()
+pub fn instance(server: &Server) -> String {
+    server.stats.get("id").unwrap_or_default().to_owned()
 }
 
-fn to_stream(session: &mut ServerSession, filter: &JobFilter, path: &Path) -> Result<(), Failure> {
+fn to_stream(server: &mut Server, filter: &JobFilter, path: &Path) -> Result<(), Failure> {
     let mut stream = open_stream(path)?;
     let failed = |error: std::io::Error| Failure::file(path, &error);
-    copy(session, filter, &mut |line| stream.write_all(line.as_bytes()).map_err(failed))?;
+    copy(server, filter, &mut |line| stream.write_all(line.as_bytes()).map_err(failed))?;
     stream.flush().map_err(failed)
 }
 
 fn to_file(
-    session: &mut ServerSession,
+    server: &mut Server,
     filter: &JobFilter,
     path: &Path,
     force: bool,
@@ -96,7 +96,7 @@ fn to_file(
         check_replaceable(path)?;
     }
     let mut file = Replacement::create(path)?;
-    let count = copy(session, filter, &mut |line| file.write(line.as_bytes()))?;
+    let count = copy(server, filter, &mut |line| file.write(line.as_bytes()))?;
     file.finish(force)?;
     print_report(out, count, false)
 }
@@ -113,14 +113,14 @@ pub fn sync_directory(path: &Path) -> std::io::Result<()> {
 }
 
 fn drain(
-    session: &mut ServerSession,
+    server: &mut Server,
     filter: &JobFilter,
     arguments: &ExportArguments,
     path: &Path,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let (mut ids, mut reserved) = (Vec::new(), 0);
-    listing::jobs(session, filter, false, &mut |found| {
+    listing::jobs(server, filter, false, &mut |found| {
         reserved += found.iter().filter(|found| found.info.state == JobState::Reserved).count() as u64;
         ids.extend(
             found
@@ -145,17 +145,17 @@ fn drain(
         "write {} to {}, and delete them on {}{stay}",
         counted(ids.len() as u64, "job"),
         path.display(),
-        session.address
+        server.address
     );
     if !confirm::ask(&arguments.confirm, &what)? {
         return out.dry_run("export", ids.len() as u64);
     }
-    drain_all(session, &ids, DrainFile::open(path, session)?, out)
+    drain_all(server, &ids, DrainFile::open(path, server)?, out)
 }
 
 /// Moves the jobs to the file, a batch at a time, and prints how many.
 fn drain_all(
-    session: &mut ServerSession,
+    server: &mut Server,
     ids: &[u64],
     mut file: DrainFile,
     out: &mut StandardOutput,
@@ -167,7 +167,7 @@ fn drain_all(
             print_report(out, done, true)?;
             return Err(Failure::Interrupted("stopped; run the same command again to continue".to_owned()));
         }
-        done += drain_batch(session, batch, &mut file)?;
+        done += drain_batch(server, batch, &mut file)?;
         progress.add(batch.len() as u64);
     }
     drop(progress);
@@ -179,14 +179,14 @@ fn drain_all(
 }
 
 /// Moves a batch of jobs to the file, and returns how many were deleted on the server.
-fn drain_batch(session: &mut ServerSession, ids: &[u64], file: &mut DrainFile) -> Result<u64, Failure> {
-    let mut infos: Vec<JobInfo> = session.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
+fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result<u64, Failure> {
+    let mut infos: Vec<JobInfo> = server.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
     infos.iter_mut().for_each(|info| file.restore(info));
     file.begin(&infos)?;
     let commands =
         infos.iter().flat_map(|info| [Command::ReserveJob(JobId(info.id)), bury(info.id, info.pri)]);
     let (mut bodies, mut failed) = (vec![None; infos.len()], None);
-    session.client.pipeline(commands, |position, reply| match (position % 2, reply) {
+    server.client.pipeline(commands, |position, reply| match (position % 2, reply) {
         (0, Reply::Reserved(_, body)) => bodies[position / 2] = Some(body.as_slice().to_vec()),
         (0, Reply::NotFound) | (1, Reply::Buried) => {}
         (0, other) => failed = failed.take().or(Some(unexpected("reserve-job", &other))),
@@ -198,7 +198,7 @@ fn drain_batch(session: &mut ServerSession, ids: &[u64], file: &mut DrainFile) -
         let body = match body {
             Some(body) => body,
             // No client can reserve a held job before its group is empty.
-            None if info.held => match session.client.peek(info.id) {
+            None if info.held => match server.client.peek(info.id) {
                 Ok(job) => job.body,
                 Err(_) => continue,
             },
@@ -211,11 +211,11 @@ fn drain_batch(session: &mut ServerSession, ids: &[u64], file: &mut DrainFile) -
     if let Err(failure) = file.append(&records) {
         let back =
             taken.iter().flat_map(|info| [Command::ReserveJob(JobId(info.id)), put_back(info, info.pri)]);
-        session.client.pipeline(back, |_, _| {})?;
+        server.client.pipeline(back, |_, _| {})?;
         return Err(failure);
     }
     let mut deleted = 0;
-    session.client.pipeline(taken.iter().map(|info| Command::Delete(JobId(info.id))), |_, reply| {
+    server.client.pipeline(taken.iter().map(|info| Command::Delete(JobId(info.id))), |_, reply| {
         deleted += u64::from(reply == Reply::Deleted);
     })?;
     Ok(deleted)

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{StandardOutput, counted, say, with_commas};
 use crate::progress::ShownProgress;
-use crate::session::ServerSession;
+use crate::server::Server;
 
 /// How many lines go through the three steps together.
 const BATCH: usize = 500;
@@ -101,14 +101,14 @@ fn temporary(what: &str) -> PathBuf {
 
 /// Runs the import that the arguments describe.
 pub fn run(
-    session: &mut ServerSession,
+    server: &mut Server,
     arguments: &ImportArguments,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let mut tubes: BTreeMap<String, u64> = BTreeMap::new();
     let putting = Putting { tube: arguments.tube.clone(), drop_tags: arguments.drop_tags };
     let mut lines = ExportLines::open(&arguments.file, &mut |record| {
-        let record = putting.prepare(session, record)?;
+        let record = putting.prepare(server, record)?;
         *tubes.entry(record.tube.to_string()).or_default() += 1;
         Ok(())
     })?;
@@ -129,11 +129,11 @@ pub fn run(
         false => beside(&arguments.file, ".journal"),
     });
     let tube = arguments.tube.as_ref().map(|tube| tube.as_str());
-    let header = json!({ "journal": 1, "server": session.address.to_string(), "tube": tube });
+    let header = json!({ "journal": 1, "server": server.address.to_string(), "tube": tube });
     let mut journal = Journal::open(&path, &header)?;
     check_unchanged(&mut lines, &journal)?;
     let before = journal.done.len();
-    let imported = import(session, &mut lines, &putting, &mut journal);
+    let imported = import(server, &mut lines, &putting, &mut journal);
     let done = (journal.done.len() - before) as u64;
     match &imported {
         Ok(()) if is_temporary => fs::remove_file(&path).map_err(|error| Failure::file(&path, &error))?,
@@ -169,34 +169,34 @@ fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result<(), Fai
 }
 
 fn import(
-    session: &mut ServerSession,
+    server: &mut Server,
     lines: &mut ExportLines,
     putting: &Putting,
     journal: &mut Journal,
 ) -> Result<(), Failure> {
     let mut refused = Refused::default();
     if let Some(batch) = journal.open.clone() {
-        let (records, hash) = load(session, lines, putting, &batch.lines)?;
+        let (records, hash) = load(server, lines, putting, &batch.lines)?;
         if batch.ids.is_none() {
-            let existing = put::find_again(session, &records, batch.above)?;
-            journal.put(put::put(session, &records, existing, hash, &mut refused)?)?;
+            let existing = put::find_again(server, &records, batch.above)?;
+            journal.put(put::put(server, &records, existing, hash, &mut refused)?)?;
         }
-        finish(session, &records, journal)?;
+        finish(server, &records, journal)?;
     }
     let left: Vec<usize> = (0..lines.len()).filter(|line| !journal.done.contains(line)).collect();
     // Every put has used up an id, so the newest one is at least the number of all jobs.
-    let mut above = session.client.stats()?.number_or_zero("total-jobs");
+    let mut above = server.client.stats()?.number_or_zero("total-jobs");
     let progress = ShownProgress::new("importing", left.len() as u64);
     for batch in left.chunks(BATCH) {
         if interrupt::requested() {
             return Err(Failure::Interrupted("stopped; run the same command again to continue".to_owned()));
         }
-        let (records, hash) = load(session, lines, putting, batch)?;
+        let (records, hash) = load(server, lines, putting, batch)?;
         journal.begin(batch, hash, above)?;
-        let ids = put::put(session, &records, vec![None; records.len()], hash, &mut refused)?;
+        let ids = put::put(server, &records, vec![None; records.len()], hash, &mut refused)?;
         above = ids.iter().flatten().copied().fold(above, u64::max);
         journal.put(ids)?;
-        finish(session, &records, journal)?;
+        finish(server, &records, journal)?;
         progress.add(batch.len() as u64);
         if refused.takes_nothing_more() {
             break;
@@ -206,19 +206,19 @@ fn import(
 }
 
 fn load(
-    session: &ServerSession,
+    server: &Server,
     lines: &mut ExportLines,
     putting: &Putting,
     batch: &[usize],
 ) -> Result<(Vec<Record>, u64), Failure> {
     let bytes = lines.read(batch)?;
-    let record = |line: &Vec<u8>| putting.prepare(session, Record::parse(line).map_err(Failure::Local)?);
+    let record = |line: &Vec<u8>| putting.prepare(server, Record::parse(line).map_err(Failure::Local)?);
     Ok((bytes.iter().map(record).collect::<Result<_, _>>()?, hash(&bytes)))
 }
 
 /// Removes the delay of the jobs of the open batch, and records that in the journal.
-fn finish(session: &mut ServerSession, records: &[Record], journal: &mut Journal) -> Result<(), Failure> {
+fn finish(server: &mut Server, records: &[Record], journal: &mut Journal) -> Result<(), Failure> {
     let ids = journal.open.as_ref().and_then(|batch| batch.ids.clone()).unwrap_or_default();
-    put::remove_delays(session, records, &ids)?;
+    put::remove_delays(server, records, &ids)?;
     journal.done()
 }

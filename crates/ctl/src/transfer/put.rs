@@ -12,7 +12,7 @@ use crate::commands::batch::{bury, release};
 use crate::commands::relocate::NEVER;
 use crate::failure::Failure;
 use crate::listing::{self, FoundJob, JobFilter};
-use crate::session::{ServerSession, put_failed};
+use crate::server::{Server, put_failed};
 
 /// How long the key of a job that is put at once counts after its delete, in seconds.
 const KEY_SECONDS: u32 = 7 * 86_400;
@@ -27,12 +27,12 @@ pub struct Putting {
 
 impl Putting {
     /// The job as it is put; [`Failure::Refused`] if the server does not support a tag.
-    pub fn prepare(&self, session: &ServerSession, mut record: Record) -> Result<Record, Failure> {
+    pub fn prepare(&self, server: &Server, mut record: Record) -> Result<Record, Failure> {
         if let Some(tube) = &self.tube {
             record.tube = tube.clone();
         }
         if self.drop_tags {
-            record.tags.retain(|tag| session.has(tag.word()));
+            record.tags.retain(|tag| server.has(tag.word()));
         }
         // A buried job has waited for its group. With the tag it could not be buried while the group has members.
         if record.state == JobState::Buried {
@@ -40,7 +40,7 @@ impl Putting {
         }
         // Servers treat a TTR of 0 as 1.
         record.ttr = record.ttr.max(1);
-        match record.tags.iter().find(|tag| !session.has(tag.word())) {
+        match record.tags.iter().find(|tag| !server.has(tag.word())) {
             Some(tag) => Err(Failure::Refused(format!(
                 "this server does not support the tag {tag} of job {}; --drop-tags puts the job without it",
                 record.id
@@ -91,7 +91,7 @@ fn is_put_at_once(record: &Record) -> bool {
 /// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that exist. Returns
 /// the ids of all; `None` for a job that was refused.
 pub fn put(
-    session: &mut ServerSession,
+    server: &mut Server,
     records: &[Record],
     existing: Vec<Option<u64>>,
     hash: u64,
@@ -113,7 +113,7 @@ pub fn put(
         positions.push(Some(position));
     }
     let mut failed = None;
-    session.client.pipeline(requests, |index, reply| {
+    server.client.pipeline(requests, |index, reply| {
         let Some(position) = positions[index] else { return };
         match Inserted::of_reply(&reply) {
             Ok(inserted) => ids[position] = Some(inserted.id),
@@ -139,17 +139,13 @@ fn options_of(record: &Record, hash: u64, position: usize) -> PutOptions {
 
 /// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed.
 /// All of them have ids greater than `above`.
-pub fn find_again(
-    session: &mut ServerSession,
-    records: &[Record],
-    above: u64,
-) -> Result<Vec<Option<u64>>, Failure> {
+pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result<Vec<Option<u64>>, Failure> {
     let tubes: BTreeSet<&str> = records.iter().map(|record| record.tube.as_str()).collect();
     // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
     let filter = JobFilter { tubes, states: vec![JobState::Delayed], ..JobFilter::default() };
     let mut endless: Vec<FoundJob> = Vec::new();
-    listing::jobs(session, &filter, true, &mut |found| {
+    listing::jobs(server, &filter, true, &mut |found| {
         endless.extend(
             found.into_iter().filter(|found| found.info.id > above && found.info.delay == u64::from(NEVER)),
         );
@@ -169,12 +165,8 @@ pub fn find_again(
 
 /// Removes the endless delay of these jobs, and restores their states. A job whose delay was already removed is not
 /// changed: a worker may have it.
-pub fn remove_delays(
-    session: &mut ServerSession,
-    records: &[Record],
-    ids: &[Option<u64>],
-) -> Result<(), Failure> {
-    let mut endless = with_endless_delay(session, records.iter().zip(ids.iter().copied()))?;
+pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>]) -> Result<(), Failure> {
+    let mut endless = with_endless_delay(server, records.iter().zip(ids.iter().copied()))?;
     let commands = endless.iter().flat_map(|(record, id)| {
         let (id, pri, delay) = (*id, record.pri, record.delay);
         match record.state {
@@ -185,12 +177,12 @@ pub fn remove_delays(
             JobState::Ready | JobState::Reserved | JobState::Delayed => vec![Command::KickJob(JobId(id))],
         }
     });
-    session.client.pipeline(commands, |_, _| {})?;
+    server.client.pipeline(commands, |_, _| {})?;
     // A job at the limit of its concurrency key cannot be reserved, so it cannot be buried or delayed: it is made
     // ready.
     endless.retain(|(record, _)| record.tags.iter().any(|tag| tag.word() == "con"));
-    let left = with_endless_delay(session, endless.into_iter().map(|(record, id)| (record, Some(id))))?;
-    Ok(session.client.pipeline(left.iter().map(|(_, id)| Command::KickJob(JobId(*id))), |_, _| {})?)
+    let left = with_endless_delay(server, endless.into_iter().map(|(record, id)| (record, Some(id))))?;
+    Ok(server.client.pipeline(left.iter().map(|(_, id)| Command::KickJob(JobId(*id))), |_, _| {})?)
 }
 
 /// Whether the job still has the endless delay. It is ready if an import was interrupted between the reserve and the
@@ -204,14 +196,14 @@ fn has_endless_delay(record: &Record, info: &JobInfo) -> bool {
 
 /// The jobs that still have the endless delay.
 fn with_endless_delay<'a>(
-    session: &mut ServerSession,
+    server: &mut Server,
     jobs: impl Iterator<Item = (&'a Record, Option<u64>)>,
 ) -> Result<Vec<(&'a Record, u64)>, Failure> {
     let jobs: Vec<_> = jobs
         .filter(|(record, _)| !is_put_at_once(record))
         .filter_map(|(record, id)| Some((record, id?)))
         .collect();
-    let infos = session.job_infos(jobs.iter().map(|(_, id)| *id))?;
+    let infos = server.job_infos(jobs.iter().map(|(_, id)| *id))?;
     let pairs = jobs.into_iter().zip(infos);
     let endless =
         pairs.filter(|((record, _), info)| info.as_ref().is_some_and(|info| has_endless_delay(record, info)));

@@ -1,4 +1,4 @@
-//! A connection to a server, with the extensions that it offers.
+//! A connected server, with the extensions that it offers.
 
 use beanstalk_client::{
     Address, Client, Command, Connector, Dictionary, Error, Extensions, JobId, JobInfo, JobState, Refusal,
@@ -9,13 +9,13 @@ use globset::GlobMatcher;
 use crate::failure::Failure;
 use crate::output::say;
 
-/// A client with the stats and the extensions of its server.
-pub struct ServerSession {
+/// A connected server, with its stats and its extensions.
+pub struct Server {
     /// The connection.
     pub client: Client,
     /// The address of the server, as the user wrote it.
     pub address: Address,
-    /// The data of `stats` when the session began.
+    /// The data of `stats` when it was connected.
     pub stats: Dictionary,
     extensions: Extensions,
 }
@@ -40,7 +40,7 @@ impl Tube {
     }
 }
 
-impl ServerSession {
+impl Server {
     /// Connects and asks the server for its stats.
     pub fn open(address: &Address, connector: &Connector) -> Result<Self, Failure> {
         let open = || -> Result<Self, Error> {
