@@ -94,7 +94,7 @@ impl Pool {
         state.in_use += 1;
         let idle = state.idle.pop();
         drop(state);
-        // If it is dropped on an error, its slot is free again.
+        // If it is dropped on an error, another one may be opened.
         let mut lent = PooledClient { client: idle, shared: Arc::clone(shared) };
         lent.make_ready()?;
         Ok(lent)

@@ -51,14 +51,14 @@ impl Reconnect {
     }
 }
 
-/// The attempts since the server last replied.
+/// The pauses since the server last replied.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts {
+pub(crate) struct Backoff {
     count: u32,
     paused: Duration,
 }
 
-impl Attempts {
+impl Backoff {
     /// The number of the next attempt, from 1.
     pub(crate) fn next(&self) -> u32 {
         self.count + 1
@@ -102,16 +102,16 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_longest_and_come_to_an_end() {
-        let mut attempts = Attempts::default();
+        let mut backoff = Backoff::default();
         let reconnect = Reconnect::new().give_up_after(Duration::from_secs(2));
         let ms: Vec<u128> =
-            std::iter::from_fn(|| attempts.next_pause(&reconnect)).map(|pause| pause.as_millis()).collect();
+            std::iter::from_fn(|| backoff.next_pause(&reconnect)).map(|pause| pause.as_millis()).collect();
         assert_eq!(ms, [0, 50, 100, 200, 400, 800]);
-        let mut attempts = Attempts::default();
-        assert!((0..1000).all(|_| attempts.next_pause(&Reconnect::forever()).is_some()));
-        let mut attempts = Attempts::default();
+        let mut backoff = Backoff::default();
+        assert!((0..1000).all(|_| backoff.next_pause(&Reconnect::forever()).is_some()));
+        let mut backoff = Backoff::default();
         let at_once = Reconnect::new().give_up_after(Duration::ZERO);
-        assert_eq!(attempts.next_pause(&at_once), Some(Duration::ZERO));
-        assert_eq!(attempts.next_pause(&at_once), None);
+        assert_eq!(backoff.next_pause(&at_once), Some(Duration::ZERO));
+        assert_eq!(backoff.next_pause(&at_once), None);
     }
 }

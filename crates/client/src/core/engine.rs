@@ -10,7 +10,7 @@ use beanstalkd_protocol::{Command, Refusal, Reply, Verb, parse_dictionary};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tube_name::TubeName;
 
-use super::backoff::Attempts;
+use super::backoff::Backoff;
 use super::connection_state::ConnectionState;
 use super::data::Extensions;
 use super::exchange::{Answer, Exchange};
@@ -71,7 +71,7 @@ pub(crate) struct Engine {
     extensions: Option<Extensions>,
     /// Whether they come from the caller.
     are_extensions_given: bool,
-    attempts: Attempts,
+    backoff: Backoff,
     is_open: bool,
     reopening: Reopening,
     /// A shorter time-out than the connector's, for a time.
@@ -98,7 +98,7 @@ impl Engine {
     }
 
     fn of(connector: Connector, exchange: Exchange, is_open: bool) -> Self {
-        let (extensions, attempts, max_timeout) = (None, Attempts::default(), None);
+        let (extensions, backoff, max_timeout) = (None, Backoff::default(), None);
         let (connections, is_late, are_extensions_given, has_begun) = (0, false, false, false);
         // There is no address for a socket from the caller.
         let reopening = if is_open { Reopening::Never } else { Reopening::Usual };
@@ -107,7 +107,7 @@ impl Engine {
             connector,
             extensions,
             are_extensions_given,
-            attempts,
+            backoff,
             is_open,
             reopening,
             max_timeout,
@@ -175,7 +175,7 @@ impl Engine {
             Reopening::Once => reconnect = reconnect.give_up_after(Duration::ZERO),
             Reopening::Usual => {}
         }
-        let Some(pause) = self.attempts.next_pause(&reconnect) else { return Err(error) };
+        let Some(pause) = self.backoff.next_pause(&reconnect) else { return Err(error) };
         self.exchange.begin_again(since_sent);
         Ok(pause)
     }
@@ -191,7 +191,7 @@ impl Engine {
     /// # Errors
     /// If the connection is lost permanently.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
-        (self.attempts, self.has_begun) = (Attempts::default(), true);
+        (self.backoff, self.has_begun) = (Backoff::default(), true);
         self.exchange.abandon();
         let can_open = self.reopening != Reopening::Never && self.connector.reconnect.is_some();
         // With a peer that has vanished, every command would time out.
@@ -221,7 +221,7 @@ impl Engine {
 
     /// The reply for which the driver has waited.
     pub(crate) fn reply(&mut self) -> Result<Answer<'_>, Error> {
-        (self.attempts, self.is_late) = (Attempts::default(), false);
+        (self.backoff, self.is_late) = (Backoff::default(), false);
         self.exchange.next_reply()?.ok_or(Error::Closed)
     }
 

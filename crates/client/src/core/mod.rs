@@ -19,7 +19,7 @@ pub(crate) mod request;
 pub(crate) mod tag;
 
 pub use backoff::Reconnect;
-pub(crate) use backoff::{Attempts, jittered};
+pub(crate) use backoff::{Backoff, jittered};
 pub(crate) use commands::with_commands;
 pub(crate) use connection_state::ConnectionState;
 pub use connection_state::Token;

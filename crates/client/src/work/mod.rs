@@ -18,7 +18,7 @@ use crate::core::data::{Job, JobInfo, TraceParent};
 use crate::core::engine::Reopening;
 use crate::core::fields::Fields;
 use crate::core::put::PutOptions;
-use crate::core::{Attempts, Reconnect, jittered};
+use crate::core::{Backoff, Reconnect, jittered};
 use crate::error::Error;
 use crate::span::Span;
 
@@ -268,7 +268,7 @@ pub enum Event<'a> {
     },
 }
 
-/// The numbers of ended attempts, by outcome.
+/// The numbers of ended attempts, by the action for their jobs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the words of Settled")]
@@ -517,25 +517,25 @@ impl Worker {
     }
 
     /// The pause before a slot continues with another connection, after this error and this time without an answer;
-    /// `None` if it does not continue. `attempts` are those since the last answer.
+    /// `None` if it does not continue. `backoff` is that since the last answer.
     pub(crate) fn pause_after(
         &self,
         error: &Error,
         away: Duration,
-        attempts: &mut Attempts,
+        backoff: &mut Backoff,
     ) -> Option<Duration> {
         let may_help = error.is_of_network() || error.is_out_of_step() || error.is_temporary();
         if !may_help || away > self.patience || self.stopper.is_stopped() {
             return None;
         }
-        self.emit(&Event::Disconnected { error, attempt: attempts.next() });
-        Some(self.pause(attempts))
+        self.emit(&Event::Disconnected { error, attempt: backoff.next() });
+        Some(self.pause(backoff))
     }
 
     /// The pause before the next attempt at a connection.
-    pub(crate) fn pause(&self, attempts: &mut Attempts) -> Duration {
+    pub(crate) fn pause(&self, backoff: &mut Backoff) -> Duration {
         let reconnect = self.connector.reconnect.unwrap_or_default().give_up_after(Duration::MAX);
-        attempts.next_pause(&reconnect).map_or(reconnect.max_pause, jittered)
+        backoff.next_pause(&reconnect).map_or(reconnect.max_pause, jittered)
     }
 
     /// Whether a command for a job that a connection has reserved is also for the next connection.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::address::Address;
 use crate::connector::Connector;
-use crate::core::Attempts;
+use crate::core::Backoff;
 use crate::core::data::{Extensions, Job, JobInfo};
 use crate::core::engine::{Engine, Reopening};
 use crate::core::put::PutOptions;
@@ -105,7 +105,7 @@ impl Worker {
     ) -> Result<(), Error> {
         let Some(client) = self.first_client::<C>(slot).await? else { return Ok(()) };
         let mut running = RunningSlot { worker: self, slot, client, reserved_on: None, is_lost: false };
-        let (mut last_seen, mut attempts) = (Instant::now(), Attempts::default());
+        let (mut last_seen, mut backoff) = (Instant::now(), Backoff::default());
         while !self.stopper.is_stopped() {
             let sent = Instant::now();
             let done = match running.reserve().await {
@@ -123,8 +123,8 @@ impl Worker {
                 Err(error) => Err(error),
             };
             match done {
-                Ok(()) => (last_seen, attempts) = (Instant::now(), Attempts::default()),
-                Err(error) => match self.pause_after(&error, last_seen.elapsed(), &mut attempts) {
+                Ok(()) => (last_seen, backoff) = (Instant::now(), Backoff::default()),
+                Err(error) => match self.pause_after(&error, last_seen.elapsed(), &mut backoff) {
                     Some(pause) => {
                         running.client.hang_up();
                         self.rest::<C>(pause).await;
@@ -145,7 +145,7 @@ impl Worker {
 
     /// The first connection of a slot, which watches its tubes; `None` if the slot has nothing to do.
     async fn first_client<C: SlotClient>(&self, slot: &WorkerSlot) -> Result<Option<C>, Error> {
-        let (began, mut attempts) = (Instant::now(), Attempts::default());
+        let (began, mut backoff) = (Instant::now(), Backoff::default());
         while !self.stopper.is_stopped() {
             let error = match self.set_up::<C>(slot).await {
                 Ok(client) => {
@@ -154,10 +154,10 @@ impl Worker {
                 }
                 Err(error) => error,
             };
-            if !slot.start.failed(self, error, attempts.next(), began.elapsed())? {
+            if !slot.start.failed(self, error, backoff.next(), began.elapsed())? {
                 return Ok(None);
             }
-            let pause = self.pause(&mut attempts);
+            let pause = self.pause(&mut backoff);
             self.rest::<C>(pause).await;
         }
         Ok(None)

@@ -137,8 +137,8 @@ fn counters_are_asked_for_only_where_the_fields_do_not_say_enough() {
 fn a_server_that_answers_wrong_again_and_again_is_asked_less_and_less() {
     let worker = worker(Retry::new());
     let wrong = Error::of_reply(Verb::Reserve, &Reply::Deleted);
-    let (away, mut attempts) = (Duration::ZERO, Attempts::default());
-    let mut pause = |error: &Error, away| worker.pause_after(error, away, &mut attempts);
+    let (away, mut backoff) = (Duration::ZERO, Backoff::default());
+    let mut pause = |error: &Error, away| worker.pause_after(error, away, &mut backoff);
     for (attempt, ms) in [0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000].into_iter().enumerate() {
         // A server that ends each connection at once is asked as seldom.
         let error = if attempt % 2 == 0 { &wrong } else { &Error::Closed };
@@ -150,7 +150,7 @@ fn a_server_that_answers_wrong_again_and_again_is_asked_less_and_less() {
     assert_eq!(pause(&wrong, away), None);
     let connector = Connector::new().reconnect(Reconnect::new().give_up_after(Duration::from_secs(9)));
     let worker = Worker::new(connector, "127.0.0.1:1".parse().unwrap());
-    let pause = |seconds| worker.pause_after(&wrong, Duration::from_secs(seconds), &mut Attempts::default());
+    let pause = |seconds| worker.pause_after(&wrong, Duration::from_secs(seconds), &mut Backoff::default());
     assert_eq!((pause(9), pause(10)), (Some(Duration::ZERO), None));
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use beanstalk_client::{JobInfo, JobState, Seconds, TubeName};
 use serde_json::json;
 
-use super::batch::{self, ChangeOutcome};
+use super::batch::{self, ChangeResult};
 use super::pace::Pacer;
 use super::{confirm, jobs};
 use crate::cli::{ActOn, JobRate};
@@ -25,7 +25,7 @@ use crate::server::Server;
 /// How many jobs are checked and then changed together.
 const BATCH: usize = 200;
 
-/// The maximum number of tubes that the question names as targets of dead jobs.
+/// The maximum number of tubes to which dead jobs go back that the question names.
 const MAX_SHOWN_SOURCES: usize = 5;
 
 /// A change of a job.
@@ -148,7 +148,7 @@ impl Targets {
         }
     }
 
-    /// The targets of dead jobs, and the rate; empty for other actions.
+    /// The tubes to which dead jobs go back, and the rate; empty for other actions.
     fn back_to(&self, change: &JobChange) -> String {
         let JobChange::Redrive(rate) = change else { return String::new() };
         let mut names: Vec<&str> =
@@ -186,7 +186,7 @@ fn states(counts: &BTreeMap<JobState, u64>) -> String {
     by_state(counts.iter().map(|(state, count)| (*state, *count)))
 }
 
-/// The outcomes, counted.
+/// The results, counted.
 #[derive(Default)]
 struct ChangeReport {
     done: u64,
@@ -196,12 +196,12 @@ struct ChangeReport {
 }
 
 impl ChangeReport {
-    fn add(&mut self, outcome: ChangeOutcome) {
-        match outcome {
-            ChangeOutcome::Done => self.done += 1,
-            ChangeOutcome::Gone => self.gone += 1,
-            ChangeOutcome::Stale => self.stale += 1,
-            ChangeOutcome::Refused(why) => *self.refused.entry(why).or_default() += 1,
+    fn add(&mut self, result: ChangeResult) {
+        match result {
+            ChangeResult::Done => self.done += 1,
+            ChangeResult::Gone => self.gone += 1,
+            ChangeResult::Stale => self.stale += 1,
+            ChangeResult::Refused(why) => *self.refused.entry(why).or_default() += 1,
         }
     }
 
@@ -337,7 +337,7 @@ fn act_on_all(
         let mut same = Vec::with_capacity(infos.len());
         for (target, info) in targets_now.iter().zip(infos) {
             match info {
-                None => report.add(ChangeOutcome::Gone),
+                None => report.add(ChangeResult::Gone),
                 Some(info)
                     if info.state == target.state
                         && info.tube == targets.tubes[target.tube as usize]
@@ -345,10 +345,10 @@ fn act_on_all(
                 {
                     same.push(info);
                 }
-                Some(_) => report.add(ChangeOutcome::Stale),
+                Some(_) => report.add(ChangeResult::Stale),
             }
         }
-        batch::apply(server, change, &same, &mut |outcome| report.add(outcome))?;
+        batch::apply(server, change, &same, &mut |result| report.add(result))?;
         progress.add(targets_now.len() as u64);
     }
     Ok(())

@@ -10,9 +10,9 @@ use super::relocate;
 use crate::failure::Failure;
 use crate::server::{Server, unexpected};
 
-/// The outcome of a change of a job.
+/// The result of a change of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChangeOutcome {
+pub enum ChangeResult {
     /// The job was changed.
     Done,
     /// The job had already been deleted.
@@ -23,12 +23,12 @@ pub enum ChangeOutcome {
     Refused(String),
 }
 
-/// Makes the change of all of `jobs`, and passes the outcome of each to `each`.
+/// Makes the change of all of `jobs`, and passes the result of each to `each`.
 pub fn apply(
     server: &mut Server,
     change: &JobChange,
     jobs: &[JobInfo],
-    each: &mut dyn FnMut(ChangeOutcome),
+    each: &mut dyn FnMut(ChangeResult),
 ) -> Result<(), Failure> {
     match change {
         JobChange::Delete => directly(server, jobs.iter().map(|job| Command::Delete(JobId(job.id))), each),
@@ -87,9 +87,9 @@ pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
 fn directly<'a>(
     server: &mut Server,
     commands: impl Iterator<Item = Command<'a>>,
-    each: &mut dyn FnMut(ChangeOutcome),
+    each: &mut dyn FnMut(ChangeResult),
 ) -> Result<(), Failure> {
-    Ok(server.client.pipeline(commands, |_, reply| each(outcome(reply)))?)
+    Ok(server.client.pipeline(commands, |_, reply| each(result(reply)))?)
 }
 
 /// Sends two commands for each job. If the reserve is refused, so is the second command, and its reply counts.
@@ -97,30 +97,30 @@ fn after_reserve(
     server: &mut Server,
     jobs: &[JobInfo],
     then: impl Fn(&JobInfo) -> Command<'static>,
-    each: &mut dyn FnMut(ChangeOutcome),
+    each: &mut dyn FnMut(ChangeResult),
 ) -> Result<(), Failure> {
     let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(JobId(job.id)), then(job)]);
     Ok(server.client.pipeline(commands, |position, reply| {
         if position % 2 == 1 {
-            each(outcome(reply));
+            each(result(reply));
         }
     })?)
 }
 
-/// The outcome for a reply.
-pub fn outcome(reply: Reply<'_>) -> ChangeOutcome {
+/// The result for a reply.
+pub fn result(reply: Reply<'_>) -> ChangeResult {
     match reply {
         Reply::Deleted
         | Reply::KickedJob
         | Reply::Buried
         | Reply::Released
         | Reply::Reprioritized
-        | Reply::Moved => ChangeOutcome::Done,
+        | Reply::Moved => ChangeResult::Done,
         // The job existed when it was checked: another client has reserved, deleted or kicked it since.
-        Reply::NotFound => ChangeOutcome::Stale,
+        Reply::NotFound => ChangeResult::Stale,
         Reply::Exists(JobId(id)) => {
-            ChangeOutcome::Refused(format!("the other tube has a job with the same key, {id}"))
+            ChangeResult::Refused(format!("the other tube has a job with the same key, {id}"))
         }
-        other => ChangeOutcome::Refused(unexpected("it", &other).to_string()),
+        other => ChangeResult::Refused(unexpected("it", &other).to_string()),
     }
 }

@@ -5,7 +5,7 @@
 
 use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, Reply, Request, TubeName};
 
-use super::batch::{ChangeOutcome, bury, put_back};
+use super::batch::{ChangeResult, bury, put_back};
 use crate::failure::Failure;
 use crate::server::{Server, put_failed, unexpected};
 
@@ -15,12 +15,12 @@ const BATCH: usize = 50;
 /// The delay of a copy that will be buried, in seconds: no worker may reserve it before.
 pub const NEVER: u32 = u32::MAX;
 
-/// Moves the jobs, and passes the outcome of each to `each`.
+/// Moves the jobs, and passes the result of each to `each`.
 pub fn by_copies(
     server: &mut Server,
     jobs: &[JobInfo],
     tube: &TubeName,
-    each: &mut dyn FnMut(ChangeOutcome),
+    each: &mut dyn FnMut(ChangeResult),
 ) -> Result<(), Failure> {
     server.client.use_tube(tube)?;
     jobs.chunks(BATCH).try_for_each(|batch| move_batch(server, batch, each))
@@ -29,14 +29,14 @@ pub fn by_copies(
 fn move_batch(
     server: &mut Server,
     jobs: &[JobInfo],
-    each: &mut dyn FnMut(ChangeOutcome),
+    each: &mut dyn FnMut(ChangeResult),
 ) -> Result<(), Failure> {
     let mut reserved = Vec::with_capacity(jobs.len());
     let reserves = jobs.iter().map(|job| Command::ReserveJob(JobId(job.id)));
     server.client.pipeline(reserves, |position, reply| match reply {
         Reply::Reserved(_, body) => reserved.push((&jobs[position], body.as_slice().to_vec())),
-        Reply::NotFound => each(ChangeOutcome::Stale),
-        other => each(ChangeOutcome::Refused(unexpected("reserve-job", &other).to_string())),
+        Reply::NotFound => each(ChangeResult::Stale),
+        other => each(ChangeResult::Refused(unexpected("reserve-job", &other).to_string())),
     })?;
     let options: Vec<PutOptions> = reserved.iter().map(|(job, _)| options_of_copy(job)).collect();
     let puts = reserved.iter().zip(&options).map(|((_, body), options)| Request::Put(options, body));
@@ -47,7 +47,7 @@ fn move_batch(
             Ok(inserted) => copies.push((*job, inserted.id)),
             Err(error) => {
                 server.client.call(put_back(job, job.pri))?;
-                each(ChangeOutcome::Refused(put_failed(error).to_string()));
+                each(ChangeResult::Refused(put_failed(error).to_string()));
             }
         }
     }
@@ -77,18 +77,18 @@ fn bury_copies(server: &mut Server, copies: &[(&JobInfo, u64)]) -> Result<(), Fa
 fn delete_originals(
     server: &mut Server,
     copies: &[(&JobInfo, u64)],
-    each: &mut dyn FnMut(ChangeOutcome),
+    each: &mut dyn FnMut(ChangeResult),
 ) -> Result<(), Failure> {
     let deletes = copies.iter().map(|(job, _)| Command::Delete(JobId(job.id)));
     let are_deleted = server.client.call_all(deletes, |reply| reply == Reply::Deleted)?;
     for ((_, copy), is_deleted) in copies.iter().zip(are_deleted) {
         if is_deleted {
-            each(ChangeOutcome::Done);
+            each(ChangeResult::Done);
             continue;
         }
         // The TTR has ended, and a worker may have reserved the job: the copy must go.
         server.client.call(Command::Delete(JobId(*copy)))?;
-        each(ChangeOutcome::Stale);
+        each(ChangeResult::Stale);
     }
     Ok(())
 }

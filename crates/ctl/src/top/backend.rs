@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use beanstalk_client::{Address, Connector, JobInfo, JobState, TubeName};
 
 use crate::commands::act::JobChange;
-use crate::commands::batch::{self, ChangeOutcome};
+use crate::commands::batch::{self, ChangeResult};
 use crate::commands::flush;
 use crate::commands::jobs::sort;
 use crate::failure::Failure;
@@ -199,11 +199,11 @@ fn change_job(server: &mut Server, id: u64, change: &JobChange) -> Result<String
         return Ok(format!("job {id} is {}: this action is not possible", info.state));
     }
     let mut said = String::new();
-    batch::apply(server, change, &[info], &mut |outcome| {
-        said = match outcome {
-            ChangeOutcome::Done => format!("job {id}: done"),
-            ChangeOutcome::Gone | ChangeOutcome::Stale => format!("job {id} has changed meanwhile"),
-            ChangeOutcome::Refused(why) => format!("job {id}: {why}"),
+    batch::apply(server, change, &[info], &mut |result| {
+        said = match result {
+            ChangeResult::Done => format!("job {id}: done"),
+            ChangeResult::Gone | ChangeResult::Stale => format!("job {id} has changed meanwhile"),
+            ChangeResult::Refused(why) => format!("job {id}: {why}"),
         };
     })?;
     Ok(said)

@@ -1,7 +1,7 @@
 //! The commands and the replies of a connection, without its socket.
 //!
 //! Owns: the unsent bytes, the received bytes that have not been parsed, the order of the commands without replies, and
-//! their outcomes when the connection is lost. Never reads, writes or waits.
+//! which of them are sent again when the connection is lost. Never reads, writes or waits.
 
 use std::collections::VecDeque;
 use std::mem;
