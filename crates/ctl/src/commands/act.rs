@@ -214,7 +214,7 @@ impl fmt::Display for ChangeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if self.gone > 0 {
-            parts.push(format!("{} were deleted meanwhile", with_commas(self.gone)));
+            parts.push(format!("{} had been deleted meanwhile", with_commas(self.gone)));
         }
         if self.stale > 0 {
             parts.push(format!("{} had changed meanwhile", with_commas(self.stale)));

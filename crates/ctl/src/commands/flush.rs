@@ -53,7 +53,8 @@ pub fn run(
     if reserved > 0 {
         let reserved = counted(reserved, "job");
         return Err(Failure::Refused(format!(
-            "{reserved} reserved by clients: on a server without flush-tube, only these clients can delete them"
+            "{reserved} reserved by clients: on a server without flush-tube, only the client that has \
+             reserved a job can delete it"
         )));
     }
     Ok(())

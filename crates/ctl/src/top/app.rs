@@ -9,6 +9,7 @@ use super::backend::{BackendRequest, JobsOf, RequestedAction, Update};
 use super::body::{self, BodyForm};
 use super::rows::{Rates, ShownTube, SortKey, sort};
 use crate::commands::act::JobChange;
+use crate::output::counted;
 
 /// The length of a pause that the key `p` starts, in seconds.
 const PAUSE: u32 = 3600;
@@ -355,12 +356,12 @@ impl App {
         match code {
             KeyCode::Char('p') if row.pause > 0 => Reaction::Send(request(RequestedAction::Pause(0))),
             KeyCode::Char('p') => Reaction::Send(request(RequestedAction::Pause(PAUSE))),
-            KeyCode::Char('k') => {
-                self.ask(format!("kick {buried} buried jobs of {name}"), request(RequestedAction::KickBuried))
-            }
-            KeyCode::Char('D') => {
-                self.ask(format!("delete all {total} jobs of {name}"), request(RequestedAction::Flush))
-            }
+            KeyCode::Char('k') => self.ask(
+                format!("kick {} of {name}", counted(buried, "buried job")),
+                request(RequestedAction::KickBuried),
+            ),
+            KeyCode::Char('D') => self
+                .ask(format!("delete {} of {name}", counted(total, "job")), request(RequestedAction::Flush)),
             _ => Reaction::None,
         }
     }
@@ -478,6 +479,24 @@ mod tests {
             asked,
             Reaction::Send(BackendRequest::Act(0, "b".parse().unwrap(), RequestedAction::Flush))
         );
+    }
+
+    #[test]
+    fn one_job_is_asked_about_in_the_singular() {
+        for (buried, kick, delete) in [
+            (1, "kick 1 buried job of t", "delete 1 job of t"),
+            (2, "kick 2 buried jobs of t", "delete 2 jobs of t"),
+        ] {
+            for (key, question) in [('k', kick), ('D', delete)] {
+                let mut app = App::new(vec!["here".to_owned()]);
+                app.take(Update::Tubes(0, Ok(vec![tube("t", 0, buried)])), Instant::now());
+                press(&mut app, KeyCode::Char(key));
+                assert!(
+                    matches!(&app.prompt, Some(Prompt::Confirm(asked, _)) if asked == question),
+                    "{question}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::commands::flush;
 use crate::commands::jobs::sort;
 use crate::failure::Failure;
 use crate::listing::{self, JobFilter};
+use crate::output::counted;
 use crate::server::{Server, Tube};
 
 /// The greatest number of jobs of a tube that are shown.
@@ -177,7 +178,10 @@ fn perform(server: &mut Server, tube: &TubeName, action: RequestedAction) -> Res
                 format!("{tube} is paused for {seconds}s")
             })
         }
-        RequestedAction::Flush => Ok(format!("{} jobs of {tube} deleted", flush::everything(server, tube)?)),
+        RequestedAction::Flush => {
+            let deleted = counted(flush::everything(server, tube)?, "job");
+            Ok(format!("{deleted} of {tube} deleted"))
+        }
         RequestedAction::KickBuried => kick_buried(server, tube),
         RequestedAction::Job(id, change) => change_job(server, id, &change),
     }
@@ -188,7 +192,7 @@ fn kick_buried(server: &mut Server, tube: &TubeName) -> Result<String, Failure> 
     let buried = server.client.stats_tube(tube)?.number_or_zero("current-jobs-buried");
     server.client.use_tube(tube)?;
     let kicked = if buried == 0 { 0 } else { server.client.kick(buried)? };
-    Ok(format!("{kicked} jobs of {tube} kicked"))
+    Ok(format!("{} of {tube} kicked", counted(kicked, "job")))
 }
 
 fn change_job(server: &mut Server, id: u64, change: &JobChange) -> Result<String, Failure> {

@@ -11,7 +11,7 @@ use super::app::{App, Prompt, View};
 use super::backend::MAX_JOBS;
 use super::columns::{Cell, Column, elided, fit, short};
 use super::rows::ShownTube;
-use crate::output::{age, visible};
+use crate::output::{age, counted, visible};
 
 const TUBE_KEYS: &str = "enter jobs  s sort  / filter  p pause  k kick  D delete  q quit";
 const JOB_KEYS: &str = "enter body  tab state  k kick  b bury  d delete  esc back";
@@ -144,7 +144,7 @@ fn title_of(app: &App, width: usize) -> String {
             let rest = if app.servers.iter().all(|server| server.gone.is_some()) {
                 "no server answers".to_owned()
             } else if app.servers.iter().any(|server| server.is_known) {
-                format!("{} tubes{filter}, {} {order}", app.rows.len(), app.sort.word())
+                format!("{}{filter}, {} {order}", counted(app.rows.len() as u64, "tube"), app.sort.word())
             } else {
                 "connecting".to_owned()
             };
@@ -157,7 +157,8 @@ fn title_of(app: &App, width: usize) -> String {
                 (None, None) => format!("searching for {} jobs of {}", of.state, of.tube),
                 (Some(jobs), None) => {
                     let first = if jobs.len() == MAX_JOBS { "the first " } else { "" };
-                    format!("{first}{} {} jobs of {}", jobs.len(), of.state, of.tube)
+                    let found = counted(jobs.len() as u64, &format!("{} job", of.state));
+                    format!("{first}{found} of {}", of.tube)
                 }
             };
             with(server.name.clone(), rest)
@@ -375,7 +376,7 @@ mod tests {
         app.take(Update::Tubes(0, Ok(vec![tube("mail", NUMBERS)])), Instant::now());
         app.take(Update::Tubes(1, Err("cannot connect to two:2: refused".to_owned())), Instant::now());
         let lines = screen(&app, 80, 5);
-        assert!(lines[0].contains("one:1, two:2 is gone: 1 tubes"), "{lines:#?}");
+        assert!(lines[0].contains("one:1, two:2 is gone: 1 tube,"), "{lines:#?}");
         assert!(lines[4].starts_with("cannot connect to two:2: refused"), "{lines:#?}");
         app.take(Update::Tubes(0, Err("the server closed the connection".to_owned())), Instant::now());
         let lines = screen(&app, 80, 5);
@@ -391,8 +392,12 @@ mod tests {
         app.on_key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
         assert!(screen(&app, 80, 5)[0].contains("searching for buried jobs of mail"));
         let View::Jobs(of) = app.view.clone() else { panic!("no jobs") };
-        app.take(Update::Jobs(of, Ok(Vec::new())), Instant::now());
+        app.take(Update::Jobs(of.clone(), Ok(Vec::new())), Instant::now());
         assert!(screen(&app, 80, 5)[0].contains("0 buried jobs of mail"));
+        let data = b"---\nid: 1\ntube: mail\nstate: buried\npri: 0\nage: 0\nttr: 1\n";
+        let job = JobInfo::from_stats(&parse_dictionary(data).unwrap()).unwrap();
+        app.take(Update::Jobs(of, Ok(vec![job])), Instant::now());
+        assert!(screen(&app, 80, 5)[0].contains("1 buried job of mail"));
     }
 
     #[test]

@@ -103,8 +103,8 @@ fn to_file(
 
 fn print_report(out: &mut StandardOutput, count: u64, drained: bool) -> Result<(), Failure> {
     let value = json!({ "action": "export", "done": count, "deleted": drained });
-    let how = if drained { ", and deleted them" } else { "" };
-    out.value_or_line(&value, &format!("exported {}{how}", counted(count, "job")))
+    let done = if drained { "exported and deleted" } else { "exported" };
+    out.value_or_line(&value, &format!("{done} {}", counted(count, "job")))
 }
 
 /// Syncs the directory of a file, which makes a new name durable.
@@ -139,12 +139,13 @@ fn drain(
     ids.sort_unstable();
     let stay = match reserved {
         0 => String::new(),
-        reserved => format!("; {} reserved by clients stay", counted(reserved, "job")),
+        reserved => format!("; leave out {} reserved by clients", counted(reserved, "job")),
     };
     let what = format!(
-        "write {} to {}, and delete them on {}{stay}",
+        "write {} to {}, and delete {} on {}{stay}",
         counted(ids.len() as u64, "job"),
         path.display(),
+        if ids.len() == 1 { "it" } else { "them" },
         server.address
     );
     if !confirm::ask(&arguments.confirm, &what)? {
@@ -174,7 +175,7 @@ fn drain_all(
     print_report(out, done, true)?;
     match ids.len() as u64 - done {
         0 => file.finish(),
-        left => Err(Failure::Refused(format!("{} changed meanwhile and stay", counted(left, "job")))),
+        left => Err(Failure::Refused(format!("kept {}, which changed meanwhile", counted(left, "job")))),
     }
 }
 

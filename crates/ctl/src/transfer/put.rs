@@ -76,7 +76,7 @@ impl Refused {
                 "the server accepts no new jobs (DRAINING); run the same command again later".to_owned(),
             )),
             Some(refusal) => Err(put_failed(Error::Refused(refusal))
-                .while_doing(&format!("{} of these jobs were not put", self.count))),
+                .while_doing(&format!("could not put {} of these jobs", self.count))),
         }
     }
 }

@@ -21,7 +21,7 @@ fn tubes_jobs_and_bodies_are_shown_and_changed() {
     assert_eq!(tubes[0], "failed", "buried first:\n{screen}");
     terminal.keys(&["/"]);
     terminal.keys(&["mail", "Enter"]);
-    terminal.shows("1 tubes matching \"mail\"");
+    terminal.shows("1 tube matching \"mail\"");
     terminal.keys(&["p"]);
     terminal.shows("mail is paused");
     terminal.keys(&["/", "Escape"]);
@@ -41,11 +41,11 @@ fn tubes_jobs_and_bodies_are_shown_and_changed() {
     terminal.shows("done");
     assert_eq!(counts(&address, "failed"), [0, 0, 0, 1]);
     terminal.keys(&["Escape"]);
-    terminal.shows("1 buried jobs of failed");
+    terminal.shows("1 buried job of failed");
     terminal.keys(&["k"]);
     terminal.shows("0 buried jobs of failed");
     terminal.keys(&["Tab"]);
-    terminal.shows("1 ready jobs of failed");
+    terminal.shows("1 ready job of failed");
     assert_eq!(counts(&address, "failed"), [1, 0, 0, 0]);
     terminal.keys(&["Escape"]);
     terminal.shows("3 tubes");
@@ -75,9 +75,9 @@ fn several_servers_of_which_one_comes_and_goes_are_shown_in_80_columns() {
     terminal.shows("? help");
     terminal.keys(&["/"]);
     terminal.keys(&["mail", "Enter"]);
-    terminal.shows("1 tubes matching");
+    terminal.shows("1 tube matching");
     terminal.keys(&["Enter"]);
-    terminal.shows("1 ready jobs of mail");
+    terminal.shows("1 ready job of mail");
     terminal.keys(&["Enter"]);
     terminal.shows("0123456789abcdef and more");
     terminal.keys(&["x"]);
@@ -88,7 +88,7 @@ fn several_servers_of_which_one_comes_and_goes_are_shown_in_80_columns() {
 fn top_ends_with_its_terminal() {
     let fake = Fake::start();
     let Some(terminal) = Terminal::with(&fake.address(), "top") else { return };
-    terminal.shows("1 tubes");
+    terminal.shows("1 tube,");
     let program = terminal.program_id();
     assert!(!program.is_empty());
     drop(terminal);
