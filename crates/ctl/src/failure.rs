@@ -5,6 +5,9 @@ use std::io;
 
 use beanstalk_client::{Culprit, Error};
 
+/// The result of a step that can fail.
+pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
 /// Why a command did not succeed. Each kind has its own exit code.
 #[derive(Debug)]
 pub enum Failure {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cli::Id;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
 
 /// How many lines are read ahead.
@@ -43,7 +43,7 @@ impl StdinLines {
     }
 
     /// Waits for the next line and returns it without its line end; `None` at the end of the input.
-    pub fn wait(&self) -> Result<Option<Vec<u8>>, Failure> {
+    pub fn wait(&self) -> Result<Option<Vec<u8>>> {
         loop {
             match self.0.recv_timeout(CHECK_INTERVAL) {
                 Ok(line) => return taken(line).map(Some),
@@ -57,12 +57,12 @@ impl StdinLines {
     }
 
     /// The next line, if it was already read.
-    pub fn ready(&self) -> Result<Option<Vec<u8>>, Failure> {
+    pub fn ready(&self) -> Result<Option<Vec<u8>>> {
         self.0.try_recv().ok().map(taken).transpose()
     }
 }
 
-fn taken(line: io::Result<Vec<u8>>) -> Result<Vec<u8>, Failure> {
+fn taken(line: io::Result<Vec<u8>>) -> Result<Vec<u8>> {
     let mut line = line.map_err(|error| Failure::Local(format!("standard input: {error}")))?;
     let end = line.strip_suffix(b"\r\n").or(line.strip_suffix(b"\n")).unwrap_or(&line).len();
     line.truncate(end);
@@ -70,7 +70,7 @@ fn taken(line: io::Result<Vec<u8>>) -> Result<Vec<u8>, Failure> {
 }
 
 /// The ids of the command line; `-` is replaced by those of standard input, each once.
-pub fn ids(arguments: &[Id]) -> Result<Vec<u64>, Failure> {
+pub fn ids(arguments: &[Id]) -> Result<Vec<u64>> {
     let mut ids = Vec::new();
     for argument in arguments {
         match argument {
@@ -88,7 +88,7 @@ pub fn ids(arguments: &[Id]) -> Result<Vec<u64>, Failure> {
     Ok(ids)
 }
 
-fn ids_of_input() -> Result<Vec<u64>, Failure> {
+fn ids_of_input() -> Result<Vec<u64>> {
     let (lines, mut ids, mut number) = (StdinLines::new(), Vec::new(), 0);
     while let Some(line) = lines.wait()? {
         number += 1;

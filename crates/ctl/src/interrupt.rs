@@ -4,7 +4,7 @@ use std::process;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 static SIGNALS: Mutex<u32> = Mutex::new(0);
 static CHANGED: Condvar = Condvar::new();
@@ -14,7 +14,7 @@ fn signals() -> MutexGuard<'static, u32> {
 }
 
 /// Starts counting signals. The second one ends the program.
-pub fn install() -> Result<(), Failure> {
+pub fn install() -> Result {
     let handler = || {
         *signals() += 1;
         CHANGED.notify_all();

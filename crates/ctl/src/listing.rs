@@ -9,7 +9,7 @@ use beanstalk_client::{JobInfo, JobState, PutOptions, TubeName};
 use globset::GlobMatcher;
 use regex::bytes::Regex;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::progress::ShownProgress;
 use crate::server::{Server, Tube};
@@ -69,8 +69,8 @@ pub fn jobs(
     server: &mut Server,
     filter: &JobFilter,
     with_bodies: bool,
-    each: &mut dyn FnMut(Vec<FoundJob>) -> Result<bool, Failure>,
-) -> Result<(), Failure> {
+    each: &mut dyn FnMut(Vec<FoundJob>) -> Result<bool>,
+) -> Result {
     let tubes = server.tubes(&filter.tubes)?;
     let mut give = |server: &mut Server, infos: Vec<JobInfo>| {
         if interrupt::requested() {
@@ -85,14 +85,14 @@ pub fn jobs(
     by_walking(server, filter, &tubes, &mut give)
 }
 
-type Give<'a> = dyn FnMut(&mut Server, Vec<JobInfo>) -> Result<bool, Failure> + 'a;
+type Give<'a> = dyn FnMut(&mut Server, Vec<JobInfo>) -> Result<bool> + 'a;
 
 fn filter_bodies(
     server: &mut Server,
     filter: &JobFilter,
     with_bodies: bool,
     mut infos: Vec<JobInfo>,
-) -> Result<Vec<FoundJob>, Failure> {
+) -> Result<Vec<FoundJob>> {
     infos.retain(|info| filter.fits(info));
     if !with_bodies && filter.body.is_none() {
         return Ok(infos.into_iter().map(|info| FoundJob { info, body: None }).collect());
@@ -111,12 +111,7 @@ fn filter_bodies(
     Ok(with_body.filter(fits).collect())
 }
 
-fn by_pages(
-    server: &mut Server,
-    filter: &JobFilter,
-    tubes: &[Tube],
-    give: &mut Give<'_>,
-) -> Result<(), Failure> {
+fn by_pages(server: &mut Server, filter: &JobFilter, tubes: &[Tube], give: &mut Give<'_>) -> Result {
     for tube in tubes {
         for state in filter.states() {
             let mut cursor = None;
@@ -140,12 +135,7 @@ fn by_pages(
 }
 
 /// Asks for the jobs from the newest id down, until it has seen as many jobs as the tubes have.
-fn by_walking(
-    server: &mut Server,
-    filter: &JobFilter,
-    tubes: &[Tube],
-    give: &mut Give<'_>,
-) -> Result<(), Failure> {
+fn by_walking(server: &mut Server, filter: &JobFilter, tubes: &[Tube], give: &mut Give<'_>) -> Result {
     let names: HashSet<&str> = tubes.iter().map(|tube| tube.name.as_str()).collect();
     let mut walk = PageWalk { names, expected: tubes.iter().map(Tube::jobs).sum(), seen: 0 };
     if walk.expected == 0 {
@@ -176,13 +166,7 @@ struct PageWalk<'a> {
 
 impl PageWalk<'_> {
     /// Walks from id `top` down to `bottom`. Returns `false` if the caller wants no more jobs.
-    fn down(
-        &mut self,
-        server: &mut Server,
-        top: u64,
-        bottom: u64,
-        give: &mut Give<'_>,
-    ) -> Result<bool, Failure> {
+    fn down(&mut self, server: &mut Server, top: u64, bottom: u64, give: &mut Give<'_>) -> Result<bool> {
         let progress = ShownProgress::new("searching by id", (top + 1).saturating_sub(bottom));
         let mut next = top;
         while next >= bottom && self.seen < self.expected {
@@ -203,7 +187,7 @@ impl PageWalk<'_> {
 
 /// The newest id that the server has assigned. There is no command for it: this puts a delayed job into a tube that no
 /// client watches, and deletes it at once.
-fn newest_id(server: &mut Server) -> Result<u64, Failure> {
+fn newest_id(server: &mut Server) -> Result<u64> {
     let tube: TubeName = PROBE_TUBE.parse().map_err(|error| Failure::Local(format!("{error}")))?;
     let before: TubeName =
         server.client.list_tube_used()?.parse().unwrap_or_else(|_| TubeName::default_tube());

@@ -5,15 +5,15 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use beanstalk_client::{Dictionary, JobInfo, JobState, Tag};
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
+use crate::failure::Result;
 
 /// Standard output.
-pub struct StandardOutput {
+pub struct Output {
     json: bool,
     out: BufWriter<Stdout>,
 }
 
-impl StandardOutput {
+impl Output {
     /// An output of JSON, or of text.
     pub fn new(json: bool) -> Self {
         Self { json, out: BufWriter::new(io::stdout()) }
@@ -25,13 +25,13 @@ impl StandardOutput {
     }
 
     /// Writes a JSON value on a line.
-    pub fn value(&mut self, value: &Value) -> Result<(), Failure> {
+    pub fn value(&mut self, value: &Value) -> Result {
         self.json_line(&value.to_string())
     }
 
     /// Writes lines of JSON. Characters that can control a terminal are written as JSON's escapes, which changes no
     /// value.
-    pub fn json_line(&mut self, line: &str) -> Result<(), Failure> {
+    pub fn json_line(&mut self, line: &str) -> Result {
         if line.chars().any(|character| controls_terminal(character) && character != '\n') {
             return Ok(writeln!(self.out, "{}", escaped_json(line))?);
         }
@@ -39,23 +39,23 @@ impl StandardOutput {
     }
 
     /// Writes a line of text, with its control characters escaped.
-    pub fn line(&mut self, line: &str) -> Result<(), Failure> {
+    pub fn line(&mut self, line: &str) -> Result {
         Ok(writeln!(self.out, "{}", visible(line.as_bytes(), false))?)
     }
 
     /// Writes `value` if the output is JSON, otherwise `line`.
-    pub fn value_or_line(&mut self, value: &Value, line: &str) -> Result<(), Failure> {
+    pub fn value_or_line(&mut self, value: &Value, line: &str) -> Result {
         if self.json { self.value(value) } else { self.line(line) }
     }
 
     /// Writes the result of a dry run: how many jobs, tubes or clients the action would change.
-    pub fn dry_run(&mut self, action: &str, matched: u64) -> Result<(), Failure> {
+    pub fn dry_run(&mut self, action: &str, matched: u64) -> Result {
         let value = json!({ "action": action, "matched": matched, "dry_run": true });
         self.value_or_line(&value, &format!("{matched} matched"))
     }
 
     /// Writes a body byte for byte; on a terminal, with its control characters escaped and with a line end.
-    pub fn body(&mut self, body: &[u8]) -> Result<(), Failure> {
+    pub fn body(&mut self, body: &[u8]) -> Result {
         if io::stdout().is_terminal() {
             return Ok(writeln!(self.out, "{}", visible(body, true))?);
         }
@@ -63,7 +63,7 @@ impl StandardOutput {
     }
 
     /// Flushes the buffer.
-    pub fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush(&mut self) -> Result {
         Ok(self.out.flush()?)
     }
 }

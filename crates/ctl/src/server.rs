@@ -6,7 +6,7 @@ use beanstalk_client::{
 };
 use globset::GlobMatcher;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::say;
 
 /// A connected server, with its stats and its extensions.
@@ -42,7 +42,7 @@ impl Tube {
 
 impl Server {
     /// Connects and asks the server for its stats.
-    pub fn open(address: &Address, connector: &Connector) -> Result<Self, Failure> {
+    pub fn open(address: &Address, connector: &Connector) -> Result<Self> {
         let open = || -> Result<Self, Error> {
             let mut client = Client::from(connector.open(address)?);
             let stats = client.stats()?;
@@ -72,7 +72,7 @@ impl Server {
     }
 
     /// The names of the tubes that match one of the patterns, sorted; without patterns, of all tubes.
-    pub fn tube_names(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<TubeName>, Failure> {
+    pub fn tube_names(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<TubeName>> {
         let all = self.client.list_tubes()?;
         let chosen = all.iter().filter(|name| {
             patterns.is_empty() || patterns.iter().any(|pattern| pattern.is_match(name.as_str()))
@@ -89,7 +89,7 @@ impl Server {
     }
 
     /// The tubes that match, with their counters. A tube that is removed in the meantime is left out.
-    pub fn tubes(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<Tube>, Failure> {
+    pub fn tubes(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<Tube>> {
         let names = self.tube_names(patterns)?;
         let commands = names.iter().map(|name| Command::StatsTube(name.as_str()));
         let found = self.client.call_all(commands, |reply| match reply {
@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// The counters of these jobs, in the order of `ids`; `None` for a job that does not exist.
-    pub fn job_infos(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Option<JobInfo>>, Failure> {
+    pub fn job_infos(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Option<JobInfo>>> {
         let commands = ids.into_iter().map(|id| Command::StatsJob(JobId(id)));
         let infos = self.client.call_all(commands, |reply| match reply {
             Reply::Data(data) => {
@@ -116,7 +116,7 @@ impl Server {
     }
 
     /// The bodies of these jobs, in the order of `ids`; `None` for a job that does not exist.
-    pub fn bodies(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+    pub fn bodies(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Option<Vec<u8>>>> {
         let commands = ids.into_iter().map(|id| Command::Peek(JobId(id)));
         let bodies = self.client.call_all(commands, |reply| match reply {
             Reply::Found(_, body) => Ok(Some(body.as_slice().to_vec())),

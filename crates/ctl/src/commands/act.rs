@@ -14,11 +14,11 @@ use super::batch::{self, ChangeResult};
 use super::pace::Pacer;
 use super::{confirm, jobs};
 use crate::cli::{ActOn, JobRate};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::input;
 use crate::interrupt;
 use crate::listing;
-use crate::output::{StandardOutput, by_state, counted, with_commas};
+use crate::output::{Output, by_state, counted, with_commas};
 use crate::progress::ShownProgress;
 use crate::server::Server;
 
@@ -225,12 +225,7 @@ impl fmt::Display for ChangeReport {
 }
 
 /// Finds the jobs, asks for confirmation unless they are given by id, and changes them.
-pub fn run(
-    server: &mut Server,
-    change: JobChange,
-    on: &ActOn,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn run(server: &mut Server, change: JobChange, on: &ActOn, out: &mut Output) -> Result {
     let targets = find(server, &change, on)?;
     let total = targets.jobs.len() as u64;
     if total == 0 {
@@ -257,7 +252,7 @@ pub fn run(
     conclude(&change, &targets, &report)
 }
 
-fn find(server: &mut Server, change: &JobChange, on: &ActOn) -> Result<Targets, Failure> {
+fn find(server: &mut Server, change: &JobChange, on: &ActOn) -> Result<Targets> {
     let mut targets = Targets::default();
     if !on.ids.is_empty() {
         let ids = input::ids(&on.ids)?;
@@ -324,7 +319,7 @@ fn act_on_all(
     change: &JobChange,
     targets: &Targets,
     report: &mut ChangeReport,
-) -> Result<(), Failure> {
+) -> Result {
     let progress = ShownProgress::new(change.verb(), targets.jobs.len() as u64);
     let rate = if let JobChange::Redrive(rate) = change { *rate } else { None };
     let mut pace = Pacer::new(rate, Instant::now());
@@ -354,12 +349,7 @@ fn act_on_all(
     Ok(())
 }
 
-fn print_report(
-    change: &JobChange,
-    matched: u64,
-    report: &ChangeReport,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+fn print_report(change: &JobChange, matched: u64, report: &ChangeReport, out: &mut Output) -> Result {
     let value = json!({
         "action": change.verb(),
         "matched": matched,
@@ -377,7 +367,7 @@ fn print_report(
     )
 }
 
-fn conclude(change: &JobChange, targets: &Targets, report: &ChangeReport) -> Result<(), Failure> {
+fn conclude(change: &JobChange, targets: &Targets, report: &ChangeReport) -> Result {
     if report.refused() > 0 {
         return Err(Failure::Refused(format!("the server has refused {}", counted(report.refused(), "job"))));
     }

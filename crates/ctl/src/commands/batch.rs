@@ -7,7 +7,7 @@ use beanstalk_client::{Command, Counting, JobId, JobInfo, JobState, Priority, Re
 
 use super::act::JobChange;
 use super::relocate;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::server::{Server, unexpected};
 
 /// The result of a change of a job.
@@ -29,7 +29,7 @@ pub fn apply(
     change: &JobChange,
     jobs: &[JobInfo],
     each: &mut dyn FnMut(ChangeResult),
-) -> Result<(), Failure> {
+) -> Result {
     match change {
         JobChange::Delete => directly(server, jobs.iter().map(|job| Command::Delete(JobId(job.id))), each),
         JobChange::Kick => directly(server, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
@@ -88,7 +88,7 @@ fn directly<'a>(
     server: &mut Server,
     commands: impl Iterator<Item = Command<'a>>,
     each: &mut dyn FnMut(ChangeResult),
-) -> Result<(), Failure> {
+) -> Result {
     Ok(server.client.pipeline(commands, |_, reply| each(result(reply)))?)
 }
 
@@ -98,7 +98,7 @@ fn after_reserve(
     jobs: &[JobInfo],
     then: impl Fn(&JobInfo) -> Command<'static>,
     each: &mut dyn FnMut(ChangeResult),
-) -> Result<(), Failure> {
+) -> Result {
     let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(JobId(job.id)), then(job)]);
     Ok(server.client.pipeline(commands, |position, reply| {
         if position % 2 == 1 {

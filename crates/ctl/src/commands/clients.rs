@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::{ServerArguments, confirm};
 use crate::cli::Confirm;
-use crate::failure::Failure;
-use crate::output::{StandardOutput, age, counted, dictionary, table};
+use crate::failure::{Failure, Result};
+use crate::output::{Output, age, counted, dictionary, table};
 use crate::server::Server;
 
 /// The number of clients in one request.
@@ -18,7 +18,7 @@ const HEADER: [&str; 11] = [
 ];
 
 /// Prints the clients of each server.
-pub fn list(servers: &ServerArguments, out: &mut StandardOutput) -> Result<(), Failure> {
+pub fn list(servers: &ServerArguments, out: &mut Output) -> Result {
     let several = servers.addresses().len() > 1;
     let mut found = Vec::new();
     let done = servers.each(|server| {
@@ -63,12 +63,7 @@ fn row(server: &str, client: &Dictionary, several: bool) -> Vec<String> {
 }
 
 /// Asks for confirmation and closes the connections of clients.
-pub fn kill(
-    server: &mut Server,
-    ids: &[u64],
-    asking: &Confirm,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn kill(server: &mut Server, ids: &[u64], asking: &Confirm, out: &mut Output) -> Result {
     needs(server, "kill-client")?;
     let matched = ids.len() as u64;
     let what = format!("close the connection of {} on {}", counted(matched, "client"), server.address);
@@ -95,7 +90,7 @@ pub fn kill(
     Ok(())
 }
 
-fn needs(server: &Server, word: &str) -> Result<(), Failure> {
+fn needs(server: &Server, word: &str) -> Result {
     match server.has(word) {
         true => Ok(()),
         false => Err(Failure::Refused(format!("this server has no command {word}"))),

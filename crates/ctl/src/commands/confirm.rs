@@ -3,14 +3,14 @@
 use std::io::{self, IsTerminal, Write};
 
 use crate::cli::Confirm;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::input::StdinLines;
 use crate::output::{say, visible};
 
 /// Asks on standard error whether to do `what`. Returns `false` for a dry run, which only prints it; a "no" is
 /// [`Failure::Interrupted`].
 #[allow(clippy::print_stderr, reason = "a question has no line end")]
-pub fn ask(confirm: &Confirm, what: &str) -> Result<bool, Failure> {
+pub fn ask(confirm: &Confirm, what: &str) -> Result<bool> {
     if confirm.dry_run {
         say(&format!("would {what}"));
         return Ok(false);

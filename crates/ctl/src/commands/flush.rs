@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::confirm;
 use crate::cli::TubeArguments;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
-use crate::output::{StandardOutput, by_state, counted};
+use crate::output::{Output, by_state, counted};
 use crate::progress::ShownProgress;
 use crate::server::{Server, Tube, unexpected};
 
@@ -18,12 +18,7 @@ use crate::server::{Server, Tube, unexpected};
 const BATCH: u64 = 200;
 
 /// Asks for confirmation and flushes the tubes.
-pub fn run(
-    server: &mut Server,
-    arguments: &TubeArguments,
-    buried: bool,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn run(server: &mut Server, arguments: &TubeArguments, buried: bool, out: &mut Output) -> Result {
     let tubes = server.tubes(&arguments.tubes)?;
     let states: &[JobState] = if buried { &[JobState::Buried] } else { &JobState::ALL };
     let whole = server.has(if buried { "flush-buried" } else { "flush-tube" });
@@ -61,7 +56,7 @@ pub fn run(
 }
 
 /// Deletes all jobs of a tube that can be deleted, and returns their number.
-pub fn everything(server: &mut Server, tube: &TubeName) -> Result<u64, Failure> {
+pub fn everything(server: &mut Server, tube: &TubeName) -> Result<u64> {
     let stats = server.client.stats_tube(tube)?;
     let tube = Tube { name: tube.clone(), stats };
     let whole = server.has("flush-tube");
@@ -70,13 +65,7 @@ pub fn everything(server: &mut Server, tube: &TubeName) -> Result<u64, Failure> 
     Ok(done)
 }
 
-fn flush(
-    server: &mut Server,
-    tube: &Tube,
-    states: &[JobState],
-    whole: bool,
-    done: &mut u64,
-) -> Result<(), Failure> {
+fn flush(server: &mut Server, tube: &Tube, states: &[JobState], whole: bool, done: &mut u64) -> Result {
     if interrupt::requested() {
         return Err(Failure::Interrupted("stopped".to_owned()));
     }
@@ -115,7 +104,7 @@ fn flush_ready(
     count: u64,
     progress: &ShownProgress,
     done: &mut u64,
-) -> Result<(), Failure> {
+) -> Result {
     let watched: Vec<TubeName> =
         client.list_tubes_watched()?.iter().filter_map(|name| name.parse().ok()).collect();
     client.watch(tube)?;
@@ -151,7 +140,7 @@ fn flush_by_peeking(
     count: u64,
     progress: &ShownProgress,
     done: &mut u64,
-) -> Result<(), Failure> {
+) -> Result {
     let found = |reply: &Reply<'_>| match reply {
         Reply::Found(id, _) => Ok(Some(*id)),
         Reply::NotFound => Ok(None),

@@ -6,9 +6,9 @@ use beanstalk_client::{JobInfo, JobState, Tag};
 use serde_json::{Value, json};
 
 use crate::cli::{JobsArguments, PeekArguments};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::listing::{self, FoundJob};
-use crate::output::{self, StandardOutput, age, say, table};
+use crate::output::{self, Output, age, say, table};
 use crate::server::Server;
 
 /// How many rows are formatted together: their columns have the width that the longest cell needs.
@@ -20,7 +20,7 @@ const HEADER: [&str; 13] = [
 ];
 
 /// Prints the jobs of tubes that the filter matches.
-pub fn list(server: &mut Server, arguments: &JobsArguments, out: &mut StandardOutput) -> Result<(), Failure> {
+pub fn list(server: &mut Server, arguments: &JobsArguments, out: &mut Output) -> Result {
     let filter = arguments.filter.filter(&arguments.tubes);
     let limit = arguments.limit.unwrap_or(u64::MAX);
     // Without list-jobs, jobs come in the order of their ids and are sorted before they are printed.
@@ -67,7 +67,7 @@ pub fn sort(jobs: &mut [JobInfo]) {
     jobs.sort_by(|one, other| (&one.tube, one.state, key(one)).cmp(&(&other.tube, other.state, key(other))));
 }
 
-fn print(jobs: &[JobInfo], with_header: bool, out: &mut StandardOutput) -> Result<(), Failure> {
+fn print(jobs: &[JobInfo], with_header: bool, out: &mut Output) -> Result {
     if out.is_json() {
         return jobs.iter().try_for_each(|info| out.value(&output::job(info)));
     }
@@ -100,7 +100,7 @@ fn row(job: &JobInfo) -> Vec<String> {
 }
 
 /// Prints the counters of jobs.
-pub fn show(server: &mut Server, ids: &[u64], out: &mut StandardOutput) -> Result<(), Failure> {
+pub fn show(server: &mut Server, ids: &[u64], out: &mut Output) -> Result {
     let infos = server.job_infos(ids.iter().copied())?;
     let mut missing = Vec::new();
     for (id, info) in ids.iter().zip(infos) {
@@ -136,7 +136,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// Prints a body.
-pub fn peek(server: &mut Server, arguments: &PeekArguments, out: &mut StandardOutput) -> Result<(), Failure> {
+pub fn peek(server: &mut Server, arguments: &PeekArguments, out: &mut Output) -> Result {
     let peeked = match (arguments.id, arguments.next) {
         (Some(id), _) => server.client.peek(id),
         (None, Some(JobState::Reserved)) if !server.has("peek-reserved") => {

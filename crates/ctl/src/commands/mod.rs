@@ -21,10 +21,10 @@ pub mod why;
 use beanstalk_client::{Address, Connector, Seconds, Tls, Token};
 
 use crate::cli::{Cli, CtlCommand};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::input;
 use crate::interrupt;
-use crate::output::{StandardOutput, say};
+use crate::output::{Output, say};
 use crate::server::Server;
 use crate::{top, transfer, work};
 
@@ -45,7 +45,7 @@ impl ServerArguments {
     }
 
     /// Connects to each server, to all at the same time: one that does not answer delays none of the others.
-    fn open(&self) -> Vec<Result<Server, Failure>> {
+    fn open(&self) -> Vec<Result<Server>> {
         let open = |address| Server::open(address, &self.connector);
         if let [only] = self.addresses.as_slice() {
             return vec![open(only)];
@@ -60,7 +60,7 @@ impl ServerArguments {
 
     /// Calls `each` with each connected server, in the order of the command line. If it fails for one of several,
     /// reports that and continues with the others; the failure at the end has the exit code of the first.
-    pub fn each(&self, mut each: impl FnMut(&mut Server) -> Result<(), Failure>) -> Result<(), Failure> {
+    pub fn each(&self, mut each: impl FnMut(&mut Server) -> Result) -> Result {
         let mut first = Ok(());
         for opened in self.open() {
             let done = opened.and_then(|mut server| {
@@ -81,7 +81,7 @@ impl ServerArguments {
     }
 
     /// Connects to each server that answers; the failure of the first if none does.
-    pub fn open_some(&self) -> Result<Vec<Option<Server>>, Failure> {
+    pub fn open_some(&self) -> Result<Vec<Option<Server>>> {
         let mut opened = self.open();
         if opened.iter().all(Result::is_err)
             && let Some(Err(failure)) = opened.drain(..).next()
@@ -97,12 +97,12 @@ impl ServerArguments {
     }
 
     /// Connects to the only server; [`Failure::Usage`] if there are several.
-    pub fn one(&self) -> Result<Server, Failure> {
+    pub fn one(&self) -> Result<Server> {
         Server::open(self.address()?, &self.connector)
     }
 
     /// The address of the only server; [`Failure::Usage`] if there are several.
-    pub fn address(&self) -> Result<&Address, Failure> {
+    pub fn address(&self) -> Result<&Address> {
         match self.addresses.as_slice() {
             [address] => Ok(address),
             several => Err(Failure::Usage(format!("this command needs one --server, not {}", several.len()))),
@@ -117,7 +117,7 @@ impl ServerArguments {
 
 /// The failure of a command that has found nothing on the servers that answered. If some did not answer, it may be on
 /// these.
-fn nothing_matched(servers: Result<(), Failure>, what: &str) -> Result<(), Failure> {
+fn nothing_matched(servers: Result, what: &str) -> Result {
     match servers {
         Ok(()) => Err(Failure::NothingMatched(what.to_owned())),
         Err(Failure::Reported(code)) => {
@@ -129,7 +129,7 @@ fn nothing_matched(servers: Result<(), Failure>, what: &str) -> Result<(), Failu
 }
 
 /// The settings for connections, from the command line.
-fn connector(cli: &Cli) -> Result<Connector, Failure> {
+fn connector(cli: &Cli) -> Result<Connector> {
     let mut connector = Connector::plain(Some(cli.timeout));
     // Each command asks for the extensions that it uses, and reports what it cannot do without them.
     connector.check_extensions = false;
@@ -155,9 +155,9 @@ fn connector(cli: &Cli) -> Result<Connector, Failure> {
 }
 
 /// Executes the subcommand.
-pub fn run(cli: Cli) -> Result<(), Failure> {
+pub fn run(cli: Cli) -> Result {
     let servers = ServerArguments { connector: connector(&cli)?, addresses: cli.server };
-    let mut output = StandardOutput::new(cli.json);
+    let mut output = Output::new(cli.json);
     let out = &mut output;
     interrupt::install()?;
     let done = match cli.command {

@@ -8,10 +8,10 @@ use beanstalk_client::{Inserted, JobState, PutOptions, Request};
 use serde_json::json;
 
 use crate::cli::PutArguments;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::input::StdinLines;
 use crate::interrupt;
-use crate::output::{StandardOutput, counted};
+use crate::output::{Output, counted};
 use crate::progress::ShownProgress;
 use crate::server::{Server, put_failed};
 
@@ -19,7 +19,7 @@ use crate::server::{Server, put_failed};
 const BATCH: usize = 256;
 
 /// Puts the jobs and prints their ids.
-pub fn run(server: &mut Server, arguments: &PutArguments, out: &mut StandardOutput) -> Result<(), Failure> {
+pub fn run(server: &mut Server, arguments: &PutArguments, out: &mut Output) -> Result {
     if let Some(tag) = arguments.tags.iter().find(|tag| !server.has(tag.word())) {
         return Err(Failure::Refused(format!("this server does not support the tag {}", tag.word())));
     }
@@ -37,7 +37,7 @@ pub fn run(server: &mut Server, arguments: &PutArguments, out: &mut StandardOutp
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>> {
     if path == Path::new("-") {
         let mut body = Vec::new();
         let read = std::io::stdin().lock().read_to_end(&mut body);
@@ -46,7 +46,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| Failure::file(path, &error))
 }
 
-fn put_lines(server: &mut Server, options: &PutOptions, out: &mut StandardOutput) -> Result<(), Failure> {
+fn put_lines(server: &mut Server, options: &PutOptions, out: &mut Output) -> Result {
     let lines = StdinLines::new();
     let progress = ShownProgress::counter("put");
     let mut done = 0;
@@ -75,9 +75,9 @@ fn put(
     server: &mut Server,
     bodies: &[Vec<u8>],
     options: &PutOptions,
-    out: &mut StandardOutput,
+    out: &mut Output,
     done: &mut u64,
-) -> Result<(), Failure> {
+) -> Result {
     let puts = bodies.iter().map(|body| Request::Put(options, body));
     let mut replies = Vec::new();
     let sent = server.client.pipeline(puts, |_, reply| replies.push(Inserted::of_reply(&reply)));

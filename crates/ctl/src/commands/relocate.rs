@@ -6,7 +6,7 @@
 use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, Reply, Request, TubeName};
 
 use super::batch::{ChangeResult, bury, put_back};
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::server::{Server, put_failed, unexpected};
 
 /// How many jobs are reserved together: few, so that all are moved before the shortest TTR, a second, ends.
@@ -21,16 +21,12 @@ pub fn by_copies(
     jobs: &[JobInfo],
     tube: &TubeName,
     each: &mut dyn FnMut(ChangeResult),
-) -> Result<(), Failure> {
+) -> Result {
     server.client.use_tube(tube)?;
     jobs.chunks(BATCH).try_for_each(|batch| move_batch(server, batch, each))
 }
 
-fn move_batch(
-    server: &mut Server,
-    jobs: &[JobInfo],
-    each: &mut dyn FnMut(ChangeResult),
-) -> Result<(), Failure> {
+fn move_batch(server: &mut Server, jobs: &[JobInfo], each: &mut dyn FnMut(ChangeResult)) -> Result {
     let mut reserved = Vec::with_capacity(jobs.len());
     let reserves = jobs.iter().map(|job| Command::ReserveJob(JobId(job.id)));
     server.client.pipeline(reserves, |position, reply| match reply {
@@ -68,7 +64,7 @@ fn delay_of_copy(job: &JobInfo) -> u32 {
     }
 }
 
-fn bury_copies(server: &mut Server, copies: &[(&JobInfo, u64)]) -> Result<(), Failure> {
+fn bury_copies(server: &mut Server, copies: &[(&JobInfo, u64)]) -> Result {
     let buried = copies.iter().filter(|(job, _)| job.state == JobState::Buried);
     let commands = buried.flat_map(|(job, copy)| [Command::ReserveJob(JobId(*copy)), bury(*copy, job.pri)]);
     Ok(server.client.pipeline(commands, |_, _| {})?)
@@ -78,7 +74,7 @@ fn delete_originals(
     server: &mut Server,
     copies: &[(&JobInfo, u64)],
     each: &mut dyn FnMut(ChangeResult),
-) -> Result<(), Failure> {
+) -> Result {
     let deletes = copies.iter().map(|(job, _)| Command::Delete(JobId(job.id)));
     let are_deleted = server.client.call_all(deletes, |reply| reply == Reply::Deleted)?;
     for ((_, copy), is_deleted) in copies.iter().zip(are_deleted) {

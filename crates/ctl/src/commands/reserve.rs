@@ -6,20 +6,16 @@ use beanstalk_client::{Client, Error, Job, Refusal, Seconds, TubeName};
 
 use super::jobs::with_body;
 use crate::cli::{ReserveArguments, Then};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
-use crate::output::{self, StandardOutput, say};
+use crate::output::{self, Output, say};
 use crate::server::Server;
 
 /// The longest wait of one reserve. The program checks for an interrupt after each.
 const MAX_WAIT: Seconds = Seconds::ONE;
 
 /// Reserves a job, prints it, and does what `--then` says.
-pub fn run(
-    mut server: Server,
-    arguments: &ReserveArguments,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn run(mut server: Server, arguments: &ReserveArguments, out: &mut Output) -> Result {
     watch_only(&mut server.client, &arguments.tubes)?;
     let wait = arguments.wait.map(|wait| server.time("--wait", wait));
     let job = wait_for_one(&mut server.client, wait)?;
@@ -49,7 +45,7 @@ pub fn run(
 }
 
 /// Watches only these tubes.
-pub fn watch_only(client: &mut Client, tubes: &[TubeName]) -> Result<(), Failure> {
+pub fn watch_only(client: &mut Client, tubes: &[TubeName]) -> Result {
     for tube in tubes {
         client.watch(tube)?;
     }
@@ -60,7 +56,7 @@ pub fn watch_only(client: &mut Client, tubes: &[TubeName]) -> Result<(), Failure
     Ok(())
 }
 
-fn wait_for_one(client: &mut Client, wait: Option<Seconds>) -> Result<Job, Failure> {
+fn wait_for_one(client: &mut Client, wait: Option<Seconds>) -> Result<Job> {
     // Only a wait that has a fraction itself may ask for a fraction: not every server knows them.
     let has_fraction = wait.is_some_and(|wait| wait.thousandths() > 0);
     let give_up_at = wait.map(|wait| Instant::now() + Duration::from_nanos(wait.as_ns()));

@@ -11,8 +11,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::cli::RulesArguments;
-use crate::failure::Failure;
-use crate::output::{StandardOutput, say, table};
+use crate::failure::{Failure, Result};
+use crate::output::{Output, say, table};
 use crate::server::{Server, Tube};
 
 /// An entry of the file: its pattern, and its other keys with their values.
@@ -29,7 +29,7 @@ struct RuleLine<'a> {
 }
 
 /// Prints the tubes that follow a rule. With the file, also prints the settings of each rule.
-pub fn run(server: &mut Server, arguments: &RulesArguments, out: &mut StandardOutput) -> Result<(), Failure> {
+pub fn run(server: &mut Server, arguments: &RulesArguments, out: &mut Output) -> Result {
     let entries = arguments.file.as_deref().map(entries).transpose()?;
     let tubes = server.tubes(&arguments.tubes)?;
     let ruled: Vec<&Tube> = tubes.iter().filter(|tube| !rule_of(tube).is_empty()).collect();
@@ -72,7 +72,7 @@ fn rule_of(tube: &Tube) -> &str {
 }
 
 /// The entries of the file. Their settings are not checked: the server does that.
-fn entries(path: &Path) -> Result<Vec<RuleEntry>, Failure> {
+fn entries(path: &Path) -> Result<Vec<RuleEntry>> {
     let wrong = |reason: &str| Failure::Local(format!("{}: {reason}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
     let file = DeTable::parse(&text).map_err(|error| wrong(error.to_string().trim_end()))?;
@@ -103,7 +103,7 @@ fn plain(value: &DeValue<'_>) -> String {
     }
 }
 
-fn print(lines: &[RuleLine<'_>], has_file: bool, out: &mut StandardOutput) -> Result<(), Failure> {
+fn print(lines: &[RuleLine<'_>], has_file: bool, out: &mut Output) -> Result {
     if out.is_json() {
         return lines.iter().try_for_each(|line| out.value(&value(line)));
     }

@@ -3,15 +3,11 @@
 use beanstalk_client::{Dictionary, TubeName};
 
 use super::{ServerArguments, nothing_matched};
-use crate::failure::Failure;
-use crate::output::{StandardOutput, dictionary, table};
+use crate::failure::Result;
+use crate::output::{Output, dictionary, table};
 
 /// Prints the counters.
-pub fn run(
-    servers: &ServerArguments,
-    tube: Option<&TubeName>,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn run(servers: &ServerArguments, tube: Option<&TubeName>, out: &mut Output) -> Result {
     let several = servers.addresses().len() > 1;
     let (mut answered, mut is_found) = (false, false);
     let done = servers.each(|server| {
@@ -32,7 +28,7 @@ pub fn run(
     }
 }
 
-fn print(server: &str, stats: &Dictionary, several: bool, out: &mut StandardOutput) -> Result<(), Failure> {
+fn print(server: &str, stats: &Dictionary, several: bool, out: &mut Output) -> Result {
     if out.is_json() {
         return out.value(&dictionary(server, stats));
     }

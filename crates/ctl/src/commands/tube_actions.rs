@@ -5,17 +5,12 @@ use serde_json::json;
 
 use super::{ServerArguments, confirm};
 use crate::cli::TubeArguments;
-use crate::failure::Failure;
-use crate::output::{StandardOutput, age, counted};
+use crate::failure::{Failure, Result};
+use crate::output::{Output, age, counted};
 use crate::server::{Server, unexpected};
 
 /// Pauses tubes for `seconds`; 0 ends their pause. Asks for confirmation if a pattern matches several tubes.
-pub fn pause(
-    server: &mut Server,
-    arguments: &TubeArguments,
-    seconds: Seconds,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn pause(server: &mut Server, arguments: &TubeArguments, seconds: Seconds, out: &mut Output) -> Result {
     let tubes = server.tube_names(&arguments.tubes)?;
     let seconds = server.time("--for", seconds);
     let verb = if seconds.is_zero() { "resume" } else { "pause" };
@@ -49,7 +44,7 @@ pub fn pause(
 }
 
 /// Begins or ends drain mode.
-pub fn drain(servers: &ServerArguments, on: bool, out: &mut StandardOutput) -> Result<(), Failure> {
+pub fn drain(servers: &ServerArguments, on: bool, out: &mut Output) -> Result {
     let (verb, signal) = if on { ("drain", "USR1") } else { ("undrain", "USR2") };
     servers.each(|server| {
         let address = server.address.to_string();

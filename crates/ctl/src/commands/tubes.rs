@@ -7,8 +7,8 @@ use clap::ValueEnum;
 
 use super::{ServerArguments, nothing_matched};
 use crate::cli::TubesArguments;
-use crate::failure::Failure;
-use crate::output::{StandardOutput, age, dictionary, table};
+use crate::failure::Result;
+use crate::output::{Output, age, dictionary, table};
 use crate::server::Tube;
 
 /// The column by which tubes are sorted.
@@ -52,11 +52,7 @@ impl SortColumn {
 }
 
 /// Prints the tubes.
-pub fn run(
-    servers: &ServerArguments,
-    arguments: &TubesArguments,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn run(servers: &ServerArguments, arguments: &TubesArguments, out: &mut Output) -> Result {
     let several = servers.addresses().len() > 1;
     let mut found = Vec::new();
     let mut answered = false;
@@ -77,8 +73,8 @@ fn print(
     mut found: Vec<(String, Tube)>,
     arguments: &TubesArguments,
     several: bool,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+    out: &mut Output,
+) -> Result {
     // The second sort is stable: tubes with equal numbers stay in the order of their names.
     found.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
     found.sort_by_key(|(_, tube)| Reverse(arguments.sort.of(tube)));

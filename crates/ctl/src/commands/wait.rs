@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use beanstalk_client::{Error, JobState, Refusal, Seconds};
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
-use crate::output::StandardOutput;
+use crate::output::Output;
 use crate::server::Server;
 
 /// The longest wait for a job at a time. The program checks for an interrupt after each.
@@ -23,12 +23,7 @@ enum WaitEnd {
 }
 
 /// Waits for each job, at most `time` for all of them, and prints its end.
-pub fn run(
-    server: &mut Server,
-    ids: &[u64],
-    time: Option<Seconds>,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn run(server: &mut Server, ids: &[u64], time: Option<Seconds>, out: &mut Output) -> Result {
     let give_up_at = time.map(|time| Instant::now() + Duration::from_nanos(time.as_ns()));
     // A job that exists here and is missing later was deleted in between.
     let found = server.job_infos(ids.iter().copied())?;
@@ -59,7 +54,7 @@ pub fn run(
     if wrong.is_empty() { Ok(()) } else { Err(Failure::NothingMatched(wrong.join("; "))) }
 }
 
-fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result<WaitEnd, Failure> {
+fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result<WaitEnd> {
     loop {
         let left = give_up_at.map(|at| at.saturating_duration_since(Instant::now()));
         let turn = left.map_or(MAX_WAIT, |left| MAX_WAIT.min(left));
@@ -76,7 +71,7 @@ fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result
 }
 
 /// The end of the job, if it comes within `turn`.
-fn ask(server: &mut Server, id: u64, turn: Duration) -> Result<Option<WaitEnd>, Failure> {
+fn ask(server: &mut Server, id: u64, turn: Duration) -> Result<Option<WaitEnd>> {
     if server.has("wait-job") {
         // A server with this command knows fractions of a second.
         let turn = Seconds::new(turn.as_secs() as u32, turn.subsec_millis() as u16);

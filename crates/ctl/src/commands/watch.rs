@@ -11,9 +11,9 @@ use globset::GlobMatcher;
 use serde_json::{Map, Value, json};
 
 use super::ServerArguments;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
-use crate::output::{StandardOutput, say};
+use crate::output::{Output, say};
 use crate::server::{Server, Tube};
 
 /// Counters that only grow, and the word for what they count. A counter that a server does not have stays 0.
@@ -53,8 +53,8 @@ pub fn run(
     servers: &ServerArguments,
     patterns: &[GlobMatcher],
     interval: Duration,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+    out: &mut Output,
+) -> Result {
     let several = servers.addresses().len() > 1;
     let mut all = Vec::new();
     for opened in servers.open() {
@@ -99,7 +99,7 @@ impl Watched {
         servers: &ServerArguments,
         address: &Address,
         patterns: &[GlobMatcher],
-    ) -> Result<(Option<Samples>, Samples), Failure> {
+    ) -> Result<(Option<Samples>, Samples)> {
         let server = match &mut self.server {
             Some(server) => server,
             gone => {
@@ -120,18 +120,12 @@ impl Watched {
     }
 }
 
-fn samples(server: &mut Server, patterns: &[GlobMatcher]) -> Result<Samples, Failure> {
+fn samples(server: &mut Server, patterns: &[GlobMatcher]) -> Result<Samples> {
     let tubes = server.tubes(patterns)?;
     Ok(tubes.iter().map(|tube| (tube.name.to_string(), TubeSample::at(tube))).collect())
 }
 
-fn report(
-    server: &str,
-    several: bool,
-    before: Option<&Samples>,
-    now: &Samples,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+fn report(server: &str, several: bool, before: Option<&Samples>, now: &Samples, out: &mut Output) -> Result {
     let Some(before) = before else { return Ok(()) };
     let none = TubeSample { events: vec![0; EVENTS.len()], states: [0; 4], paused: false };
     for (tube, sample) in now {

@@ -6,12 +6,12 @@
 use beanstalk_client::{Command, Dictionary, Error, JobId, JobState, Reply, TubeName, parse_dictionary};
 use serde_json::json;
 
-use crate::failure::Failure;
-use crate::output::{StandardOutput, age, counted};
+use crate::failure::{Failure, Result};
+use crate::output::{Output, age, counted};
 use crate::server::{Server, Tube};
 
 /// Prints why each job waits.
-pub fn run(server: &mut Server, ids: &[u64], out: &mut StandardOutput) -> Result<(), Failure> {
+pub fn run(server: &mut Server, ids: &[u64], out: &mut Output) -> Result {
     let mut missing = Vec::new();
     for &id in ids {
         let Some(job) = dictionary(server, Command::StatsJob(JobId(id)))? else {
@@ -24,14 +24,14 @@ pub fn run(server: &mut Server, ids: &[u64], out: &mut StandardOutput) -> Result
 }
 
 /// The data of a reply; `None` if it does not exist, or if this client may not see it.
-fn dictionary(server: &mut Server, command: Command<'_>) -> Result<Option<Dictionary>, Failure> {
+fn dictionary(server: &mut Server, command: Command<'_>) -> Result<Option<Dictionary>> {
     match server.client.call(command)? {
         Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),
         _ => Ok(None),
     }
 }
 
-fn explain(server: &mut Server, id: u64, job: &Dictionary, out: &mut StandardOutput) -> Result<(), Failure> {
+fn explain(server: &mut Server, id: u64, job: &Dictionary, out: &mut Output) -> Result {
     let text = |key| job.get(key).unwrap_or_default();
     let (name, state) = (text("tube"), text("state"));
     let tube = match name.parse::<TubeName>() {

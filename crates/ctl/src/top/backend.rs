@@ -8,7 +8,7 @@ use crate::commands::act::JobChange;
 use crate::commands::batch::{self, ChangeResult};
 use crate::commands::flush;
 use crate::commands::jobs::sort;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::listing::{self, JobFilter};
 use crate::output::counted;
 use crate::server::{Server, Tube};
@@ -123,7 +123,7 @@ pub struct PolledServer {
 
 impl PolledServer {
     /// The connected server. Connects if it is not.
-    fn connected(&mut self) -> Result<&mut Server, Failure> {
+    fn connected(&mut self) -> Result<&mut Server> {
         Ok(match &mut self.connected {
             Some(server) => server,
             gone => gone.insert(Server::open(&self.address, &self.connector)?),
@@ -149,7 +149,7 @@ impl PolledServer {
     }
 }
 
-fn find_jobs(server: &mut Server, of: &JobsOf) -> Result<Vec<JobInfo>, Failure> {
+fn find_jobs(server: &mut Server, of: &JobsOf) -> Result<Vec<JobInfo>> {
     let tubes = vec![crate::cli::glob(of.tube.as_str()).map_err(Failure::Local)?];
     let filter = JobFilter { tubes, states: vec![of.state], ..JobFilter::default() };
     let mut jobs = Vec::new();
@@ -164,11 +164,11 @@ fn find_jobs(server: &mut Server, of: &JobsOf) -> Result<Vec<JobInfo>, Failure> 
     Ok(jobs)
 }
 
-fn body(server: &mut Server, id: u64) -> Result<Vec<u8>, Failure> {
+fn body(server: &mut Server, id: u64) -> Result<Vec<u8>> {
     Ok(server.client.peek(id)?.body)
 }
 
-fn perform(server: &mut Server, tube: &TubeName, action: RequestedAction) -> Result<String, Failure> {
+fn perform(server: &mut Server, tube: &TubeName, action: RequestedAction) -> Result<String> {
     match action {
         RequestedAction::Pause(seconds) => {
             server.client.pause_tube(tube, seconds)?;
@@ -188,14 +188,14 @@ fn perform(server: &mut Server, tube: &TubeName, action: RequestedAction) -> Res
 }
 
 /// Kicks as many jobs as are buried now.
-fn kick_buried(server: &mut Server, tube: &TubeName) -> Result<String, Failure> {
+fn kick_buried(server: &mut Server, tube: &TubeName) -> Result<String> {
     let buried = server.client.stats_tube(tube)?.number_or_zero("current-jobs-buried");
     server.client.use_tube(tube)?;
     let kicked = if buried == 0 { 0 } else { server.client.kick(buried)? };
     Ok(format!("{} of {tube} kicked", counted(kicked, "job")))
 }
 
-fn change_job(server: &mut Server, id: u64, change: &JobChange) -> Result<String, Failure> {
+fn change_job(server: &mut Server, id: u64, change: &JobChange) -> Result<String> {
     let Some(info) = server.job_infos([id])?.pop().flatten() else {
         return Ok(format!("job {id} is gone"));
     };

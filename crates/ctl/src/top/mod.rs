@@ -18,7 +18,7 @@ use app::{App, Reaction};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::commands::ServerArguments;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::{interrupt, progress};
 
 /// The longest wait for a key, after which updates of the backend are drawn.
@@ -29,7 +29,7 @@ const MAX_WAIT: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs until the user quits.
-pub fn run(servers: &ServerArguments, interval: Duration) -> Result<(), Failure> {
+pub fn run(servers: &ServerArguments, interval: Duration) -> Result {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::Usage("top needs a terminal; `tubes`, `jobs` and `watch` do not".to_owned()));
     }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::export::sync_directory;
 use super::record::is_drained;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 /// The maximum number of successive links that the kernel follows.
 const MAX_LINKS: usize = 40;
@@ -32,7 +32,7 @@ pub enum Destination {
 
 impl Destination {
     /// Examines the file at `path`, and follows links.
-    pub fn of(path: &Path) -> Result<Self, Failure> {
+    pub fn of(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
@@ -84,14 +84,14 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Opens a device, a FIFO or a descriptor for writing. It appends, because a descriptor may be a file.
-pub fn open_stream(path: &Path) -> Result<BufWriter<File>, Failure> {
+pub fn open_stream(path: &Path) -> Result<BufWriter<File>> {
     let opened = File::options().append(true).open(path);
     opened.map(BufWriter::new).map_err(|error| Failure::file(path, &error))
 }
 
 /// Checks that an export may replace the file: it has no line that `--drain` wrote, and no drain is in progress. The
 /// jobs of such a file may exist nowhere else.
-pub fn check_replaceable(path: &Path) -> Result<(), Failure> {
+pub fn check_replaceable(path: &Path) -> Result {
     let only_copy = |what: &str| {
         let text = format!(
             "{what}: it may have the only copy of these jobs. Name another file, continue it with --drain, or replace \
@@ -118,7 +118,7 @@ pub fn check_replaceable(path: &Path) -> Result<(), Failure> {
 }
 
 /// Locks a file that a drain writes to, and checks that `path` still names it.
-pub fn lock(path: &Path, file: &File) -> Result<(), Failure> {
+pub fn lock(path: &Path, file: &File) -> Result {
     // Some file systems have no locks.
     if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
         return Err(Failure::file(path, &"another export with --drain writes to this file"));
@@ -143,7 +143,7 @@ pub struct Replacement {
 impl Replacement {
     /// Creates `PATH.partial`, and replaces one that an earlier run has left, with the permissions of the file at
     /// `path`.
-    pub fn create(path: &Path) -> Result<Self, Failure> {
+    pub fn create(path: &Path) -> Result<Self> {
         let partial = beside(path, ".partial");
         let failed = |error: io::Error| Failure::file(&partial, &error);
         if fs::symlink_metadata(&partial).is_ok_and(|metadata| metadata.is_file()) {
@@ -157,13 +157,13 @@ impl Replacement {
     }
 
     /// Writes a line.
-    pub fn write(&mut self, line: &[u8]) -> Result<(), Failure> {
+    pub fn write(&mut self, line: &[u8]) -> Result {
         let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(line));
         written.map_err(|error| Failure::file(&self.partial, &error))
     }
 
     /// Syncs the file and gives it its name. Without `force`, it does not replace a file with drained jobs.
-    pub fn finish(self, force: bool) -> Result<(), Failure> {
+    pub fn finish(self, force: bool) -> Result {
         match File::open(&self.path) {
             Ok(present) => {
                 // A drain has locked the file that it writes to.
@@ -186,11 +186,11 @@ impl Replacement {
     }
 
     /// Syncs the file and gives it its name; it replaces the file with that name, which the caller has locked.
-    pub fn replace(self, _locked: &File) -> Result<(), Failure> {
+    pub fn replace(self, _locked: &File) -> Result {
         self.name(|partial, path| fs::rename(partial, path))
     }
 
-    fn name(mut self, give_name: impl FnOnce(&Path, &Path) -> io::Result<()>) -> Result<(), Failure> {
+    fn name(mut self, give_name: impl FnOnce(&Path, &Path) -> io::Result<()>) -> Result {
         let synced =
             self.file.as_mut().map_or(Ok(()), |file| file.flush().and_then(|()| file.get_ref().sync_all()));
         let named = synced.and_then(|()| give_name(&self.partial, &self.path));

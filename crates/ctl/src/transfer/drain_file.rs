@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::destination::{Replacement, beside, lock};
 use super::export::{instance, sync_directory};
 use super::record::{Record, is_drained, marked_as_drained};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::server::Server;
 
 /// The first bytes of each line of an export.
@@ -36,7 +36,7 @@ pub struct DrainFile {
 impl DrainFile {
     /// Opens or creates the file, and cuts off an incomplete last line. The job of such a line was not deleted.
     /// Locks the file: another export with `--drain` cannot open it.
-    pub fn open(path: &Path, server: &Server) -> Result<Self, Failure> {
+    pub fn open(path: &Path, server: &Server) -> Result<Self> {
         let failed = |error: io::Error| Failure::file(path, &error);
         let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
         lock(path, &file)?;
@@ -62,7 +62,7 @@ impl DrainFile {
     }
 
     /// Records the states of these jobs in FILE.taking, before they are buried.
-    pub fn begin(&mut self, infos: &[JobInfo]) -> Result<(), Failure> {
+    pub fn begin(&mut self, infos: &[JobInfo]) -> Result {
         let entry = |info: &JobInfo| {
             let entry = json!({
                 "id": info.id,
@@ -100,7 +100,7 @@ impl DrainFile {
     }
 
     /// Removes FILE.taking, because the export is complete.
-    pub fn finish(&self) -> Result<(), Failure> {
+    pub fn finish(&self) -> Result {
         fs::remove_file(&self.taking_path).map_err(|error| Failure::file(&self.taking_path, &error))
     }
 
@@ -114,7 +114,7 @@ impl DrainFile {
     }
 
     /// Appends the jobs that are not in the file, and syncs it.
-    pub fn append(&mut self, records: &[Record]) -> Result<(), Failure> {
+    pub fn append(&mut self, records: &[Record]) -> Result {
         let lines: String =
             records.iter().filter(|record| !self.has(record)).map(Record::drained_line).collect();
         let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_all());
@@ -125,7 +125,7 @@ impl DrainFile {
 /// The jobs of a drain file by id, and the file itself: without an incomplete last line, and with the mark of a drained
 /// job in every line. Lines of an export without `--drain` have no mark, and a drain that finds its jobs there writes
 /// no line.
-fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>), Failure> {
+fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)> {
     let failed = |error: io::Error| Failure::file(path, &error);
     let (mut known, mut all_marked, mut whole) = (HashMap::<u64, Vec<Record>>::new(), true, 0);
     let mut reader = BufReader::new(&file);

@@ -18,10 +18,10 @@ use super::record::Record;
 use crate::cli::ExportArguments;
 use crate::commands::batch::{bury, put_back};
 use crate::commands::confirm;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::listing::{self, JobFilter};
-use crate::output::{StandardOutput, counted};
+use crate::output::{Output, counted};
 use crate::progress::ShownProgress;
 use crate::server::{Server, unexpected};
 
@@ -29,11 +29,7 @@ use crate::server::{Server, unexpected};
 const BATCH: usize = 200;
 
 /// Runs the export that the arguments describe.
-pub fn run(
-    server: &mut Server,
-    arguments: &ExportArguments,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn run(server: &mut Server, arguments: &ExportArguments, out: &mut Output) -> Result {
     let filter = arguments.filter.filter(&arguments.tubes);
     match (arguments.drain, Destination::of(&arguments.output)?) {
         (true, Destination::File(path)) => drain(server, &filter, arguments, &path, out),
@@ -52,11 +48,7 @@ pub fn run(
 }
 
 /// Passes the line of every job that matches to `write`, and returns the number of jobs.
-fn copy(
-    server: &mut Server,
-    filter: &JobFilter,
-    write: &mut dyn FnMut(&str) -> Result<(), Failure>,
-) -> Result<u64, Failure> {
+fn copy(server: &mut Server, filter: &JobFilter, write: &mut dyn FnMut(&str) -> Result) -> Result<u64> {
     let instance = instance(server);
     let mut count = 0;
     listing::jobs(server, filter, true, &mut |found| {
@@ -78,20 +70,14 @@ pub fn instance(server: &Server) -> String {
     server.stats.get("id").unwrap_or_default().to_owned()
 }
 
-fn to_stream(server: &mut Server, filter: &JobFilter, path: &Path) -> Result<(), Failure> {
+fn to_stream(server: &mut Server, filter: &JobFilter, path: &Path) -> Result {
     let mut stream = open_stream(path)?;
     let failed = |error: std::io::Error| Failure::file(path, &error);
     copy(server, filter, &mut |line| stream.write_all(line.as_bytes()).map_err(failed))?;
     stream.flush().map_err(failed)
 }
 
-fn to_file(
-    server: &mut Server,
-    filter: &JobFilter,
-    path: &Path,
-    force: bool,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+fn to_file(server: &mut Server, filter: &JobFilter, path: &Path, force: bool, out: &mut Output) -> Result {
     if !force {
         check_replaceable(path)?;
     }
@@ -101,7 +87,7 @@ fn to_file(
     print_report(out, count, false)
 }
 
-fn print_report(out: &mut StandardOutput, count: u64, drained: bool) -> Result<(), Failure> {
+fn print_report(out: &mut Output, count: u64, drained: bool) -> Result {
     let value = json!({ "action": "export", "done": count, "deleted": drained });
     let done = if drained { "exported and deleted" } else { "exported" };
     out.value_or_line(&value, &format!("{done} {}", counted(count, "job")))
@@ -117,8 +103,8 @@ fn drain(
     filter: &JobFilter,
     arguments: &ExportArguments,
     path: &Path,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+    out: &mut Output,
+) -> Result {
     let (mut ids, mut reserved) = (Vec::new(), 0);
     listing::jobs(server, filter, false, &mut |found| {
         reserved += found.iter().filter(|found| found.info.state == JobState::Reserved).count() as u64;
@@ -155,12 +141,7 @@ fn drain(
 }
 
 /// Moves the jobs to the file, a batch at a time, and prints how many.
-fn drain_all(
-    server: &mut Server,
-    ids: &[u64],
-    mut file: DrainFile,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+fn drain_all(server: &mut Server, ids: &[u64], mut file: DrainFile, out: &mut Output) -> Result {
     let progress = ShownProgress::new("exporting", ids.len() as u64);
     let mut done = 0;
     for batch in ids.chunks(BATCH) {
@@ -180,7 +161,7 @@ fn drain_all(
 }
 
 /// Moves a batch of jobs to the file, and returns how many were deleted on the server.
-fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result<u64, Failure> {
+fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result<u64> {
     let mut infos: Vec<JobInfo> = server.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
     infos.iter_mut().for_each(|info| file.restore(info));
     file.begin(&infos)?;

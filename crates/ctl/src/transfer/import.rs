@@ -16,9 +16,9 @@ use super::journal::{Journal, hash};
 use super::put::{self, Putting, Refused};
 use super::record::Record;
 use crate::cli::ImportArguments;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
-use crate::output::{StandardOutput, counted, say, with_commas};
+use crate::output::{Output, counted, say, with_commas};
 use crate::progress::ShownProgress;
 use crate::server::Server;
 
@@ -35,7 +35,7 @@ struct ExportLines {
 
 impl ExportLines {
     /// Reads the file once, and passes every job to `check`.
-    fn open(path: &Path, check: &mut dyn FnMut(Record) -> Result<(), Failure>) -> Result<Self, Failure> {
+    fn open(path: &Path, check: &mut dyn FnMut(Record) -> Result) -> Result<Self> {
         let failed = |error: std::io::Error| Failure::file(path, &error);
         let file = if path == Path::new("-") {
             spooled().map_err(failed)?
@@ -65,7 +65,7 @@ impl ExportLines {
         self.starts.len() - 1
     }
 
-    fn read(&mut self, lines: &[usize]) -> Result<Vec<Vec<u8>>, Failure> {
+    fn read(&mut self, lines: &[usize]) -> Result<Vec<Vec<u8>>> {
         let mut read = |line: usize| -> std::io::Result<Vec<u8>> {
             let bounds = self.starts.get(line).zip(self.starts.get(line + 1));
             let (start, end) =
@@ -100,11 +100,7 @@ fn temporary(what: &str) -> PathBuf {
 }
 
 /// Runs the import that the arguments describe.
-pub fn run(
-    server: &mut Server,
-    arguments: &ImportArguments,
-    out: &mut StandardOutput,
-) -> Result<(), Failure> {
+pub fn run(server: &mut Server, arguments: &ImportArguments, out: &mut Output) -> Result {
     let mut tubes: BTreeMap<String, u64> = BTreeMap::new();
     let putting = Putting { tube: arguments.tube.clone(), drop_tags: arguments.drop_tags };
     let mut lines = ExportLines::open(&arguments.file, &mut |record| {
@@ -146,7 +142,7 @@ pub fn run(
     imported
 }
 
-fn print_report(out: &mut StandardOutput, matched: u64, before: u64, done: u64) -> Result<(), Failure> {
+fn print_report(out: &mut Output, matched: u64, before: u64, done: u64) -> Result {
     let earlier =
         if before == 0 { String::new() } else { format!("; {} had been put before", counted(before, "job")) };
     out.value_or_line(
@@ -156,7 +152,7 @@ fn print_report(out: &mut StandardOutput, matched: u64, before: u64, done: u64) 
 }
 
 /// Checks that the lines in the journal are still those of the file. The file may have more lines.
-fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result<(), Failure> {
+fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result {
     for batch in journal.finished.iter().chain(&journal.open) {
         if hash(&lines.read(&batch.lines)?) != batch.hash {
             return Err(Failure::Usage(format!(
@@ -168,12 +164,7 @@ fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result<(), Fai
     Ok(())
 }
 
-fn import(
-    server: &mut Server,
-    lines: &mut ExportLines,
-    putting: &Putting,
-    journal: &mut Journal,
-) -> Result<(), Failure> {
+fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journal: &mut Journal) -> Result {
     let mut refused = Refused::default();
     if let Some(batch) = journal.open.clone() {
         let (records, hash) = load(server, lines, putting, &batch.lines)?;
@@ -210,14 +201,14 @@ fn load(
     lines: &mut ExportLines,
     putting: &Putting,
     batch: &[usize],
-) -> Result<(Vec<Record>, u64), Failure> {
+) -> Result<(Vec<Record>, u64)> {
     let bytes = lines.read(batch)?;
     let record = |line: &Vec<u8>| putting.prepare(server, Record::parse(line).map_err(Failure::Local)?);
     Ok((bytes.iter().map(record).collect::<Result<_, _>>()?, hash(&bytes)))
 }
 
 /// Removes the delay of the jobs of the open batch, and records that in the journal.
-fn finish(server: &mut Server, records: &[Record], journal: &mut Journal) -> Result<(), Failure> {
+fn finish(server: &mut Server, records: &[Record], journal: &mut Journal) -> Result {
     let ids = journal.open.as_ref().and_then(|batch| batch.ids.clone()).unwrap_or_default();
     put::remove_delays(server, records, &ids)?;
     journal.done()

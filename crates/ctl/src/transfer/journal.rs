@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::transfer::export::sync_directory;
 
 /// Lines that are imported together.
@@ -44,7 +44,7 @@ pub struct Journal {
 impl Journal {
     /// Opens or creates the file. `header` identifies the import: [`Failure::Usage`] if the file belongs to another
     /// one.
-    pub fn open(path: &Path, header: &Value) -> Result<Self, Failure> {
+    pub fn open(path: &Path, header: &Value) -> Result<Self> {
         let failed = |error: std::io::Error| Failure::file(path, &error);
         let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
         sync_directory(path).map_err(failed)?;
@@ -113,14 +113,14 @@ impl Journal {
     }
 
     /// Records that these lines are about to be put.
-    pub fn begin(&mut self, lines: &[usize], hash: u64, above: u64) -> Result<(), Failure> {
+    pub fn begin(&mut self, lines: &[usize], hash: u64, above: u64) -> Result {
         self.append(&json!({ "begin": lines, "hash": format!("{hash:016x}"), "above": above }))?;
         self.open = Some(ImportBatch { lines: lines.to_vec(), hash, above, ids: None });
         Ok(())
     }
 
     /// Records that the lines of the open batch were put with these ids.
-    pub fn put(&mut self, ids: Vec<Option<u64>>) -> Result<(), Failure> {
+    pub fn put(&mut self, ids: Vec<Option<u64>>) -> Result {
         self.append(&json!({ "put": ids }))?;
         if let Some(batch) = self.open.as_mut() {
             batch.ids = Some(ids);
@@ -129,13 +129,13 @@ impl Journal {
     }
 
     /// Records that the open batch is done.
-    pub fn done(&mut self) -> Result<(), Failure> {
+    pub fn done(&mut self) -> Result {
         self.append(&json!({ "done": true }))?;
         self.finish();
         Ok(())
     }
 
-    fn append(&mut self, entry: &Value) -> Result<(), Failure> {
+    fn append(&mut self, entry: &Value) -> Result {
         let written = writeln!(self.file, "{entry}").and_then(|()| self.file.sync_data());
         written.map_err(|error| Failure::file(&self.path, &error))
     }

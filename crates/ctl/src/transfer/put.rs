@@ -10,7 +10,7 @@ use super::record::Record;
 use crate::cli::glob;
 use crate::commands::batch::{bury, release};
 use crate::commands::relocate::NEVER;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::listing::{self, FoundJob, JobFilter};
 use crate::server::{Server, put_failed};
 
@@ -27,7 +27,7 @@ pub struct Putting {
 
 impl Putting {
     /// The job as it is put; [`Failure::Refused`] if the server does not support a tag.
-    pub fn prepare(&self, server: &Server, mut record: Record) -> Result<Record, Failure> {
+    pub fn prepare(&self, server: &Server, mut record: Record) -> Result<Record> {
         if let Some(tube) = &self.tube {
             record.tube = tube.clone();
         }
@@ -69,7 +69,7 @@ impl Refused {
     }
 
     /// The failure of the import; `Ok` if no job was refused.
-    pub fn into_result(self) -> Result<(), Failure> {
+    pub fn into_result(self) -> Result {
         match self.last {
             None => Ok(()),
             Some(Refusal::Draining) => Err(Failure::Refused(
@@ -96,7 +96,7 @@ pub fn put(
     existing: Vec<Option<u64>>,
     hash: u64,
     refused: &mut Refused,
-) -> Result<Vec<Option<u64>>, Failure> {
+) -> Result<Vec<Option<u64>>> {
     let mut ids = existing;
     let options: Vec<PutOptions> =
         records.iter().enumerate().map(|(position, record)| options_of(record, hash, position)).collect();
@@ -139,7 +139,7 @@ fn options_of(record: &Record, hash: u64, position: usize) -> PutOptions {
 
 /// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed.
 /// All of them have ids greater than `above`.
-pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result<Vec<Option<u64>>, Failure> {
+pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result<Vec<Option<u64>>> {
     let tubes: BTreeSet<&str> = records.iter().map(|record| record.tube.as_str()).collect();
     // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
@@ -165,7 +165,7 @@ pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result
 
 /// Removes the endless delay of these jobs, and restores their states. A job whose delay was already removed is not
 /// changed: a worker may have it.
-pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>]) -> Result<(), Failure> {
+pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>]) -> Result {
     let mut endless = with_endless_delay(server, records.iter().zip(ids.iter().copied()))?;
     let commands = endless.iter().flat_map(|(record, id)| {
         let (id, pri, delay) = (*id, record.pri, record.delay);
@@ -198,7 +198,7 @@ fn has_endless_delay(record: &Record, info: &JobInfo) -> bool {
 fn with_endless_delay<'a>(
     server: &mut Server,
     jobs: impl Iterator<Item = (&'a Record, Option<u64>)>,
-) -> Result<Vec<(&'a Record, u64)>, Failure> {
+) -> Result<Vec<(&'a Record, u64)>> {
     let jobs: Vec<_> = jobs
         .filter(|(record, _)| !is_put_at_once(record))
         .filter_map(|(record, id)| Some((record, id?)))

@@ -13,7 +13,7 @@ pub use guard::{is_guard, run as guard};
 
 use crate::cli::WorkArguments;
 use crate::commands::ServerArguments;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::say;
 use attempts::AttemptLimits;
@@ -28,7 +28,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 
 /// Works until SIGTERM or Ctrl-C, or with `--until-empty` until there is no ready job. Then waits for the running
 /// commands.
-pub fn run(servers: &ServerArguments, arguments: &WorkArguments) -> Result<(), Failure> {
+pub fn run(servers: &ServerArguments, arguments: &WorkArguments) -> Result {
     let address = servers.address()?;
     // The worker would try again for a while: a wrong address is reported at once.
     drop(servers.connector().open(address)?);
@@ -63,7 +63,7 @@ pub fn run(servers: &ServerArguments, arguments: &WorkArguments) -> Result<(), F
 }
 
 /// The worker of the library. The decision about a failed job is that of [`JobCommands::run`].
-fn worker(address: &Address, connector: Connector, arguments: &WorkArguments) -> Result<Worker, Failure> {
+fn worker(address: &Address, connector: Connector, arguments: &WorkArguments) -> Result<Worker> {
     let mut connector = connector.reconnect(Reconnect::forever().pauses(PAUSES.0, PAUSES.1));
     // The worker must know whether the server can take a job back without counting a release.
     connector.check_extensions = true;
@@ -80,7 +80,7 @@ fn worker(address: &Address, connector: Connector, arguments: &WorkArguments) ->
 
 /// A name for the sessions of this process, to which the worker adds the numbers of its slots. It is unique: the
 /// command of a job ends with its process, so a later process must not get the job from a session.
-fn session_name(name: &TubeName) -> Result<TubeName, Failure> {
+fn session_name(name: &TubeName) -> Result<TubeName> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let name = format!("{}-{:x}-{}", name.as_str(), since.as_nanos(), std::process::id());
     name.parse().map_err(|error| Failure::Local(format!("--session: {error}")))
