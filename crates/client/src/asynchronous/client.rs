@@ -92,7 +92,7 @@ impl Client {
         body: &[u8],
         options: &PutOptions,
     ) -> Result<Inserted, Error> {
-        if !self.connection.engine.choose(tube) {
+        if !self.connection.engine.exchange.state.choose(tube) {
             self.use_tube(tube).await?;
         }
         self.put(body, options).await
@@ -106,7 +106,7 @@ impl Client {
     /// Closes the connection, and waits until the server has closed it. Then its reserved jobs are ready again, with
     /// unchanged counters.
     pub async fn quit(mut self) -> Result<(), Error> {
-        self.connection.engine.set_reopening(Reopening::Never);
+        self.connection.engine.reopening = Reopening::Never;
         match self.connection.call(Command::Quit).await {
             Err(Error::Closed) => Ok(()),
             Err(error) => Err(error),

@@ -67,7 +67,7 @@ impl Connection {
 
     /// Whether the next put goes into this tube.
     pub fn uses(&self, tube: &TubeName) -> bool {
-        self.engine.uses(tube)
+        self.engine.exchange.state.uses(tube)
     }
 
     /// Sets the extensions of the server, so that the connection does not request them.
@@ -121,7 +121,7 @@ impl Connection {
             self.engine.begin_as(preliminary)?;
             self.drive(Goal::Reply).await?;
             if self.engine.is_answered_by(preliminary)? {
-                return self.engine.exchange.strays().take();
+                return self.engine.exchange.strays.take();
             }
         }
         self.engine.begin_with(&request)?;
@@ -282,7 +282,7 @@ impl Connection {
             }
         };
         match written {
-            Err(error) if is_closed(&error) => self.engine.exchange.set_closed_for_writes(true),
+            Err(error) if is_closed(&error) => self.engine.exchange.is_closed_for_writes = true,
             other => other?,
         }
         Ok(())

@@ -84,7 +84,7 @@ impl Client {
 
     /// Puts a job into this tube. If the tube is not the used one, it is used first.
     pub fn put_in(&mut self, tube: &TubeName, body: &[u8], options: &PutOptions) -> Result<Inserted, Error> {
-        if !self.connection.engine.choose(tube) {
+        if !self.connection.engine.exchange.state.choose(tube) {
             self.use_tube(tube)?;
         }
         self.put(body, options)
@@ -98,7 +98,7 @@ impl Client {
     /// Closes the connection, and waits until the server has closed it. Then its reserved jobs are ready again, with
     /// unchanged counters.
     pub fn quit(mut self) -> Result<(), Error> {
-        self.connection.engine.set_reopening(Reopening::Never);
+        self.connection.engine.reopening = Reopening::Never;
         match self.connection.call(Command::Quit) {
             Err(Error::Closed) => Ok(()),
             Err(error) => Err(error),

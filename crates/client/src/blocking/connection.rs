@@ -70,7 +70,7 @@ impl Connection {
 
     /// Whether the next put goes into this tube.
     pub fn uses(&self, tube: &TubeName) -> bool {
-        self.engine.uses(tube)
+        self.engine.exchange.state.uses(tube)
     }
 
     /// Sets the extensions of the server, so that the connection does not request them.
@@ -118,7 +118,7 @@ impl Connection {
             self.engine.begin_as(preliminary)?;
             self.drive(Goal::Reply)?;
             if self.engine.is_answered_by(preliminary)? {
-                return self.engine.exchange.strays().take();
+                return self.engine.exchange.strays.take();
             }
         }
         self.engine.begin_with(&request)?;
@@ -268,7 +268,7 @@ impl Connection {
         let stream = self.stream.as_mut().ok_or(Error::Closed)?;
         let timeout = self.engine.max_timeout();
         if self.write_timeout != Some(timeout) {
-            stream.set_write_timeout(timeout.map(at_least_a_millisecond))?;
+            stream.socket().set_write_timeout(timeout.map(at_least_a_millisecond))?;
             self.write_timeout = Some(timeout);
         }
         let taken = stream.flush().and_then(|()| stream.write(self.engine.exchange.unsent()));
@@ -279,7 +279,7 @@ impl Connection {
         });
         match written {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if is_closed(&error) => self.engine.exchange.set_closed_for_writes(true),
+            Err(error) if is_closed(&error) => self.engine.exchange.is_closed_for_writes = true,
             other => other?,
         }
         Ok(())
@@ -289,7 +289,7 @@ impl Connection {
     fn read_some(&mut self, missing: usize, left: Option<Duration>) -> Result<(), Error> {
         let stream = self.stream.as_mut().ok_or(Error::Closed)?;
         if self.read_timeout != Some(left) {
-            stream.set_read_timeout(left.map(at_least_a_millisecond))?;
+            stream.socket().set_read_timeout(left.map(at_least_a_millisecond))?;
             self.read_timeout = Some(left);
         }
         match stream.as_read().read(self.engine.exchange.room(missing)) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use beanstalkd_protocol::Command;
+use socket2::{SockRef, Socket};
 
 use crate::address::Address;
 use crate::connector::{Connector, configure_tcp};
@@ -23,50 +24,61 @@ pub(super) enum BlockingStream {
 }
 
 impl BlockingStream {
-    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_read_timeout(timeout),
-            Self::Unix(stream) => stream.set_read_timeout(timeout),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.sock.set_read_timeout(timeout),
+    pub(super) fn open(
+        address: &Address,
+        connector: &Connector,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        match address {
+            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path)?)),
+            Address::Tcp { host, port } => {
+                let stream = connect_tcp(host, *port, timeout)?;
+                configure_tcp(&stream)?;
+                Self::over_tcp(host, *port, stream, connector, timeout)
+            }
         }
     }
 
-    pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    #[cfg(feature = "tls")]
+    fn over_tcp(
+        host: &str,
+        port: u16,
+        stream: TcpStream,
+        connector: &Connector,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        let Some(tls) = &connector.tls else { return Ok(Self::Tcp(stream)) };
+        let stream = tls.begin(host, stream, timeout, || speaks_protocol(host, port))?;
+        Ok(Self::Tls(Box::new(stream)))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn over_tcp(_: &str, _: u16, stream: TcpStream, _: &Connector, _: Option<Duration>) -> io::Result<Self> {
+        Ok(Self::Tcp(stream))
+    }
+
+    /// The socket; for a connection with TLS, the one below it.
+    pub(super) fn socket(&self) -> SockRef<'_> {
         match self {
-            Self::Tcp(stream) => stream.set_write_timeout(timeout),
-            Self::Unix(stream) => stream.set_write_timeout(timeout),
+            Self::Tcp(stream) => stream.into(),
+            Self::Unix(stream) => stream.into(),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.sock.set_write_timeout(timeout),
+            Self::Tls(stream) => (&stream.sock).into(),
         }
     }
 
-    /// A handle that closes the socket; for a connection with TLS, the socket below it.
+    /// A handle that closes the socket.
     pub(super) fn closer(&self) -> io::Result<Closer> {
-        Ok(Closer(match self {
-            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
-            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => Self::Tcp(stream.sock.try_clone()?),
-        }))
+        self.socket().try_clone().map(Closer)
     }
 
     /// Whether a read would have to wait. Messages of TLS itself, such as tickets, are not bytes of the server.
     pub(super) fn is_silent(&mut self) -> io::Result<bool> {
-        self.set_nonblocking(true)?;
+        self.socket().set_nonblocking(true)?;
         // The byte that it reads is lost, but in that case the connection is not used any more.
         let read = self.as_read().read(&mut [0]);
-        self.set_nonblocking(false)?;
+        self.socket().set_nonblocking(false)?;
         Ok(read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
-    }
-
-    fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_nonblocking(is_nonblocking),
-            Self::Unix(stream) => stream.set_nonblocking(is_nonblocking),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.sock.set_nonblocking(is_nonblocking),
-        }
     }
 
     pub(super) fn as_read(&mut self) -> &mut dyn Read {
@@ -106,18 +118,13 @@ impl BlockingStream {
 /// Closes a connection from another thread. A thread that waits for a reply gets
 /// [`Error::Closed`](crate::Error::Closed).
 #[derive(Debug)]
-pub struct Closer(BlockingStream);
+pub struct Closer(Socket);
 
 impl Closer {
     /// Closes the connection. The jobs that it has reserved become ready again.
     pub fn close(&self) {
         // This fails only if the connection is already closed.
-        let _ = match &self.0 {
-            BlockingStream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            BlockingStream::Unix(stream) => stream.shutdown(Shutdown::Both),
-            #[cfg(feature = "tls")]
-            BlockingStream::Tls(stream) => stream.sock.shutdown(Shutdown::Both),
-        };
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
@@ -128,41 +135,6 @@ fn speaks_protocol(host: &str, port: u16) -> bool {
     let address = Address::Tcp { host: host.to_owned(), port };
     let opened = Connector::plain(Some(PATIENCE)).open(&address);
     opened.is_ok_and(|mut connection| connection.call(Command::ListTubeUsed).is_ok())
-}
-
-impl BlockingStream {
-    pub(super) fn open(
-        address: &Address,
-        connector: &Connector,
-        timeout: Option<Duration>,
-    ) -> io::Result<Self> {
-        match address {
-            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path)?)),
-            Address::Tcp { host, port } => {
-                let stream = connect_tcp(host, *port, timeout)?;
-                configure_tcp(&stream)?;
-                Self::over_tcp(host, *port, stream, connector, timeout)
-            }
-        }
-    }
-
-    #[cfg(feature = "tls")]
-    fn over_tcp(
-        host: &str,
-        port: u16,
-        stream: TcpStream,
-        connector: &Connector,
-        timeout: Option<Duration>,
-    ) -> io::Result<Self> {
-        let Some(tls) = &connector.tls else { return Ok(Self::Tcp(stream)) };
-        let stream = tls.begin(host, stream, timeout, || speaks_protocol(host, port))?;
-        Ok(Self::Tls(Box::new(stream)))
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn over_tcp(_: &str, _: u16, stream: TcpStream, _: &Connector, _: Option<Duration>) -> io::Result<Self> {
-        Ok(Self::Tcp(stream))
-    }
 }
 
 /// Connects to the first address of the host that accepts a connection.

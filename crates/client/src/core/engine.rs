@@ -11,7 +11,6 @@ use beanstalkd_types::job::JobId;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::backoff::Backoff;
-use super::connection_state::ConnectionState;
 use super::data::Extensions;
 use super::exchange::{Answer, Exchange};
 use super::request::Request;
@@ -73,9 +72,10 @@ pub(crate) struct Engine {
     are_extensions_given: bool,
     backoff: Backoff,
     is_open: bool,
-    reopening: Reopening,
-    /// A shorter time-out than the connector's, for a time.
-    max_timeout: Option<Duration>,
+    /// Whether a lost connection is opened again.
+    pub reopening: Reopening,
+    /// A shorter time-out than the connector's, for as long as a worker sets it.
+    pub worker_timeout: Option<Duration>,
     /// How often it was opened.
     connections: u64,
     /// Whether a reply has not come in time, and none since: the server may have vanished.
@@ -98,22 +98,19 @@ impl Engine {
     }
 
     fn of(connector: Connector, exchange: Exchange, is_open: bool) -> Self {
-        let (extensions, backoff, max_timeout) = (None, Backoff::default(), None);
-        let (connections, is_late, are_extensions_given, has_begun) = (0, false, false, false);
-        // There is no address for a socket from the caller.
-        let reopening = if is_open { Reopening::Never } else { Reopening::Usual };
         Self {
             exchange,
             connector,
-            extensions,
-            are_extensions_given,
-            backoff,
+            extensions: None,
+            are_extensions_given: false,
+            backoff: Backoff::default(),
             is_open,
-            reopening,
-            max_timeout,
-            connections,
-            is_late,
-            has_begun,
+            // There is no address for a socket from the caller.
+            reopening: if is_open { Reopening::Never } else { Reopening::Usual },
+            worker_timeout: None,
+            connections: 0,
+            is_late: false,
+            has_begun: false,
         }
     }
 
@@ -148,7 +145,7 @@ impl Engine {
     pub(crate) fn opened(&mut self) {
         (self.is_open, self.is_late) = (true, false);
         self.connections += 1;
-        self.exchange.set_closed_for_writes(false);
+        self.exchange.is_closed_for_writes = false;
         // Another server may have replaced the last one.
         self.extensions = None;
         if self.connector.check_extensions {
@@ -246,15 +243,10 @@ impl Engine {
 
     /// The time limit of a connect, and of a reply without its own wait; `None` if there is no limit.
     pub(crate) fn max_timeout(&self) -> Option<Duration> {
-        match (self.connector.timeout, self.max_timeout) {
+        match (self.connector.timeout, self.worker_timeout) {
             (Some(timeout), Some(max)) => Some(timeout.min(max)),
             (timeout, max) => timeout.or(max),
         }
-    }
-
-    /// Sets a time-out shorter than the connector's; `None` restores the connector's.
-    pub(crate) fn set_max_timeout(&mut self, max_timeout: Option<Duration>) {
-        self.max_timeout = max_timeout;
     }
 
     /// Whether the server must report its extensions before the request may be sent.
@@ -264,7 +256,7 @@ impl Engine {
 
     /// Whether the tube `default` must be used before the request may be sent.
     fn must_use_default(&self, request: &Request<'_>) -> bool {
-        self.exchange.state().is_use_stale() && request.needs_used_tube()
+        self.exchange.state.is_use_stale() && request.needs_used_tube()
     }
 
     /// The request that must have its reply before this one may be sent; `None` if there is none.
@@ -278,7 +270,7 @@ impl Engine {
         } else if self.must_use_default(request) {
             Some(Preliminary::UseDefault)
         } else {
-            self.exchange.strays().first_for(request).map(Preliminary::Touch)
+            self.exchange.strays.first_for(request).map(Preliminary::Touch)
         })
     }
 
@@ -308,7 +300,7 @@ impl Engine {
             }
             (Preliminary::UseDefault, Reply::Using(_)) => {}
             (Preliminary::Touch(_), Reply::Touched) => return Ok(true),
-            (Preliminary::Touch(id), Reply::NotFound) => self.exchange.strays().remove(id),
+            (Preliminary::Touch(id), Reply::NotFound) => self.exchange.strays.remove(id),
             (Preliminary::Extensions, other) => return Err(Error::of_reply(Verb::Stats, &other)),
             (Preliminary::UseDefault, other) => return Err(Error::of_reply(Verb::Use, &other)),
             (Preliminary::Touch(_), other) => return Err(Error::of_reply(Verb::Touch, &other)),
@@ -355,36 +347,21 @@ impl Engine {
         }
     }
 
-    /// Whether the next put goes into this tube.
-    pub(crate) fn uses(&self, tube: &TubeName) -> bool {
-        self.exchange.state().uses(tube)
-    }
-
-    /// Whether the tube is used already. If it is, the next put goes into it.
-    pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
-        self.exchange.state_mut().choose(tube)
-    }
-
     /// Whether another caller of a pool can have the connection.
     pub(crate) fn can_be_lent(&self) -> bool {
         let first = self.connector.first_state().unwrap_or_default();
-        let is_at_rest = self.is_open && self.exchange.is_idle() && !self.exchange.has_reserved();
-        is_at_rest && ConnectionState::is_as_but_for_use(self.exchange.state(), &first)
+        let is_at_rest = self.is_open && self.exchange.is_idle() && !self.exchange.has_reserved;
+        is_at_rest && self.exchange.state.is_as_but_for_use(&first)
     }
 
     /// Gives the connection to another caller of a pool, with this time-out: what the last one has set does not count
     /// any more.
     pub(crate) fn lend(&mut self, timeout: Option<Duration>) {
         self.connector.timeout = timeout;
-        self.exchange.state_mut().forget_choice();
+        self.exchange.state.forget_choice();
         if mem::take(&mut self.are_extensions_given) {
             self.extensions = None;
         }
-    }
-
-    /// Sets whether a lost connection is opened again.
-    pub(crate) fn set_reopening(&mut self, reopening: Reopening) {
-        self.reopening = reopening;
     }
 
     /// The ordinal number of the open connection; `None` if none is open.
@@ -465,7 +442,7 @@ mod tests {
         let mut engine = open(Connector::new());
         engine.begin().unwrap();
         engine.exchange.push(&Request::Put(&PutOptions::default(), b"x"));
-        engine.exchange.set_closed_for_writes(true);
+        engine.exchange.is_closed_for_writes = true;
         assert!(matches!(engine.step(Goal::Reply).unwrap(), EngineStep::Read(_)));
         receive(&mut engine, b"TOO_MANY_CONNECTIONS\r\n");
         assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Done);

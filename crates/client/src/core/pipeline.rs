@@ -95,7 +95,7 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
         };
         let result = match waited.and_then(|()| engine.is_answered_by(preliminary)) {
             Ok(false) => return Ok(()),
-            Ok(true) => engine.exchange.strays().take().map(|(reply, _)| reply),
+            Ok(true) => engine.exchange.strays.take().map(|(reply, _)| reply),
             Err(error) => Err(error),
         };
         self.is_done = true;

@@ -136,7 +136,7 @@ impl Worker {
         }
         let mut client = running.client;
         if client.engine().number().is_some() {
-            client.engine().set_max_timeout(Some(MAX_SILENCE));
+            client.engine().worker_timeout = Some(MAX_SILENCE);
             // If the server is gone, so are the reservations.
             let _ = client.leave().await;
         }
@@ -207,11 +207,11 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     /// Reserves a job. Between the attempts at another connection, the slot pauses itself, because a stop ends its
     /// pauses.
     async fn reserve(&mut self) -> Result<Job, Error> {
-        self.client.engine().set_reopening(Reopening::Once);
-        self.client.engine().set_max_timeout(Some(MAX_SILENCE));
+        self.client.engine().reopening = Reopening::Once;
+        self.client.engine().worker_timeout = Some(MAX_SILENCE);
         let reserved = self.client.reserve_with_timeout(self.worker.turn()).await;
-        self.client.engine().set_reopening(Reopening::Usual);
-        self.client.engine().set_max_timeout(None);
+        self.client.engine().reopening = Reopening::Usual;
+        self.client.engine().worker_timeout = None;
         reserved
     }
 
@@ -247,9 +247,9 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     }
 
     async fn info(&mut self, id: u64) -> Result<JobInfo, Error> {
-        self.client.engine().set_reopening(self.worker.reopening_for_job());
+        self.client.engine().reopening = self.worker.reopening_for_job();
         let info = self.client.stats_job(id).await;
-        self.client.engine().set_reopening(Reopening::Usual);
+        self.client.engine().reopening = Reopening::Usual;
         info
     }
 
@@ -270,9 +270,9 @@ impl<C: SlotClient> RunningSlot<'_, C> {
 
     /// Touches the job: without a session only on the connection that has reserved it.
     async fn touch(&mut self, id: u64) -> Result<(), Error> {
-        self.client.engine().set_reopening(self.worker.reopening_for_job());
+        self.client.engine().reopening = self.worker.reopening_for_job();
         let touched = self.client.touch(id).await;
-        self.client.engine().set_reopening(Reopening::Usual);
+        self.client.engine().reopening = Reopening::Usual;
         if touched.is_ok() {
             self.reserved_on = self.client.engine().number();
         }
@@ -303,16 +303,16 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     ) -> (Settled, Result<(), Error>) {
         let mut settled = Settled::Lost;
         let max_timeout = self.worker.stopper.is_stopped().then_some(MAX_SILENCE);
-        self.client.engine().set_max_timeout(max_timeout);
+        self.client.engine().worker_timeout = max_timeout;
         for _ in 0..MAX_SETTLES {
             match self.still_has(delivery.id).await {
                 Ok(true) => {}
                 Ok(false) => return (settled, Ok(())),
                 Err(error) => return plan.after(Err(error)),
             }
-            self.client.engine().set_reopening(Reopening::Never);
+            self.client.engine().reopening = Reopening::Never;
             let result = self.settle(plan, outcome, delivery).await;
-            self.client.engine().set_reopening(Reopening::Usual);
+            self.client.engine().reopening = Reopening::Usual;
             if let Err(error) = &result
                 && let Some(failed) = outcome.refused(error)
             {

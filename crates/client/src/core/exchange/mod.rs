@@ -83,11 +83,15 @@ pub(crate) struct Exchange {
     /// The commands without replies, whose bytes are exactly those after `answered`. A command that will have no reply
     /// has no bytes.
     outstanding: VecDeque<Sent>,
-    state: ConnectionState,
-    strays: Strays,
-    has_reserved: bool,
-    /// The connection takes no more bytes, but there may be some to read.
-    is_closed_for_writes: bool,
+    /// The state for the greeting of a new connection.
+    pub state: ConnectionState,
+    /// The jobs of reserves whose callers no longer waited.
+    pub strays: Strays,
+    /// Whether the connection has ever reserved a job.
+    pub has_reserved: bool,
+    /// The connection takes no more bytes, but there may be some to read: the last messages of the server before it
+    /// closed the connection are a better reason than that.
+    pub is_closed_for_writes: bool,
     /// Whether there is a command that may be sent again only until some time has passed: see [`Sent::is_limited`].
     has_limited: bool,
 }
@@ -107,28 +111,9 @@ impl Exchange {
         self.state = state;
     }
 
-    /// The state for the greeting of a new connection.
-    pub(crate) fn state(&self) -> &ConnectionState {
-        &self.state
-    }
-
-    pub(crate) fn state_mut(&mut self) -> &mut ConnectionState {
-        &mut self.state
-    }
-
     /// How many commands have no replies yet.
     pub(crate) fn waiting(&self) -> usize {
         self.outstanding.len()
-    }
-
-    /// Whether the connection has ever reserved a job.
-    pub(crate) fn has_reserved(&self) -> bool {
-        self.has_reserved
-    }
-
-    /// The jobs of reserves whose callers no longer waited.
-    pub(crate) fn strays(&mut self) -> &mut Strays {
-        &mut self.strays
     }
 
     /// Adds a command.
@@ -179,12 +164,6 @@ impl Exchange {
     /// Whether the server has accepted the whole greeting of a new connection.
     pub(crate) fn is_greeted(&self) -> bool {
         self.outstanding.iter().all(|sent| sent.reply_use != ReplyUse::Greeting)
-    }
-
-    /// Notes whether the connection takes no more bytes. The last messages of the server before it closed the
-    /// connection are a better reason than that.
-    pub(crate) fn set_closed_for_writes(&mut self, is_closed_for_writes: bool) {
-        self.is_closed_for_writes = is_closed_for_writes;
     }
 
     /// The bytes that can be sent now. A command that exceeds the limit is sent alone.

@@ -84,7 +84,7 @@ fn a_new_connection_gets_the_state_and_the_commands_that_may_be_repeated() {
     ];
     // Greetings are read on the way, but results come in the order of the commands.
     assert_eq!(results(&mut exchange), expected);
-    assert!(exchange.state().uses(&"b".parse().unwrap()));
+    assert!(exchange.state.uses(&"b".parse().unwrap()));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn replies_that_nobody_waits_for_are_skipped_and_their_jobs_kept() {
     receive(&mut exchange, "USING age\r\nRESERVED 7 2 99\r\nhi\r\nUSING tube\r\nWATCHING 2\r\nNOT_FOUND\r\n");
     assert_eq!(results(&mut exchange), ["NotFound"]);
     assert_eq!(exchange.strays.first_for(&Command::Peek(JobId(1)).into()), None);
-    assert!(has_stray(&exchange) && exchange.has_reserved());
+    assert!(has_stray(&exchange) && exchange.has_reserved);
     let (reply, fields) = exchange.strays.take().unwrap();
     assert!(matches!(reply, Reply::ReservedWith(JobId(7), body, "99") if body.as_slice() == b"hi"));
     assert_eq!(FieldList::new([Field::Age]), Some(fields), "those that it was reserved with");
@@ -286,7 +286,7 @@ fn a_reply_that_comes_before_its_command_ends_the_connection() {
     let error = exchange.missing().unwrap_err();
     assert!(matches!(error, Error::Unasked { .. }) && error.is_out_of_step() && error.is_end_of_connection());
     // On a connection that takes no more bytes, a reply to a command that was not sent is the reason of the server.
-    exchange.set_closed_for_writes(true);
+    exchange.is_closed_for_writes = true;
     assert_eq!(results(&mut exchange).len(), count - whole);
 }
 
