@@ -250,15 +250,10 @@ impl Connection {
 
     async fn open_stream(&mut self) -> Result<(), Error> {
         let deadline = self.engine.max_timeout().and_then(|timeout| Instant::now().checked_add(timeout));
-        let opened = within(deadline, open(&self.address, &self.engine.connector)).await;
-        self.stream = Some(opened.map_err(|error| {
-            let source = if let Error::Io(source) = error {
-                source
-            } else {
-                io::Error::new(io::ErrorKind::TimedOut, error.to_string())
-            };
-            Error::connect(&self.address, source)
-        })?);
+        let opening = async { Ok(open(&self.address, &self.engine.connector).await) };
+        let late = |late: Error| Err(io::Error::new(io::ErrorKind::TimedOut, late.to_string()));
+        let opened = within(deadline, opening).await.unwrap_or_else(late);
+        self.stream = Some(opened.map_err(|source| Error::connect(&self.address, source))?);
         self.engine.opened();
         Ok(())
     }
@@ -319,13 +314,24 @@ async fn within<T>(
     }
 }
 
-async fn open(address: &Address, connector: &Connector) -> Result<Pin<Box<dyn AsyncStream>>, Error> {
+#[cfg_attr(not(feature = "tls"), allow(unused_variables, reason = "only TLS has settings"))]
+async fn open(address: &Address, connector: &Connector) -> io::Result<Pin<Box<dyn AsyncStream>>> {
     match address {
-        Address::Unix(path) => Ok(Box::pin(UnixStream::connect(path).await.map_err(Error::Io)?)),
+        Address::Unix(path) => Ok(Box::pin(UnixStream::connect(path).await?)),
         Address::Tcp { host, port } => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(Error::Io)?;
-            configure_tcp(&stream).map_err(Error::Io)?;
-            over_tcp(host, *port, stream, connector).await.map_err(Error::Io)
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            configure_tcp(&stream)?;
+            #[cfg(feature = "tokio-tls")]
+            if let Some(tls) = &connector.tls {
+                return Ok(Box::pin(tls.begin_async(host, stream, speaks_protocol(host, *port)).await?));
+            }
+            #[cfg(all(feature = "tls", not(feature = "tokio-tls")))]
+            if connector.tls.is_some() {
+                return Err(io::Error::other(
+                    "TLS with tokio needs the feature tokio-tls of beanstalk-client",
+                ));
+            }
+            Ok(Box::pin(stream))
         }
     }
 }
@@ -341,30 +347,4 @@ async fn speaks_protocol(host: &str, port: u16) -> bool {
         Ok(mut connection) => Box::pin(connection.call(Command::ListTubeUsed)).await.is_ok(),
         Err(_) => false,
     }
-}
-
-#[cfg(feature = "tokio-tls")]
-async fn over_tcp(
-    host: &str,
-    port: u16,
-    stream: TcpStream,
-    connector: &Connector,
-) -> io::Result<Pin<Box<dyn AsyncStream>>> {
-    let Some(tls) = &connector.tls else { return Ok(Box::pin(stream)) };
-    Ok(Box::pin(tls.begin_async(host, stream, speaks_protocol(host, port)).await?))
-}
-
-#[cfg(not(feature = "tokio-tls"))]
-async fn over_tcp(
-    _: &str,
-    _: u16,
-    stream: TcpStream,
-    connector: &Connector,
-) -> io::Result<Pin<Box<dyn AsyncStream>>> {
-    #[cfg(feature = "tls")]
-    if connector.tls.is_some() {
-        return Err(io::Error::other("TLS with tokio needs the feature tokio-tls of beanstalk-client"));
-    }
-    let _ = connector;
-    Ok(Box::pin(stream))
 }

@@ -24,6 +24,7 @@ pub(super) enum BlockingStream {
 }
 
 impl BlockingStream {
+    #[cfg_attr(not(feature = "tls"), allow(unused_variables, reason = "only TLS has settings"))]
     pub(super) fn open(
         address: &Address,
         connector: &Connector,
@@ -34,27 +35,14 @@ impl BlockingStream {
             Address::Tcp { host, port } => {
                 let stream = connect_tcp(host, *port, timeout)?;
                 configure_tcp(&stream)?;
-                Self::over_tcp(host, *port, stream, connector, timeout)
+                #[cfg(feature = "tls")]
+                if let Some(tls) = &connector.tls {
+                    let stream = tls.begin(host, stream, timeout, || speaks_protocol(host, *port))?;
+                    return Ok(Self::Tls(Box::new(stream)));
+                }
+                Ok(Self::Tcp(stream))
             }
         }
-    }
-
-    #[cfg(feature = "tls")]
-    fn over_tcp(
-        host: &str,
-        port: u16,
-        stream: TcpStream,
-        connector: &Connector,
-        timeout: Option<Duration>,
-    ) -> io::Result<Self> {
-        let Some(tls) = &connector.tls else { return Ok(Self::Tcp(stream)) };
-        let stream = tls.begin(host, stream, timeout, || speaks_protocol(host, port))?;
-        Ok(Self::Tls(Box::new(stream)))
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn over_tcp(_: &str, _: u16, stream: TcpStream, _: &Connector, _: Option<Duration>) -> io::Result<Self> {
-        Ok(Self::Tcp(stream))
     }
 
     /// The socket; for a connection with TLS, the one below it.
