@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 use beanstalk_client::{Culprit, Error};
 
@@ -65,8 +66,20 @@ impl Failure {
     }
 
     /// The failure of an operation on a file.
-    pub fn file(path: &std::path::Path, error: &dyn fmt::Display) -> Self {
+    pub fn file(path: &Path, error: impl fmt::Display) -> Self {
         Self::Local(format!("{}: {error}", path.display()))
+    }
+}
+
+/// Names the file in the failure of an operation on it.
+pub trait OfFile<T> {
+    /// The failure has this path.
+    fn of_file(self, path: &Path) -> Result<T>;
+}
+
+impl<T, E: fmt::Display> OfFile<T> for Result<T, E> {
+    fn of_file(self, path: &Path) -> Result<T> {
+        self.map_err(|error| Failure::file(path, error))
     }
 }
 

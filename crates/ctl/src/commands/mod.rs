@@ -21,7 +21,7 @@ pub mod why;
 use beanstalk_client::{Address, Connector, Seconds, Tls, Token};
 
 use crate::cli::{Cli, CtlCommand};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OfFile, Result};
 use crate::input;
 use crate::interrupt;
 use crate::output::{Output, say};
@@ -145,7 +145,7 @@ fn connector(cli: &Cli) -> Result<Connector> {
     };
     connector.token = match (&cli.token_file, std::env::var(TOKEN)) {
         (Some(path), _) => {
-            let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+            let text = std::fs::read_to_string(path).of_file(path)?;
             Some(token(&text, &path.display())?)
         }
         (None, Ok(text)) if !text.is_empty() => Some(token(&text, &TOKEN)?),

@@ -8,7 +8,7 @@ use beanstalk_client::{Inserted, JobState, PutOptions, Request};
 use serde_json::json;
 
 use crate::cli::PutArguments;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OfFile, Result};
 use crate::input::StdinLines;
 use crate::interrupt;
 use crate::output::{Output, counted};
@@ -43,7 +43,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         let read = std::io::stdin().lock().read_to_end(&mut body);
         return read.map(|_| body).map_err(|error| Failure::Local(format!("standard input: {error}")));
     }
-    std::fs::read(path).map_err(|error| Failure::file(path, &error))
+    std::fs::read(path).of_file(path)
 }
 
 fn put_lines(server: &mut Server, options: &PutOptions, out: &mut Output) -> Result {

@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::cli::RulesArguments;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OfFile, Result};
 use crate::output::{Output, say, table};
 use crate::server::{Server, Tube};
 
@@ -74,7 +74,7 @@ fn rule_of(tube: &Tube) -> &str {
 /// The entries of the file. Their settings are not checked: the server does that.
 fn entries(path: &Path) -> Result<Vec<RuleEntry>> {
     let wrong = |reason: &str| Failure::Local(format!("{}: {reason}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let text = std::fs::read_to_string(path).of_file(path)?;
     let file = DeTable::parse(&text).map_err(|error| wrong(error.to_string().trim_end()))?;
     let Some(entries) = file.get_ref().get("tube") else { return Ok(Vec::new()) };
     let DeValue::Array(entries) = entries.get_ref() else {

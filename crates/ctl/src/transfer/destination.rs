@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::export::sync_directory;
 use super::record::is_drained;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OfFile, Result};
 
 /// The maximum number of successive links that the kernel follows.
 const MAX_LINKS: usize = 40;
@@ -40,8 +40,8 @@ impl Destination {
         for links in 0..MAX_LINKS {
             let directory = parent(&real);
             let name =
-                real.file_name().ok_or_else(|| Failure::file(path, &"this is not the name of a file"))?;
-            let directory = fs::canonicalize(directory).map_err(|error| Failure::file(&real, &error))?;
+                real.file_name().ok_or_else(|| Failure::file(path, "this is not the name of a file"))?;
+            let directory = fs::canonicalize(directory).of_file(&real)?;
             // A link there stands for an open descriptor; the path that the link shows need not exist.
             if directory.starts_with("/proc") || directory == Path::new("/dev/fd") {
                 let is_own = fs::canonicalize("/proc/self/fd").is_ok_and(|own| own == directory);
@@ -53,21 +53,20 @@ impl Destination {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && links == 0 => {
                     return Ok(Self::File(entry));
                 }
-                Err(error) => return Err(Failure::file(path, &format!("{}: {error}", entry.display()))),
+                Err(error) => return Err(Failure::file(path, format!("{}: {error}", entry.display()))),
             };
             match () {
                 () if kind.is_symlink() => {
-                    real =
-                        directory.join(fs::read_link(&entry).map_err(|error| Failure::file(path, &error))?);
+                    real = directory.join(fs::read_link(&entry).of_file(path)?);
                 }
                 () if kind.is_file() => return Ok(Self::File(entry)),
                 () if kind.is_dir() || kind.is_socket() => {
-                    return Err(Failure::file(path, &"this is neither a file nor a device nor a FIFO"));
+                    return Err(Failure::file(path, "this is neither a file nor a device nor a FIFO"));
                 }
                 () => return Ok(Self::Stream(entry)),
             }
         }
-        Err(Failure::file(path, &"too many links"))
+        Err(Failure::file(path, "too many links"))
     }
 }
 
@@ -85,8 +84,7 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// Opens a device, a FIFO or a descriptor for writing. It appends, because a descriptor may be a file.
 pub fn open_stream(path: &Path) -> Result<BufWriter<File>> {
-    let opened = File::options().append(true).open(path);
-    opened.map(BufWriter::new).map_err(|error| Failure::file(path, &error))
+    File::options().append(true).open(path).map(BufWriter::new).of_file(path)
 }
 
 /// Checks that an export may replace the file: it has no line that `--drain` wrote, and no drain is in progress. The
@@ -97,7 +95,7 @@ pub fn check_replaceable(path: &Path) -> Result {
             "{what}: it may have the only copy of these jobs. Name another file, continue it with --drain, or replace \
              it with --force"
         );
-        Err(Failure::file(path, &text))
+        Err(Failure::file(path, text))
     };
     if beside(path, ".taking").exists() {
         return only_copy("an export with --drain to this file is not complete");
@@ -105,10 +103,10 @@ pub fn check_replaceable(path: &Path) -> Result {
     let mut lines = match File::open(path) {
         Ok(file) => BufReader::new(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Failure::file(path, &error)),
+        Err(error) => return Err(Failure::file(path, error)),
     };
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).map_err(|error| Failure::file(path, &error))? > 0 {
+    while lines.read_until(b'\n', &mut line).of_file(path)? > 0 {
         if is_drained(&line) {
             return only_copy("this file was written by export --drain");
         }
@@ -121,15 +119,15 @@ pub fn check_replaceable(path: &Path) -> Result {
 pub fn lock(path: &Path, file: &File) -> Result {
     // Some file systems have no locks.
     if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        return Err(Failure::file(path, &"another export with --drain writes to this file"));
+        return Err(Failure::file(path, "another export with --drain writes to this file"));
     }
     let same =
         |here: fs::Metadata, named: fs::Metadata| (here.dev(), here.ino()) == (named.dev(), named.ino());
     let is_named = file.metadata().and_then(|here| Ok(same(here, fs::metadata(path)?)));
-    if is_named.map_err(|error| Failure::file(path, &error))? {
+    if is_named.of_file(path)? {
         return Ok(());
     }
-    Err(Failure::file(path, &"another export has replaced this file in the meantime"))
+    Err(Failure::file(path, "another export has replaced this file in the meantime"))
 }
 
 /// A file that gets its name when it is complete. Until then it is `PATH.partial`, which is removed when this is
@@ -145,21 +143,19 @@ impl Replacement {
     /// `path`.
     pub fn create(path: &Path) -> Result<Self> {
         let partial = beside(path, ".partial");
-        let failed = |error: io::Error| Failure::file(&partial, &error);
         if fs::symlink_metadata(&partial).is_ok_and(|metadata| metadata.is_file()) {
-            fs::remove_file(&partial).map_err(failed)?;
+            fs::remove_file(&partial).of_file(&partial)?;
         }
-        let file = File::options().write(true).create_new(true).open(&partial).map_err(failed)?;
+        let file = File::options().write(true).create_new(true).open(&partial).of_file(&partial)?;
         if let Ok(metadata) = fs::metadata(path) {
-            file.set_permissions(metadata.permissions()).map_err(failed)?;
+            file.set_permissions(metadata.permissions()).of_file(&partial)?;
         }
         Ok(Self { path: path.to_owned(), partial, file: Some(BufWriter::new(file)) })
     }
 
     /// Writes a line.
     pub fn write(&mut self, line: &[u8]) -> Result {
-        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(line));
-        written.map_err(|error| Failure::file(&self.partial, &error))
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(line)).of_file(&self.partial)
     }
 
     /// Syncs the file and gives it its name. Without `force`, it does not replace a file with drained jobs.
@@ -181,7 +177,7 @@ impl Replacement {
                     Err(_) => fs::rename(partial, path),
                 }
             }),
-            Err(error) => Err(Failure::file(&self.path, &error)),
+            Err(error) => Err(Failure::file(&self.path, error)),
         }
     }
 
@@ -193,10 +189,9 @@ impl Replacement {
     fn name(mut self, give_name: impl FnOnce(&Path, &Path) -> io::Result<()>) -> Result {
         let synced =
             self.file.as_mut().map_or(Ok(()), |file| file.flush().and_then(|()| file.get_ref().sync_all()));
-        let named = synced.and_then(|()| give_name(&self.partial, &self.path));
-        named.map_err(|error| Failure::file(&self.path, &error))?;
+        synced.and_then(|()| give_name(&self.partial, &self.path)).of_file(&self.path)?;
         self.file = None;
-        sync_directory(&self.path).map_err(|error| Failure::file(&self.path, &error))
+        sync_directory(&self.path)
     }
 }
 

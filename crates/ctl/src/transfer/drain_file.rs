@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use beanstalk_client::{JobInfo, JobState, Tag};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::destination::{Replacement, beside, lock};
 use super::export::{instance, sync_directory};
 use super::record::{Record, is_drained, marked_as_drained};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OfFile, Result};
 use crate::server::Server;
 
 /// The first bytes of each line of an export.
@@ -37,17 +37,16 @@ impl DrainFile {
     /// Opens or creates the file, and cuts off an incomplete last line. The job of such a line was not deleted.
     /// Locks the file: another export with `--drain` cannot open it.
     pub fn open(path: &Path, server: &Server) -> Result<Self> {
-        let failed = |error: io::Error| Failure::file(path, &error);
-        let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let file = File::options().read(true).append(true).create(true).open(path).of_file(path)?;
         lock(path, &file)?;
-        sync_directory(path).map_err(failed)?;
+        sync_directory(path)?;
         let (file, known) = read(path, file)?;
         let has_binlog = server.stats.number_or_zero("binlog-current-index") > 0;
         let taking_path = beside(path, ".taking");
-        let failed = |error: io::Error| Failure::file(&taking_path, &error);
-        let taking_file = File::options().append(true).create(true).open(&taking_path).map_err(failed)?;
-        sync_directory(&taking_path).map_err(failed)?;
-        let text = fs::read(&taking_path).map_err(failed)?;
+        let taking_file =
+            File::options().append(true).create(true).open(&taking_path).of_file(&taking_path)?;
+        sync_directory(&taking_path)?;
+        let text = fs::read(&taking_path).of_file(&taking_path)?;
         let instance = instance(server);
         let is_ours = |entry: &Value| has_binlog || entry["server"] == json!(instance);
         let entries = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
@@ -77,9 +76,8 @@ impl DrainFile {
             format!("{entry}\n")
         };
         let entries: String = infos.iter().map(entry).collect();
-        let written =
-            self.taking_file.write_all(entries.as_bytes()).and_then(|()| self.taking_file.sync_all());
-        written.map_err(|error| Failure::file(&self.taking_path, &error))
+        let Self { taking_file, taking_path, .. } = self;
+        taking_file.write_all(entries.as_bytes()).and_then(|()| taking_file.sync_all()).of_file(taking_path)
     }
 
     /// If an earlier export was interrupted after it had reserved or buried this job: sets the state and the tags
@@ -101,7 +99,7 @@ impl DrainFile {
 
     /// Removes FILE.taking, because the export is complete.
     pub fn finish(&self) -> Result {
-        fs::remove_file(&self.taking_path).map_err(|error| Failure::file(&self.taking_path, &error))
+        fs::remove_file(&self.taking_path).of_file(&self.taking_path)
     }
 
     /// Whether the job is in the file. A server without a binlog assigns the same ids again after a restart, so the id
@@ -117,8 +115,7 @@ impl DrainFile {
     pub fn append(&mut self, records: &[Record]) -> Result {
         let lines: String =
             records.iter().filter(|record| !self.has(record)).map(Record::drained_line).collect();
-        let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_all());
-        written.map_err(|error| Failure::file(&self.path, &error))
+        self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_all()).of_file(&self.path)
     }
 }
 
@@ -126,36 +123,35 @@ impl DrainFile {
 /// job in every line. Lines of an export without `--drain` have no mark, and a drain that finds its jobs there writes
 /// no line.
 fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)> {
-    let failed = |error: io::Error| Failure::file(path, &error);
     let (mut known, mut all_marked, mut whole) = (HashMap::<u64, Vec<Record>>::new(), true, 0);
     let mut reader = BufReader::new(&file);
     loop {
         let mut line = Vec::new();
-        let read = reader.read_until(b'\n', &mut line).map_err(failed)?;
+        let read = reader.read_until(b'\n', &mut line).of_file(path)?;
         if !line.ends_with(b"\n") {
             // Our lines begin like this. The end of any other file is not changed.
             if !line.starts_with(LINE_START) && !LINE_START.starts_with(&line) {
-                return Err(Failure::file(path, &"this is not an export"));
+                return Err(Failure::file(path, "this is not an export"));
             }
             break;
         }
-        let record = Record::parse(&line).map_err(|error| Failure::file(path, &error))?;
+        let record = Record::parse(&line).of_file(path)?;
         known.entry(record.id).or_default().push(record);
         all_marked &= is_drained(&line);
         whole += read as u64;
     }
     if all_marked {
-        file.set_len(whole).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
+        file.set_len(whole).and_then(|()| file.seek(SeekFrom::End(0))).of_file(path)?;
         return Ok((file, known));
     }
     let mut marked = Replacement::create(path)?;
-    reader.seek(SeekFrom::Start(0)).map_err(failed)?;
+    reader.seek(SeekFrom::Start(0)).of_file(path)?;
     for line in reader.take(whole).split(b'\n') {
-        let line = marked_as_drained(&line.map_err(failed)?).map_err(|error| Failure::file(path, &error))?;
+        let line = marked_as_drained(&line.of_file(path)?).of_file(path)?;
         marked.write(line.as_bytes())?;
     }
     marked.replace(&file)?;
-    let file = File::options().read(true).append(true).open(path).map_err(failed)?;
+    let file = File::options().read(true).append(true).open(path).of_file(path)?;
     lock(path, &file)?;
     Ok((file, known))
 }

@@ -18,7 +18,7 @@ use super::record::Record;
 use crate::cli::ExportArguments;
 use crate::commands::batch::{bury, put_back};
 use crate::commands::confirm;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OfFile, Result};
 use crate::interrupt;
 use crate::listing::{self, JobFilter};
 use crate::output::{Output, counted};
@@ -37,7 +37,7 @@ pub fn run(server: &mut Server, arguments: &ExportArguments, out: &mut Output) -
             Err(Failure::Usage("--drain needs --output FILE, which can be synced to the disk".to_owned()))
         }
         (true, _) => {
-            Err(Failure::file(&arguments.output, &"--drain needs a file, which can be synced to the disk"))
+            Err(Failure::file(&arguments.output, "--drain needs a file, which can be synced to the disk"))
         }
         (false, Destination::Stdout) => {
             copy(server, &filter, &mut |line| out.json_line(line.trim_end())).map(drop)
@@ -72,9 +72,8 @@ pub fn instance(server: &Server) -> String {
 
 fn to_stream(server: &mut Server, filter: &JobFilter, path: &Path) -> Result {
     let mut stream = open_stream(path)?;
-    let failed = |error: std::io::Error| Failure::file(path, &error);
-    copy(server, filter, &mut |line| stream.write_all(line.as_bytes()).map_err(failed))?;
-    stream.flush().map_err(failed)
+    copy(server, filter, &mut |line| stream.write_all(line.as_bytes()).of_file(path))?;
+    stream.flush().of_file(path)
 }
 
 fn to_file(server: &mut Server, filter: &JobFilter, path: &Path, force: bool, out: &mut Output) -> Result {
@@ -94,8 +93,8 @@ fn print_report(out: &mut Output, count: u64, drained: bool) -> Result {
 }
 
 /// Syncs the directory of a file, which makes a new name durable.
-pub fn sync_directory(path: &Path) -> std::io::Result<()> {
-    File::open(parent(path))?.sync_all()
+pub fn sync_directory(path: &Path) -> Result {
+    File::open(parent(path)).and_then(|directory| directory.sync_all()).of_file(path)
 }
 
 fn drain(

@@ -16,7 +16,7 @@ use super::journal::{Journal, hash};
 use super::put::{self, Putting, Refused};
 use super::record::Record;
 use crate::cli::ImportArguments;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OfFile, Result};
 use crate::interrupt;
 use crate::output::{Output, counted, say, with_commas};
 use crate::progress::ShownProgress;
@@ -36,22 +36,17 @@ struct ExportLines {
 impl ExportLines {
     /// Reads the file once, and passes every job to `check`.
     fn open(path: &Path, check: &mut dyn FnMut(Record) -> Result) -> Result<Self> {
-        let failed = |error: std::io::Error| Failure::file(path, &error);
-        let file = if path == Path::new("-") {
-            spooled().map_err(failed)?
-        } else {
-            File::open(path).map_err(failed)?
-        };
-        let mut reader = BufReader::new(file.try_clone().map_err(failed)?);
+        let file = if path == Path::new("-") { spooled() } else { File::open(path) }.of_file(path)?;
+        let mut reader = BufReader::new(file.try_clone().of_file(path)?);
         let mut starts = vec![0];
         loop {
             let mut line = Vec::new();
-            let read = reader.read_until(b'\n', &mut line).map_err(failed)? as u64;
+            let read = reader.read_until(b'\n', &mut line).of_file(path)? as u64;
             if read == 0 {
                 break;
             }
             let wrong =
-                |what: &dyn std::fmt::Display| Failure::file(path, &format!("line {}: {what}", starts.len()));
+                |what: &dyn std::fmt::Display| Failure::file(path, format!("line {}: {what}", starts.len()));
             if !line.ends_with(b"\n") {
                 return Err(wrong(&"the line is incomplete: the export was interrupted"));
             }
@@ -75,11 +70,7 @@ impl ExportLines {
             self.file.read_exact(&mut bytes)?;
             Ok(bytes)
         };
-        lines
-            .iter()
-            .map(|line| read(*line))
-            .collect::<Result<_, _>>()
-            .map_err(|error| Failure::file(&self.path, &error))
+        lines.iter().map(|line| read(*line)).collect::<Result<_, _>>().of_file(&self.path)
     }
 }
 
@@ -132,7 +123,7 @@ pub fn run(server: &mut Server, arguments: &ImportArguments, out: &mut Output) -
     let imported = import(server, &mut lines, &putting, &mut journal);
     let done = (journal.done.len() - before) as u64;
     match &imported {
-        Ok(()) if is_temporary => fs::remove_file(&path).map_err(|error| Failure::file(&path, &error))?,
+        Ok(()) if is_temporary => fs::remove_file(&path).of_file(&path)?,
         Err(_) if is_temporary => {
             say(&format!("to continue, give the same input again, with --journal {}", path.display()));
         }

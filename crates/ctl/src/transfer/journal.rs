@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OfFile, Result};
 use crate::transfer::export::sync_directory;
 
 /// Lines that are imported together.
@@ -45,16 +45,15 @@ impl Journal {
     /// Opens or creates the file. `header` identifies the import: [`Failure::Usage`] if the file belongs to another
     /// one.
     pub fn open(path: &Path, header: &Value) -> Result<Self> {
-        let failed = |error: std::io::Error| Failure::file(path, &error);
-        let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
-        sync_directory(path).map_err(failed)?;
+        let file = File::options().read(true).append(true).create(true).open(path).of_file(path)?;
+        sync_directory(path)?;
         let mut journal =
             Self { path: path.to_owned(), file, done: HashSet::new(), finished: Vec::new(), open: None };
-        let mut reader = BufReader::new(journal.file.try_clone().map_err(failed)?);
+        let mut reader = BufReader::new(journal.file.try_clone().of_file(path)?);
         let mut whole = 0;
         loop {
             let mut line = Vec::new();
-            let read = reader.read_until(b'\n', &mut line).map_err(failed)? as u64;
+            let read = reader.read_until(b'\n', &mut line).of_file(path)? as u64;
             // An incomplete entry was never synced, so nothing was done after it.
             if !line.ends_with(b"\n") {
                 break;
@@ -66,11 +65,10 @@ impl Journal {
                 (_, Some(entry)) => journal.take(&entry),
                 (_, None) => None,
             };
-            taken.ok_or_else(|| Failure::file(path, &format!("invalid journal entry at byte {whole}")))?;
+            taken.ok_or_else(|| Failure::file(path, format!("invalid journal entry at byte {whole}")))?;
             whole += read;
         }
-        journal.file.set_len(whole).map_err(failed)?;
-        journal.file.seek(SeekFrom::End(0)).map_err(failed)?;
+        journal.file.set_len(whole).and_then(|()| journal.file.seek(SeekFrom::End(0))).of_file(path)?;
         if whole == 0 {
             journal.append(header)?;
         }
@@ -136,8 +134,7 @@ impl Journal {
     }
 
     fn append(&mut self, entry: &Value) -> Result {
-        let written = writeln!(self.file, "{entry}").and_then(|()| self.file.sync_data());
-        written.map_err(|error| Failure::file(&self.path, &error))
+        writeln!(self.file, "{entry}").and_then(|()| self.file.sync_data()).of_file(&self.path)
     }
 }
 
