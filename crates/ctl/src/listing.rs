@@ -6,37 +6,18 @@
 use std::collections::HashSet;
 
 use beanstalk_client::{JobInfo, JobState, PutOptions, TubeName};
-use globset::GlobMatcher;
-use regex::bytes::Regex;
 
+use crate::cli::JobFilter;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::progress::ShownProgress;
 use crate::server::{Server, Tube};
-use crate::tag_pattern::TagPattern;
 
 /// Jobs on a page of `list-jobs`, and ids in a step of the walk over all ids.
 const PAGE: u32 = 500;
 
 /// The tube of the job that [`newest_id`] puts and deletes at once. No client watches it.
 const PROBE_TUBE: &str = "beanstalkctl-probe";
-
-/// A filter for jobs. A job must match all of it.
-#[derive(Debug, Clone, Default)]
-pub struct JobFilter {
-    /// Patterns of tube names; if there are none, all tubes.
-    pub tubes: Vec<GlobMatcher>,
-    /// States; if there are none, all states.
-    pub states: Vec<JobState>,
-    /// The least age, in seconds since the put.
-    pub older_than: Option<u64>,
-    /// The age, in seconds since the put, that the job has not reached.
-    pub younger_than: Option<u64>,
-    /// A tag that the job must have.
-    pub tag: Option<TagPattern>,
-    /// A regular expression that the body must match.
-    pub body: Option<Regex>,
-}
 
 impl JobFilter {
     fn states(&self) -> Vec<JobState> {
@@ -49,8 +30,8 @@ impl JobFilter {
     /// Whether the job's state, age and tags match.
     fn fits(&self, info: &JobInfo) -> bool {
         (self.states.is_empty() || self.states.contains(&info.state))
-            && self.older_than.is_none_or(|seconds| info.age >= seconds)
-            && self.younger_than.is_none_or(|seconds| info.age < seconds)
+            && self.older_than.is_none_or(|seconds| info.age >= seconds.into())
+            && self.younger_than.is_none_or(|seconds| info.age < seconds.into())
             && self.tag.as_ref().is_none_or(|pattern| info.tags.iter().any(|tag| pattern.matches(tag)))
     }
 }

@@ -9,7 +9,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::Regex;
 
-use crate::listing::JobFilter;
 use crate::tag_pattern::TagPattern;
 
 /// Jobs by id, or all jobs that a filter matches.
@@ -38,7 +37,7 @@ pub struct Choose {
     pub tubes: Vec<GlobMatcher>,
     /// Which of their jobs
     #[command(flatten)]
-    pub filter: FilterArguments,
+    pub filter: JobFilter,
     /// Every job; with --tube, every job of these tubes
     #[arg(long)]
     pub all: bool,
@@ -47,9 +46,12 @@ pub struct Choose {
     pub limit: Option<u64>,
 }
 
-/// A filter for jobs of tubes.
-#[derive(Args)]
-pub struct FilterArguments {
+/// A filter for jobs. A job must match all of it.
+#[derive(Args, Debug, Clone, Default)]
+pub struct JobFilter {
+    /// Patterns of tube names; if there are none, all tubes. Each command has an argument of its own for them.
+    #[arg(skip)]
+    pub tubes: Vec<GlobMatcher>,
     /// Only jobs in this state
     #[arg(long = "state", value_delimiter = ',', value_name = "STATE", value_parser = states())]
     pub states: Vec<JobState>,
@@ -67,17 +69,10 @@ pub struct FilterArguments {
     pub body: Option<Regex>,
 }
 
-impl FilterArguments {
-    /// The filter in the form that the listing takes.
-    pub fn filter(&self, tubes: &[GlobMatcher]) -> JobFilter {
-        JobFilter {
-            tubes: tubes.to_vec(),
-            states: self.states.clone(),
-            older_than: self.older_than.map(u64::from),
-            younger_than: self.younger_than.map(u64::from),
-            tag: self.tag.clone(),
-            body: self.body.clone(),
-        }
+impl JobFilter {
+    /// The filter for jobs of these tubes.
+    pub fn of(&self, tubes: &[GlobMatcher]) -> Self {
+        Self { tubes: tubes.to_vec(), ..self.clone() }
     }
 
     fn is_empty(&self) -> bool {
@@ -89,7 +84,7 @@ impl FilterArguments {
 impl Choose {
     /// The filter; `None` if neither `--all` nor a condition is given. A tube alone does not choose jobs.
     pub fn filter(&self) -> Option<JobFilter> {
-        (self.all || !self.filter.is_empty()).then(|| self.filter.filter(&self.tubes))
+        (self.all || !self.filter.is_empty()).then(|| self.filter.of(&self.tubes))
     }
 }
 
@@ -140,7 +135,7 @@ pub struct RedriveArguments {
     pub tubes: Vec<GlobMatcher>,
     /// Which of their dead jobs
     #[command(flatten)]
-    pub filter: FilterArguments,
+    pub filter: JobFilter,
     /// At most this many of them: those that would be served first
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,

@@ -6,7 +6,7 @@ mod arguments;
 pub mod generated;
 mod tube_completion;
 
-pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, JobRate, RedriveArguments, TubeArguments};
+pub use arguments::{ActOn, Confirm, Delay, Id, JobFilter, JobRate, RedriveArguments, TubeArguments};
 
 use crate::commands::tubes::SortColumn;
 pub use arguments::glob;
@@ -277,7 +277,7 @@ pub struct JobsArguments {
     pub tubes: Vec<GlobMatcher>,
     /// Which of their jobs
     #[command(flatten)]
-    pub filter: FilterArguments,
+    pub filter: JobFilter,
     /// Print at most this many jobs
     #[arg(long, short = 'n')]
     pub limit: Option<u64>,
@@ -411,7 +411,7 @@ pub struct ExportArguments {
     pub tubes: Vec<GlobMatcher>,
     /// Which of their jobs
     #[command(flatten)]
-    pub filter: FilterArguments,
+    pub filter: JobFilter,
     /// The file; - is standard output. It gets its name when it is complete; a device or a FIFO is written to
     #[arg(long, short, default_value = "-", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,

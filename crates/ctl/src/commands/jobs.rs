@@ -21,7 +21,7 @@ const HEADER: [&str; 13] = [
 
 /// Prints the jobs of tubes that the filter matches.
 pub fn list(server: &mut Server, arguments: &JobsArguments, out: &mut Output) -> Result {
-    let filter = arguments.filter.filter(&arguments.tubes);
+    let filter = arguments.filter.of(&arguments.tubes);
     let limit = arguments.limit.unwrap_or(u64::MAX);
     // Without list-jobs, jobs come in the order of their ids and are sorted before they are printed.
     let in_order = server.has("list-jobs");

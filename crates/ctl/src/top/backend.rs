@@ -4,12 +4,13 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use beanstalk_client::{Address, Connector, JobInfo, JobState, TubeName};
 
+use crate::cli::{JobFilter, glob};
 use crate::commands::act::JobChange;
 use crate::commands::batch::{self, ChangeResult};
 use crate::commands::flush;
 use crate::commands::jobs::sort;
 use crate::failure::{Failure, Result};
-use crate::listing::{self, JobFilter};
+use crate::listing;
 use crate::output::counted;
 use crate::server::{Server, Tube};
 
@@ -150,7 +151,7 @@ impl PolledServer {
 }
 
 fn find_jobs(server: &mut Server, of: &JobsOf) -> Result<Vec<JobInfo>> {
-    let tubes = vec![crate::cli::glob(of.tube.as_str()).map_err(Failure::Local)?];
+    let tubes = vec![glob(of.tube.as_str()).map_err(Failure::Local)?];
     let filter = JobFilter { tubes, states: vec![of.state], ..JobFilter::default() };
     let mut jobs = Vec::new();
     listing::jobs(server, &filter, false, &mut |found| {

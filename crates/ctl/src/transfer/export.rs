@@ -15,12 +15,12 @@ use serde_json::json;
 use super::destination::{Destination, Replacement, check_replaceable, open_stream, parent};
 use super::drain_file::DrainFile;
 use super::record::Record;
-use crate::cli::ExportArguments;
+use crate::cli::{ExportArguments, JobFilter};
 use crate::commands::batch::{bury, put_back};
 use crate::commands::confirm;
 use crate::failure::{Failure, OfFile, Result};
 use crate::interrupt;
-use crate::listing::{self, JobFilter};
+use crate::listing;
 use crate::output::{Output, counted};
 use crate::progress::ShownProgress;
 use crate::server::{Server, unexpected};
@@ -30,7 +30,7 @@ const BATCH: usize = 200;
 
 /// Runs the export that the arguments describe.
 pub fn run(server: &mut Server, arguments: &ExportArguments, out: &mut Output) -> Result {
-    let filter = arguments.filter.filter(&arguments.tubes);
+    let filter = arguments.filter.of(&arguments.tubes);
     match (arguments.drain, Destination::of(&arguments.output)?) {
         (true, Destination::File(path)) => drain(server, &filter, arguments, &path, out),
         (true, Destination::Stdout) if arguments.output == Path::new("-") => {

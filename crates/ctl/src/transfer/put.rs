@@ -7,11 +7,11 @@ use beanstalk_client::{
 };
 
 use super::record::Record;
-use crate::cli::glob;
+use crate::cli::{JobFilter, glob};
 use crate::commands::batch::{bury, release};
 use crate::commands::relocate::NEVER;
 use crate::failure::{Failure, Result};
-use crate::listing::{self, FoundJob, JobFilter};
+use crate::listing::{self, FoundJob};
 use crate::server::{Server, put_failed};
 
 /// How long the key of a job that is put at once counts after its delete, in seconds.
