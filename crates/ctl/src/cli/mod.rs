@@ -23,6 +23,18 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(name = "beanstalkctl", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Cli {
+    /// The options of every command
+    #[command(flatten)]
+    pub options: GlobalOptions,
+    /// The subcommand
+    #[command(subcommand)]
+    pub command: CtlCommand,
+}
+
+/// The options of every command.
+#[derive(Args)]
+#[command(next_help_heading = "Options of every command")]
+pub struct GlobalOptions {
     /// Address of the server: host:port or unix:PATH. stats, tubes, watch, top, drain and undrain accept several,
     /// separated by commas
     #[arg(
@@ -33,22 +45,14 @@ pub struct Cli {
         hide_env_values = true,
         value_delimiter = ',',
         default_value = "127.0.0.1:11300",
-        value_name = "ADDRESS",
-        help_heading = GLOBAL
+        value_name = "ADDRESS"
     )]
     pub server: Vec<Address>,
     /// Print JSON, one value on each line
-    #[arg(long, global = true, help_heading = GLOBAL)]
+    #[arg(long, global = true)]
     pub json: bool,
     /// Longest time to wait for a reply of the server
-    #[arg(
-        long,
-        global = true,
-        value_parser = duration,
-        default_value = "60s",
-        value_name = "TIME",
-        help_heading = GLOBAL
-    )]
+    #[arg(long, global = true, value_parser = duration, default_value = "60s", value_name = "TIME")]
     pub timeout: Duration,
     /// Connect with TLS
     #[arg(
@@ -56,8 +60,7 @@ pub struct Cli {
         global = true,
         env = "BEANSTALKD_TLS",
         hide_env_values = true,
-        value_parser = FalseyValueParser::new(),
-        help_heading = GLOBAL
+        value_parser = FalseyValueParser::new()
     )]
     pub tls: bool,
     /// Trust servers with a certificate of these authorities (PEM); without it, of those of the system
@@ -68,8 +71,7 @@ pub struct Cli {
         hide_env_values = true,
         requires = "tls",
         value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        help_heading = GLOBAL
+        value_hint = ValueHint::FilePath
     )]
     pub ca: Option<PathBuf>,
     /// Show this certificate to the server (PEM)
@@ -80,8 +82,7 @@ pub struct Cli {
         hide_env_values = true,
         requires_all = ["tls", "key"],
         value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        help_heading = GLOBAL
+        value_hint = ValueHint::FilePath
     )]
     pub cert: Option<PathBuf>,
     /// Key of the certificate (PEM)
@@ -92,8 +93,7 @@ pub struct Cli {
         hide_env_values = true,
         requires = "cert",
         value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        help_heading = GLOBAL
+        value_hint = ValueHint::FilePath
     )]
     pub key: Option<PathBuf>,
     /// Log in with the token in this file; without it, with the token in the variable BEANSTALKD_TOKEN
@@ -103,16 +103,10 @@ pub struct Cli {
         env = "BEANSTALKD_TOKEN_FILE",
         hide_env_values = true,
         value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        help_heading = GLOBAL
+        value_hint = ValueHint::FilePath
     )]
     pub token_file: Option<PathBuf>,
-    /// The subcommand
-    #[command(subcommand)]
-    pub command: CtlCommand,
 }
-
-const GLOBAL: &str = "Options of every command";
 
 const AFTER_HELP: &str = "A TIME is a number of seconds, such as 90 or 0.5, or has units: 500ms, 90s, 15m, 2h, 1d. \
 Exit codes: 0 done, 1 nothing matched, 2 wrong command line, 3 no connection, 4 refused by the server, \

@@ -20,7 +20,7 @@ pub mod why;
 
 use beanstalk_client::{Address, Connector, Seconds, Tls, Token};
 
-use crate::cli::{Cli, CtlCommand};
+use crate::cli::{Cli, CtlCommand, GlobalOptions};
 use crate::failure::{Failure, OfFile, Result};
 use crate::input;
 use crate::interrupt;
@@ -129,13 +129,13 @@ fn nothing_matched(servers: Result, what: &str) -> Result {
 }
 
 /// The settings for connections, from the command line.
-fn connector(cli: &Cli) -> Result<Connector> {
-    let mut connector = Connector::plain(Some(cli.timeout));
+fn connector(options: &GlobalOptions) -> Result<Connector> {
+    let mut connector = Connector::plain(Some(options.timeout));
     // Each command asks for the extensions that it uses, and reports what it cannot do without them.
     connector.check_extensions = false;
-    if cli.tls {
-        let identity = cli.cert.as_deref().zip(cli.key.as_deref());
-        let tls = Tls::new(cli.ca.as_deref(), identity);
+    if options.tls {
+        let identity = options.cert.as_deref().zip(options.key.as_deref());
+        let tls = Tls::new(options.ca.as_deref(), identity);
         connector.tls = Some(tls.map_err(|error| Failure::Usage(error.to_string()))?);
     }
     let token = |text: &str, place: &dyn std::fmt::Display| {
@@ -143,7 +143,7 @@ fn connector(cli: &Cli) -> Result<Connector> {
             Failure::Usage(format!("{place}: this is not a token: it has visible ASCII characters only"))
         })
     };
-    connector.token = match (&cli.token_file, std::env::var(TOKEN)) {
+    connector.token = match (&options.token_file, std::env::var(TOKEN)) {
         (Some(path), _) => {
             let text = std::fs::read_to_string(path).of_file(path)?;
             Some(token(&text, &path.display())?)
@@ -156,8 +156,8 @@ fn connector(cli: &Cli) -> Result<Connector> {
 
 /// Executes the subcommand.
 pub fn run(cli: Cli) -> Result {
-    let servers = ServerArguments { connector: connector(&cli)?, addresses: cli.server };
-    let mut output = Output::new(cli.json);
+    let servers = ServerArguments { connector: connector(&cli.options)?, addresses: cli.options.server };
+    let mut output = Output::new(cli.options.json);
     let out = &mut output;
     interrupt::install()?;
     let done = match cli.command {
