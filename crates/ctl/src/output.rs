@@ -54,6 +54,11 @@ impl Output {
         self.value_or_line(&value, &format!("{matched} matched"))
     }
 
+    /// Writes lines of text.
+    pub fn lines(&mut self, lines: &[String]) -> Result {
+        lines.iter().try_for_each(|line| self.line(line))
+    }
+
     /// Writes a body byte for byte; on a terminal, with its control characters escaped and with a line end.
     pub fn body(&mut self, body: &[u8]) -> Result {
         if io::stdout().is_terminal() {
@@ -111,27 +116,29 @@ pub fn visible(bytes: &[u8], keep_lines: bool) -> String {
     text
 }
 
-/// The lines of a table. The first `left` columns are aligned to the left, the others to the right.
+/// The lines of a table. The first `left` columns are aligned to the left, the others to the right; columns without a
+/// name are left out.
 pub fn table(header: &[&str], left: usize, rows: &[Vec<String>]) -> Vec<String> {
-    let cells = |row: &Vec<String>| row.iter().map(|cell| visible(cell.as_bytes(), false)).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([header[column].len()]).max().unwrap_or(0)
+    let header = header.iter().map(|&name| name.to_owned()).collect();
+    let visible_row = |row: &Vec<String>| row.iter().map(|cell| visible(cell.as_bytes(), false)).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(visible_row)).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let shown = (0..lines[0].len()).filter(|column| !lines[0][*column].is_empty());
+    let columns: Vec<(usize, usize)> = shown.map(|column| (column, width(column))).collect();
+    let format_line = |line: &Vec<String>| {
+        let padded = columns.iter().map(|&(column, width)| match column < left {
+            true => format!("{:<width$}", line[column]),
+            false => format!("{:>width$}", line[column]),
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let format_row = |cells: &[String]| {
-        let mut line = String::new();
-        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            let space = if column == 0 { "" } else { "  " };
-            let padded = if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
-            line.push_str(space);
-            line.push_str(&padded);
-        }
-        line.trim_end().to_owned()
-    };
-    let header: Vec<String> = header.iter().map(|&name| name.to_owned()).collect();
-    std::iter::once(&header).chain(&rows).map(|row| format_row(row)).collect()
+    lines.iter().map(format_line).collect()
+}
+
+/// The lines of keys with their values, which need no header.
+pub fn pairs(pairs: impl Iterator<Item = (String, String)>) -> Vec<String> {
+    let rows: Vec<_> = pairs.map(|(key, value)| vec![key, value]).collect();
+    table(&["KEY", "VALUE"], 2, &rows).split_off(1)
 }
 
 /// A number with its noun: `1 job`, `1,234 jobs`.

@@ -12,11 +12,6 @@ use crate::server::Server;
 /// The number of clients in one request.
 const PAGE: u32 = 1000;
 
-const HEADER: [&str; 11] = [
-    "CLIENT", "ADDRESS", "IDENTITY", "SESSION", "STATE", "USING", "AGE", "IDLE", "WATCHING", "RESERVED",
-    "COMMANDS",
-];
-
 /// Prints the clients of each server.
 pub fn list(servers: &ServerArguments, out: &mut Output) -> Result {
     let several = servers.addresses().len() > 1;
@@ -39,23 +34,24 @@ pub fn list(servers: &ServerArguments, out: &mut Output) -> Result {
         return done;
     }
     if !found.is_empty() {
-        let mut header = HEADER.to_vec();
-        if several {
-            header.insert(0, "SERVER");
-        }
-        let rows: Vec<_> = found.iter().map(|(server, client)| row(server, client, several)).collect();
-        table(&header, 6 + usize::from(several), &rows).iter().try_for_each(|line| out.line(line))?;
+        let server = if several { "SERVER" } else { "" };
+        let header = [
+            server, "CLIENT", "ADDRESS", "IDENTITY", "SESSION", "STATE", "USING", "AGE", "IDLE", "WATCHING",
+            "RESERVED", "COMMANDS",
+        ];
+        let rows: Vec<_> = found.iter().map(|(server, client)| row(server, client)).collect();
+        out.lines(&table(&header, 7, &rows))?;
     }
     done
 }
 
-fn row(server: &str, client: &Dictionary, several: bool) -> Vec<String> {
+fn row(server: &str, client: &Dictionary) -> Vec<String> {
     let text = |key: &str| match client.get(key) {
         None | Some("") => "-".to_owned(),
         Some(text) => text.to_owned(),
     };
     let time = |key: &str| age(client.number(key).unwrap_or_default());
-    let mut cells: Vec<String> = several.then(|| server.to_owned()).into_iter().collect();
+    let mut cells = vec![server.to_owned()];
     cells.extend(["id", "address", "identity", "session", "state", "using"].map(text));
     cells.extend(["age", "idle"].map(time));
     cells.extend(["watching", "reserved", "commands"].map(text));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::cli::{JobsArguments, PeekArguments};
 use crate::failure::{Failure, Result};
 use crate::listing::{self, FoundJob};
-use crate::output::{self, Output, age, say, table};
+use crate::output::{self, Output, age, pairs, say, table};
 use crate::server::Server;
 
 /// How many rows are formatted together: their columns have the width that the longest cell needs.
@@ -75,7 +75,7 @@ fn print(jobs: &[JobInfo], with_header: bool, out: &mut Output) -> Result {
         return Ok(());
     }
     let rows: Vec<_> = jobs.iter().map(row).collect();
-    table(&HEADER, 4, &rows).iter().skip(usize::from(!with_header)).try_for_each(|line| out.line(line))
+    out.lines(&table(&HEADER, 4, &rows)[usize::from(!with_header)..])
 }
 
 fn row(job: &JobInfo) -> Vec<String> {
@@ -113,15 +113,8 @@ pub fn show(server: &mut Server, ids: &[u64], out: &mut Output) -> Result {
             out.value(&value)?;
             continue;
         }
-        let rows: Vec<_> = value
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| vec![key.clone(), plain(value)])
-            .collect();
-        for line in table(&["", ""], 2, &rows).iter().skip(1) {
-            out.line(line)?;
-        }
+        let keys = value.as_object().into_iter().flatten();
+        out.lines(&pairs(keys.map(|(key, value)| (key.clone(), plain(value)))))?;
     }
     if missing.is_empty() { Ok(()) } else { Err(Failure::no_jobs(&missing)) }
 }

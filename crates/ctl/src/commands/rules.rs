@@ -107,29 +107,22 @@ fn print(lines: &[RuleLine<'_>], has_file: bool, out: &mut Output) -> Result {
     if out.is_json() {
         return lines.iter().try_for_each(|line| out.value(&value(line)));
     }
-    let mut header = vec!["RULE", "TUBE", "JOBS", "RESERVED", "DEAD", "THROTTLED", "REJECTED"];
-    let left = if has_file { 3 } else { 2 };
-    if has_file {
-        header.insert(1, "ASKS FOR");
-    }
-    let rows: Vec<Vec<String>> = lines
-        .iter()
-        .map(|line| {
-            let of_tube = |figure: &dyn Fn(&Tube) -> String| line.tube.map_or("-".to_owned(), figure);
-            let mut row = vec![line.rule.to_owned()];
-            if has_file {
-                row.push(line.entry.map_or("?".to_owned(), asks_for));
-            }
-            row.push(of_tube(&|tube| tube.name.to_string()));
-            row.push(of_tube(&|tube| tube.jobs().to_string()));
-            row.push(of_tube(&|tube| tube.count(JobState::Reserved).to_string()));
-            row.push(of_tube(&|tube| tube.stats.number_or_zero("dead-jobs").to_string()));
-            row.push(of_tube(&|tube| if is_throttled(tube) { "yes" } else { "-" }.to_owned()));
-            row.push(of_tube(&|tube| tube.stats.number_or_zero("rejected-full").to_string()));
-            row
-        })
-        .collect();
-    table(&header, left, &rows).iter().try_for_each(|line| out.line(line))
+    let asked = if has_file { "ASKS FOR" } else { "" };
+    let header = ["RULE", asked, "TUBE", "JOBS", "RESERVED", "DEAD", "THROTTLED", "REJECTED"];
+    let row = |line: &RuleLine<'_>| {
+        let of_tube = |figure: &dyn Fn(&Tube) -> String| line.tube.map_or("-".to_owned(), figure);
+        vec![
+            line.rule.to_owned(),
+            line.entry.map_or("?".to_owned(), asks_for),
+            of_tube(&|tube| tube.name.to_string()),
+            of_tube(&|tube| tube.jobs().to_string()),
+            of_tube(&|tube| tube.count(JobState::Reserved).to_string()),
+            of_tube(&|tube| tube.stats.number_or_zero("dead-jobs").to_string()),
+            of_tube(&|tube| if is_throttled(tube) { "yes" } else { "-" }.to_owned()),
+            of_tube(&|tube| tube.stats.number_or_zero("rejected-full").to_string()),
+        ]
+    };
+    out.lines(&table(&header, 3, &lines.iter().map(row).collect::<Vec<_>>()))
 }
 
 fn is_throttled(tube: &Tube) -> bool {

@@ -4,7 +4,7 @@ use beanstalk_client::{Dictionary, TubeName};
 
 use super::{ServerArguments, nothing_matched};
 use crate::failure::Result;
-use crate::output::{Output, dictionary, table};
+use crate::output::{Output, dictionary, pairs};
 
 /// Prints the counters.
 pub fn run(servers: &ServerArguments, tube: Option<&TubeName>, out: &mut Output) -> Result {
@@ -35,7 +35,5 @@ fn print(server: &str, stats: &Dictionary, several: bool, out: &mut Output) -> R
     if several {
         out.line(&format!("# {server}"))?;
     }
-    let rows: Vec<_> = stats.iter().map(|(key, value)| vec![key.to_owned(), value.to_owned()]).collect();
-    // Two columns of keys and values need no header.
-    table(&["", ""], 2, &rows).iter().skip(1).try_for_each(|line| out.line(line))
+    out.lines(&pairs(stats.iter().map(|(key, value)| (key.to_owned(), value.to_owned()))))
 }

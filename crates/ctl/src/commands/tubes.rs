@@ -85,37 +85,21 @@ fn print(
         return found.iter().try_for_each(|(server, tube)| out.value(&dictionary(server, &tube.stats)));
     }
     let has_age = found.iter().any(|(_, tube)| tube.stats.get("oldest-ready-age").is_some());
-    let mut header =
-        vec!["TUBE", "READY", "RESERVED", "DELAYED", "BURIED", "WAITING", "WATCHING", "TOTAL", "PAUSED"];
-    if has_age {
-        header.push("OLDEST");
-    }
-    if several {
-        header.insert(0, "SERVER");
-    }
-    let rows: Vec<_> = found.iter().map(|(server, tube)| row(server, tube, several, has_age)).collect();
-    table(&header, 1 + usize::from(several), &rows).iter().try_for_each(|line| out.line(line))
+    let (server, oldest) = (if several { "SERVER" } else { "" }, if has_age { "OLDEST" } else { "" });
+    let header = [
+        server, "TUBE", "READY", "RESERVED", "DELAYED", "BURIED", "WAITING", "WATCHING", "TOTAL", "PAUSED",
+        oldest,
+    ];
+    let rows: Vec<_> = found.iter().map(|(server, tube)| row(server, tube)).collect();
+    out.lines(&table(&header, 2, &rows))
 }
 
-fn row(server: &str, tube: &Tube, several: bool, has_age: bool) -> Vec<String> {
-    let mut cells = Vec::new();
-    if several {
-        cells.push(server.to_owned());
-    }
-    cells.push(tube.name.to_string());
+fn row(server: &str, tube: &Tube) -> Vec<String> {
+    let count = |key| tube.stats.number_or_zero(key);
+    let time = |key| if count(key) == 0 { "-".to_owned() } else { age(count(key)) };
+    let mut cells = vec![server.to_owned(), tube.name.to_string()];
     cells.extend(JobState::ALL.map(|state| tube.count(state).to_string()));
-    for key in ["current-waiting", "current-watching", "total-jobs"] {
-        cells.push(tube.stats.number_or_zero(key).to_string());
-    }
-    cells.push(match tube.stats.number_or_zero("pause-time-left") {
-        0 => "-".to_owned(),
-        seconds => age(seconds),
-    });
-    if has_age {
-        cells.push(match tube.stats.number_or_zero("oldest-ready-age") {
-            0 => "-".to_owned(),
-            seconds => age(seconds),
-        });
-    }
+    cells.extend(["current-waiting", "current-watching", "total-jobs"].map(|key| count(key).to_string()));
+    cells.extend(["pause-time-left", "oldest-ready-age"].map(time));
     cells
 }
