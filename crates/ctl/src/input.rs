@@ -48,10 +48,7 @@ impl StdinLines {
             match self.0.recv_timeout(CHECK_INTERVAL) {
                 Ok(line) => return taken(line).map(Some),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
-                Err(RecvTimeoutError::Timeout) if interrupt::requested() => {
-                    return Err(Failure::Interrupted("stopped".to_owned()));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => interrupt::check("stopped")?,
             }
         }
     }

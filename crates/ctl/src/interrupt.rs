@@ -30,6 +30,11 @@ pub fn requested() -> bool {
     *signals() > 0
 }
 
+/// [`Failure::Interrupted`] with this message, if the program has received a signal to stop.
+pub fn check(message: &str) -> Result {
+    if requested() { Err(Failure::Interrupted(message.to_owned())) } else { Ok(()) }
+}
+
 /// Waits for `time`, or until a signal stops the program. Returns whether a signal came.
 pub fn wait(time: Duration) -> bool {
     let waited = CHANGED.wait_timeout_while(signals(), time, |count| *count == 0);

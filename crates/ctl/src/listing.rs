@@ -54,9 +54,7 @@ pub fn jobs(
 ) -> Result {
     let tubes = server.tubes(&filter.tubes)?;
     let mut give = |server: &mut Server, infos: Vec<JobInfo>| {
-        if interrupt::requested() {
-            return Err(Failure::Interrupted("stopped while listing jobs".to_owned()));
-        }
+        interrupt::check("stopped while listing jobs")?;
         let found = filter_bodies(server, filter, with_bodies, infos)?;
         if found.is_empty() { Ok(true) } else { each(found) }
     };

@@ -1,7 +1,7 @@
 //! A pool of connections for producers.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -11,6 +11,7 @@ use super::client::Client;
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::error::Error;
+use crate::lock;
 
 /// Connections to one server that tasks borrow, one at a time each. It opens them when they are needed, and keeps those
 /// that are returned. Clones are the same pool.
@@ -33,12 +34,6 @@ struct PoolShared {
     idle: Mutex<Vec<Client>>,
     /// A permit for each connection that can be borrowed.
     permits: Arc<Semaphore>,
-}
-
-impl PoolShared {
-    fn idle(&self) -> MutexGuard<'_, Vec<Client>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Pool {
@@ -71,7 +66,7 @@ impl Pool {
         };
         // A semaphore that is never closed always gives a permit in the end.
         let permit = permit.map_err(|_| Error::PoolExhausted)?;
-        let idle = shared.idle().pop();
+        let idle = lock(&shared.idle).pop();
         let client = ready(idle, &shared).await?;
         Ok(PooledClient { client: Some(client), shared, _permit: permit })
     }
@@ -79,7 +74,7 @@ impl Pool {
     /// The number of open connections.
     pub fn len(&self) -> usize {
         let PoolShared { permits, max_connections, .. } = &*self.shared;
-        let idle = self.shared.idle();
+        let idle = lock(&self.shared.idle);
         max_connections - permits.available_permits() + idle.len()
     }
 
@@ -112,7 +107,7 @@ pub struct PooledClient {
 impl Drop for PooledClient {
     fn drop(&mut self) {
         let client = self.client.take().filter(|client| client.engine.can_be_lent());
-        self.shared.idle().extend(client);
+        lock(&self.shared.idle).extend(client);
     }
 }
 

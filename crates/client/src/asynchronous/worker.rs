@@ -76,7 +76,7 @@ impl Worker {
         if let Some(payload) = panic {
             resume_unwind(payload);
         }
-        ended.and_then(|()| start.result()).map(|()| self.counters.report())
+        ended.and_then(|()| start.result()).map(|()| self.report())
     }
 }
 

@@ -1,13 +1,14 @@
 //! A pool of connections for producers.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::client::Client;
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::error::Error;
+use crate::lock;
 
 /// Connections to one server that threads borrow, one at a time each. It opens them when they are needed, and keeps
 /// those that are returned. Clones are the same pool.
@@ -53,12 +54,6 @@ struct PoolState {
     in_use: usize,
 }
 
-impl PoolShared {
-    fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Pool {
     /// A pool of at most `max_connections`, at least one. It opens none yet.
     pub fn new(connector: Connector, address: Address, max_connections: usize) -> Self {
@@ -82,7 +77,7 @@ impl Pool {
     pub fn get_within(&self, timeout: Option<Duration>) -> Result<PooledClient, Error> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let shared = &self.shared;
-        let mut state = shared.lock();
+        let mut state = lock(&shared.state);
         while state.in_use >= shared.max_connections {
             let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
@@ -102,7 +97,7 @@ impl Pool {
 
     /// The number of open connections.
     pub fn len(&self) -> usize {
-        let state = self.shared.lock();
+        let state = lock(&self.shared.state);
         state.in_use + state.idle.len()
     }
 
@@ -140,7 +135,7 @@ impl Drop for PooledClient {
     fn drop(&mut self) {
         let Self { client, shared } = self;
         let client = client.take().filter(|client| client.engine.can_be_lent());
-        let mut state = shared.lock();
+        let mut state = lock(&shared.state);
         state.in_use -= 1;
         state.idle.extend(client);
         drop(state);

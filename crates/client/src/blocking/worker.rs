@@ -78,7 +78,7 @@ impl Worker {
             let ended = ended.into_iter().map(|slot| slot.unwrap_or_else(|panic| resume_unwind(panic)));
             ended.collect::<Result<(), Error>>()
         });
-        ended.and_then(|()| start.result()).map(|()| self.counters.report())
+        ended.and_then(|()| start.result()).map(|()| self.report())
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use beanstalkd_types::seconds::Seconds;
@@ -20,6 +20,7 @@ use crate::core::fields::Fields;
 use crate::core::put::PutOptions;
 use crate::core::{Backoff, Reconnect, jittered};
 use crate::error::Error;
+use crate::lock;
 use crate::span::Span;
 
 mod retry;
@@ -282,31 +283,18 @@ pub struct Report {
     pub unconfirmed: u64,
 }
 
-/// The [`Report`] so far, to which the slots add.
-#[derive(Debug, Default)]
-pub(crate) struct WorkCounters(Mutex<Report>);
-
-impl WorkCounters {
-    fn lock(&self) -> MutexGuard<'_, Report> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn count(&self, settled: Settled) {
-        let mut report = self.lock();
+impl Report {
+    fn count(&mut self, settled: Settled) {
         let counter = match settled {
-            Settled::Deleted => &mut report.deleted,
-            Settled::Completed => &mut report.completed,
-            Settled::Released(_) => &mut report.released,
-            Settled::GivenBack(_) => &mut report.given_back,
-            Settled::Buried => &mut report.buried,
-            Settled::Lost => &mut report.lost,
-            Settled::Unconfirmed => &mut report.unconfirmed,
+            Settled::Deleted => &mut self.deleted,
+            Settled::Completed => &mut self.completed,
+            Settled::Released(_) => &mut self.released,
+            Settled::GivenBack(_) => &mut self.given_back,
+            Settled::Buried => &mut self.buried,
+            Settled::Lost => &mut self.lost,
+            Settled::Unconfirmed => &mut self.unconfirmed,
         };
         *counter += 1;
-    }
-
-    pub(crate) fn report(&self) -> Report {
-        *self.lock()
     }
 }
 
@@ -369,7 +357,8 @@ pub struct Worker {
     pub(crate) retry: Retry,
     pub(crate) until_empty: bool,
     pub(crate) stopper: Stopper,
-    pub(crate) counters: Arc<WorkCounters>,
+    /// The report so far, to which the slots add.
+    report: Arc<Mutex<Report>>,
     /// How long a server may be unreachable.
     patience: Duration,
     hook: Option<Hook>,
@@ -402,7 +391,7 @@ impl Worker {
             retry: Retry::default(),
             until_empty: false,
             stopper: Stopper::default(),
-            counters: Arc::default(),
+            report: Arc::default(),
             patience: reconnect.give_up_after,
             hook: None,
             span_of: None,
@@ -491,6 +480,10 @@ impl Worker {
         self.stopper.clone()
     }
 
+    pub(crate) fn report(&self) -> Report {
+        *lock(&self.report)
+    }
+
     /// Whether a session keeps its jobs when a connection is lost.
     pub(crate) fn has_session(&self) -> bool {
         self.connector.session.is_some()
@@ -498,7 +491,7 @@ impl Worker {
 
     pub(crate) fn emit(&self, event: &Event<'_>) {
         if let Event::Ended { settled, .. } = event {
-            self.counters.count(*settled);
+            lock(&self.report).count(*settled);
         }
         if let Some(hook) = &self.hook {
             hook(event);

@@ -1,12 +1,13 @@
 //! The number of attempts of a job, and the delay after each.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::{Delivery, Settled};
 use crate::core::data::JobInfo;
 use crate::core::fields::Fields;
+use crate::lock;
 
 /// The maximum number of failed jobs that a worker remembers. Above it, it forgets those with the smallest ids.
 const MAX_FAILED: usize = 100_000;
@@ -115,14 +116,10 @@ struct Failed {
 pub(crate) struct Failures(Mutex<BTreeMap<u64, Failed>>);
 
 impl Failures {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Failed>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The number of the attempt that begins now, from 1.
     pub(super) fn attempt(&self, id: u64, failure_counts: FailureCounts, retry: &Retry) -> u64 {
         let FailureCounts { counted, buries } = failure_counts;
-        let known = self.lock();
+        let known = lock(&self.0);
         let is_same = |before: u64| buries.is_none_or(|buries| buries == before);
         let known = known.get(&id).filter(|failed| failed.failure_counts.buries.is_none_or(is_same));
         let since = known.and_then(|failed| counted.checked_sub(failed.failure_counts.counted));
@@ -143,7 +140,7 @@ impl Failures {
             Settled::Lost | Settled::Unconfirmed => return,
             Settled::Deleted | Settled::Completed | Settled::Buried => Failed { failures: 0, failure_counts },
         };
-        let mut known = self.lock();
+        let mut known = lock(&self.0);
         if failed.failures == 0 {
             known.remove(&id);
             return;

@@ -1,7 +1,7 @@
 //! The slots of a worker, and which of them may begin before every server is reachable.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::retry::Failures;
@@ -9,6 +9,7 @@ use super::{Event, MAX_SILENCE, Worker};
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::error::Error;
+use crate::lock;
 
 /// The resources of a slot.
 pub(crate) struct WorkerSlot {
@@ -67,7 +68,7 @@ impl FirstConnections {
         }
         worker.emit(&Event::Disconnected { error: &error, attempt });
         if worker.until_empty {
-            *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *lock(&self.missing) = Some(error);
             return Ok(false);
         }
         Ok(true)
@@ -75,7 +76,7 @@ impl FirstConnections {
 
     /// Whether the work of every server was done.
     pub(crate) fn result(&self) -> Result<(), Error> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+        lock(&self.missing).take().map_or(Ok(()), Err)
     }
 }
 

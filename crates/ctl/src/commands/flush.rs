@@ -66,9 +66,7 @@ pub fn everything(server: &mut Server, tube: &TubeName) -> Result<u64> {
 }
 
 fn flush(server: &mut Server, tube: &Tube, states: &[JobState], whole: bool, done: &mut u64) -> Result {
-    if interrupt::requested() {
-        return Err(Failure::Interrupted("stopped".to_owned()));
-    }
+    interrupt::check("stopped")?;
     let only_buried = !states.contains(&JobState::Ready);
     if whole {
         let flushed = match only_buried {
@@ -148,9 +146,7 @@ fn flush_by_peeking(
     };
     let mut next = found(&client.call(peek)?)?;
     for _ in 0..count {
-        if interrupt::requested() {
-            return Err(Failure::Interrupted("stopped".to_owned()));
-        }
+        interrupt::check("stopped")?;
         let Some(id) = next else { break };
         let mut peeked = Ok(None);
         client.pipeline([Command::Delete(id), peek], |position, reply| match position {

@@ -64,9 +64,7 @@ fn put_lines(server: &mut Server, options: &PutOptions, out: &mut Output) -> Res
         let put = put(server, &bodies, options, out, &mut done);
         progress.add(done - before);
         put.map_err(|failure| after(done, failure))?;
-        if interrupt::requested() {
-            return Err(Failure::Interrupted(format!("after {}: stopped", counted(done, "job"))));
-        }
+        interrupt::check("stopped").map_err(|failure| after(done, failure))?;
     }
 }
 

@@ -67,9 +67,7 @@ fn wait_for_one(client: &mut Client, wait: Option<Seconds>) -> Result<Job> {
             Err(Error::Refused(Refusal::TimedOut)) => {}
             Err(error) => return Err(error.into()),
         }
-        if interrupt::requested() {
-            return Err(Failure::Interrupted("stopped while waiting for a job".to_owned()));
-        }
+        interrupt::check("stopped while waiting for a job")?;
         if turn.is_zero() || give_up_at.is_some_and(|at| Instant::now() >= at) {
             return Err(Failure::NothingMatched("no job came in time".to_owned()));
         }

@@ -61,9 +61,7 @@ fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result
         if let Some(end) = ask(server, id, turn)? {
             return Ok(end);
         }
-        if interrupt::requested() {
-            return Err(Failure::Interrupted(format!("stopped while waiting for job {id}")));
-        }
+        interrupt::check(&format!("stopped while waiting for job {id}"))?;
         if left.is_some_and(|left| left.is_zero()) {
             return Err(Failure::NothingMatched(format!("job {id} was not done in time")));
         }

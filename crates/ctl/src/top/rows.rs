@@ -44,26 +44,25 @@ pub enum SortKey {
 }
 
 impl SortKey {
-    const ALL: [Self; 7] =
-        [Self::Buried, Self::Ready, Self::Reserved, Self::Delayed, Self::PutRate, Self::Oldest, Self::Name];
+    /// All keys in the order of their numbers, with their words for the title.
+    const ALL: [(Self, &'static str); 7] = [
+        (Self::Buried, "buried"),
+        (Self::Ready, "ready"),
+        (Self::Reserved, "reserved"),
+        (Self::Delayed, "delayed"),
+        (Self::PutRate, "puts/s"),
+        (Self::Oldest, "oldest"),
+        (Self::Name, "name"),
+    ];
 
     /// The next key, or the first one after the last.
     pub fn next(self) -> Self {
-        let at = Self::ALL.iter().position(|key| *key == self).unwrap_or(0);
-        Self::ALL[(at + 1) % Self::ALL.len()]
+        Self::ALL[(self as usize + 1) % Self::ALL.len()].0
     }
 
     /// The word for the title.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Buried => "buried",
-            Self::Ready => "ready",
-            Self::Reserved => "reserved",
-            Self::Delayed => "delayed",
-            Self::PutRate => "puts/s",
-            Self::Oldest => "oldest",
-            Self::Name => "name",
-        }
+        Self::ALL[self as usize].1
     }
 
     fn of(self, row: &ShownTube) -> u64 {

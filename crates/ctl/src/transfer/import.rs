@@ -170,9 +170,7 @@ fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journ
     let mut above = server.client.stats()?.number_or_zero("total-jobs");
     let progress = ShownProgress::new("importing", left.len() as u64);
     for batch in left.chunks(BATCH) {
-        if interrupt::requested() {
-            return Err(Failure::Interrupted("stopped; run the same command again to continue".to_owned()));
-        }
+        interrupt::check("stopped; run the same command again to continue")?;
         let (records, hash) = load(server, lines, putting, batch)?;
         journal.begin(batch, hash, above)?;
         let ids = put::put(server, &records, vec![None; records.len()], hash, &mut refused)?;
