@@ -43,18 +43,8 @@ pub fn short(number: u64) -> String {
     if number < 10_000 {
         return number.to_string();
     }
-    let (mut unit, mut name) = (1_000, 'k');
-    for (next, next_name) in [
-        (1_000_000, 'M'),
-        (1_000_000_000, 'G'),
-        (1_000_000_000_000, 'T'),
-        (1_000_000_000_000_000, 'P'),
-        (1_000_000_000_000_000_000, 'E'),
-    ] {
-        if number >= next {
-            (unit, name) = (next, next_name);
-        }
-    }
+    let thousands = number.ilog10() / 3;
+    let (unit, name) = (1_000_u64.pow(thousands), ["", "k", "M", "G", "T", "P", "E"][thousands as usize]);
     match number / unit {
         whole if whole < 100 => format!("{whole}.{}{name}", number % unit / (unit / 10)),
         whole => format!("{whole}{name}"),

@@ -20,7 +20,7 @@ use crate::commands::batch::{bury, put_back};
 use crate::commands::confirm;
 use crate::failure::{Failure, OfFile, Result};
 use crate::interrupt;
-use crate::listing;
+use crate::listing::{self, FoundJob};
 use crate::output::{Output, counted};
 use crate::progress::ShownProgress;
 use crate::server::{Server, unexpected};
@@ -106,14 +106,9 @@ fn drain(
 ) -> Result {
     let (mut ids, mut reserved) = (Vec::new(), 0);
     listing::jobs(server, filter, false, &mut |found| {
-        reserved += found.iter().filter(|found| found.info.state == JobState::Reserved).count() as u64;
-        ids.extend(
-            found
-                .iter()
-                .map(|found| &found.info)
-                .filter(|info| info.state != JobState::Reserved)
-                .map(|info| info.id),
-        );
+        for FoundJob { info, .. } in found {
+            if info.state == JobState::Reserved { reserved += 1 } else { ids.push(info.id) }
+        }
         Ok(true)
     })?;
     if ids.is_empty() {
