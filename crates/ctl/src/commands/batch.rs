@@ -23,13 +23,11 @@ pub enum ChangeResult {
     Refused(String),
 }
 
+/// The receiver of the result for each job.
+pub type EachResult<'a> = dyn FnMut(ChangeResult) + 'a;
+
 /// Makes the change of all of `jobs`, and passes the result of each to `each`.
-pub fn apply(
-    server: &mut Server,
-    change: &JobChange,
-    jobs: &[JobInfo],
-    each: &mut dyn FnMut(ChangeResult),
-) -> Result {
+pub fn apply(server: &mut Server, change: &JobChange, jobs: &[JobInfo], each: &mut EachResult<'_>) -> Result {
     match change {
         JobChange::Delete => directly(server, jobs.iter().map(|job| Command::Delete(JobId(job.id))), each),
         JobChange::Kick => directly(server, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
@@ -87,7 +85,7 @@ pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
 fn directly<'a>(
     server: &mut Server,
     commands: impl Iterator<Item = Command<'a>>,
-    each: &mut dyn FnMut(ChangeResult),
+    each: &mut EachResult<'_>,
 ) -> Result {
     Ok(server.client.pipeline(commands, |_, reply| each(result(reply)))?)
 }
@@ -97,7 +95,7 @@ fn after_reserve(
     server: &mut Server,
     jobs: &[JobInfo],
     then: impl Fn(&JobInfo) -> Command<'static>,
-    each: &mut dyn FnMut(ChangeResult),
+    each: &mut EachResult<'_>,
 ) -> Result {
     let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(JobId(job.id)), then(job)]);
     Ok(server.client.pipeline(commands, |position, reply| {

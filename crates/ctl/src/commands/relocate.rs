@@ -5,7 +5,7 @@
 
 use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, Reply, Request, TubeName};
 
-use super::batch::{ChangeResult, bury, put_back};
+use super::batch::{ChangeResult, EachResult, bury, put_back};
 use crate::failure::Result;
 use crate::server::{Server, put_failed, unexpected};
 
@@ -20,13 +20,13 @@ pub fn by_copies(
     server: &mut Server,
     jobs: &[JobInfo],
     tube: &TubeName,
-    each: &mut dyn FnMut(ChangeResult),
+    each: &mut EachResult<'_>,
 ) -> Result {
     server.client.use_tube(tube)?;
     jobs.chunks(BATCH).try_for_each(|batch| move_batch(server, batch, each))
 }
 
-fn move_batch(server: &mut Server, jobs: &[JobInfo], each: &mut dyn FnMut(ChangeResult)) -> Result {
+fn move_batch(server: &mut Server, jobs: &[JobInfo], each: &mut EachResult<'_>) -> Result {
     let mut reserved = Vec::with_capacity(jobs.len());
     let reserves = jobs.iter().map(|job| Command::ReserveJob(JobId(job.id)));
     server.client.pipeline(reserves, |position, reply| match reply {
@@ -70,11 +70,7 @@ fn bury_copies(server: &mut Server, copies: &[(&JobInfo, u64)]) -> Result {
     Ok(server.client.pipeline(commands, |_, _| {})?)
 }
 
-fn delete_originals(
-    server: &mut Server,
-    copies: &[(&JobInfo, u64)],
-    each: &mut dyn FnMut(ChangeResult),
-) -> Result {
+fn delete_originals(server: &mut Server, copies: &[(&JobInfo, u64)], each: &mut EachResult<'_>) -> Result {
     let deletes = copies.iter().map(|(job, _)| Command::Delete(JobId(job.id)));
     let are_deleted = server.client.call_all(deletes, |reply| reply == Reply::Deleted)?;
     for ((_, copy), is_deleted) in copies.iter().zip(are_deleted) {
