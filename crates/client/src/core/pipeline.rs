@@ -111,3 +111,50 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connector::Connector;
+    use crate::core::engine::Goal;
+    use crate::core::put::PutOptions;
+    use beanstalkd_protocol::Command;
+
+    fn receive(engine: &mut Engine, bytes: &[u8]) {
+        let unsent = engine.exchange.unsent().len();
+        engine.exchange.sent(unsent);
+        engine.exchange.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        engine.exchange.received(bytes.len());
+        engine.step(Goal::Reply).unwrap();
+    }
+
+    #[test]
+    fn a_request_that_must_be_prepared_waits_for_the_results_before_it() {
+        let mut engine = Engine::new(Connector::new()).unwrap();
+        engine.opened();
+        engine.begin().unwrap();
+        let options = PutOptions::new().tag("idp:a".parse().unwrap());
+        let [list, put] = [Request::Line(Command::ListTubeUsed), Request::Put(&options, b"x")];
+        let mut results = Vec::new();
+        let mut pipeline =
+            Pipeline::new(Refusals::AreErrors, |position, result: Result<Reply<'_>, Error>| {
+                results.push((position, result.map(|reply| format!("{reply:?}"))));
+            });
+        assert!(
+            pipeline.next_wait(&mut engine, Some(&list)).unwrap().is_none(),
+            "it is sent with the next one"
+        );
+        // The server must say what it offers: a server without the tag would read the body as a command.
+        for (reply, is_result) in [(&b"USING default\r\n"[..], true), (b"OK 8\r\n---\nx: 1\r\n", false)] {
+            let wait = pipeline.next_wait(&mut engine, Some(&put)).unwrap().unwrap();
+            assert_eq!(matches!(wait, Wait::Result), is_result);
+            receive(&mut engine, reply);
+            pipeline.arrived(&mut engine, wait, Ok(())).unwrap();
+        }
+        assert!(pipeline.next_wait(&mut engine, Some(&put)).unwrap().is_none(), "it has its result");
+        assert!(pipeline.next_wait(&mut engine, None).unwrap().is_none());
+        assert!(
+            matches!(&results[..], [(0, Ok(_)), (1, Err(Error::Unsupported { extension }))] if extension == "idp")
+        );
+    }
+}
