@@ -200,8 +200,8 @@ impl Connection {
         self.engine.reply().map(|(reply, _)| reply)
     }
 
-    /// Takes the steps of the engine until the goal is reached. The time limit of the first reply to a command runs from
-    /// its begin, that of any other from the first read.
+    /// Takes the steps of the engine until the goal is reached. The time limit of the first reply to a command runs
+    /// from the begin of the command, that of any other from the first read.
     fn drive(&mut self, goal: Goal) -> Result<(), Error> {
         let mut since = self.engine.has_begun().then(Instant::now);
         self.began = since.unwrap_or(self.began);
