@@ -78,16 +78,6 @@ mod span;
 mod tls;
 mod work;
 
-/// Locks the mutex, also after a panic of a thread that had locked it: every change under these locks is complete.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The examples of README.md are compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use crate::core::data::{Cursor, Extensions, Job, JobInfo, Page, TraceParent, TraceParentError};
@@ -114,3 +104,13 @@ pub use servers::Servers;
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
 pub use work::{Delivery, Event, Outcome, Report, Retry, Settled, Stopper, Worker};
+
+/// Locks the mutex, also after a panic of a thread that had locked it: every change under these locks is complete.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The examples of README.md are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -26,6 +26,7 @@ pub enum View {
 }
 
 /// A server, as the screen shows it.
+#[derive(Default)]
 pub struct ShownServer {
     /// Its address.
     pub name: String,
@@ -99,14 +100,7 @@ pub struct App {
 impl App {
     /// The state before the first refresh.
     pub fn new(servers: Vec<String>) -> Self {
-        let server = |name| ShownServer {
-            name,
-            gone: None,
-            is_known: false,
-            rows: Vec::new(),
-            rates: Rates::default(),
-            is_refreshing: false,
-        };
+        let server = |name| ShownServer { name, ..ShownServer::default() };
         Self {
             servers: servers.into_iter().map(server).collect(),
             view: View::Tubes,
