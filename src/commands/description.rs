@@ -4,7 +4,7 @@
 //! with the same command line. Driven by `server/description.rs`.
 
 use super::executor::{Executor, ServerCounters};
-use super::{Rest, RestKind, Wait};
+use super::{Rest, RestKind};
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::FieldList;
@@ -12,12 +12,10 @@ use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::{CommandCounts, ServerInfo};
 
 impl Described for Rest {
-    /// A command that continues by itself is not described: a quiet server has none.
+    /// The other numbers are those of a [`Wait`](crate::session::Wait). A function is not described: a quiet server has
+    /// none.
     fn describe(&self, out: &mut Writer<'_>) {
         match &self.0 {
-            RestKind::Wait(Wait::Job) => 0u8.describe(out),
-            RestKind::Wait(Wait::Batch(most)) => (1u8, *most).describe(out),
-            RestKind::Wait(Wait::EndOf(id)) => (3u8, *id).describe(out),
             RestKind::Put(put) => {
                 2u8.describe(out);
                 put.describe(out);
@@ -32,10 +30,7 @@ impl Described for Rest {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self(match from.value::<u8>()? {
-            0 => RestKind::Wait(Wait::Job),
-            1 => RestKind::Wait(Wait::Batch(from.value()?)),
             2 => RestKind::Put(from.value()?),
-            3 => RestKind::Wait(Wait::EndOf(from.value()?)),
             4 => RestKind::Complete(from.value()?),
             _ => return Err(Malformed("the rest of a command")),
         }))
@@ -43,16 +38,6 @@ impl Described for Rest {
 }
 
 impl Rest {
-    /// Whether it waits for an answer of the queue.
-    pub(crate) fn is_wait(&self) -> bool {
-        matches!(self.0, RestKind::Wait(_))
-    }
-
-    /// Whether it waits for the end of a job.
-    pub(crate) fn waits_for_job(&self) -> bool {
-        matches!(self.0, RestKind::Wait(Wait::EndOf(_)))
-    }
-
     /// Whether another program can continue it.
     pub(crate) fn is_described(&self) -> bool {
         !matches!(self.0, RestKind::GoOn(_))

@@ -15,13 +15,13 @@ use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{Caller, CommandRow, Follows, Outcome, Rest, RestKind, Wait, answer, run};
+use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, run};
 use crate::binlog::Binlog;
 use crate::clock::Timestamp;
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::rate_limited_log::RateLimitedLog;
-use crate::session::{BodyRefusal, Output, Request};
+use crate::session::{BodyRefusal, Output, Request, Wait};
 use crate::stats::{CommandCounts, ServerInfo, Timings};
 
 /// The settings of the executor.
@@ -197,20 +197,17 @@ impl Executor {
     pub(crate) fn answer_wait(
         &mut self,
         client: ClientId,
-        rest: Rest,
+        wait: Wait,
         answer: WaitOutcome,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
         let caller = &mut Caller { client, output, now };
-        let outcome = match rest.0 {
-            RestKind::Wait(Wait::Job) => self.answer_reserve(caller, answer),
-            RestKind::Wait(Wait::EndOf(id)) => self.answer_job_wait(caller, id, answer),
-            RestKind::Wait(Wait::Batch(most)) => self.answer_first_of_batch(caller, most, answer),
-            RestKind::GoOn(_) | RestKind::Put(_) | RestKind::Complete(_) => {
-                rest.go_on(self, client, output, now)
-            }
+        let outcome = match wait {
+            Wait::Job => self.answer_reserve(caller, answer),
+            Wait::EndOf(id) => self.answer_job_wait(caller, id, answer),
+            Wait::Batch(most) => self.answer_first_of_batch(caller, most, answer),
         };
         trace_reply(client, output, start);
         outcome

@@ -75,7 +75,7 @@ use crate::job::{Body, JobId, JobState};
 use crate::orders::Obstacle;
 use crate::protocol::{Command, PutHeader, Reply};
 use crate::queue::{ClientId, FlushScope, Release};
-use crate::session::{self, Complete, Output, Put, Until};
+use crate::session::{self, Complete, Output, Put, Unfinished, Until, Wait};
 
 /// The rest of a command that does not end in its turn. The session of its client, or its order, holds it without
 /// knowing its contents. It ends with its client.
@@ -85,10 +85,8 @@ pub(crate) struct Rest(RestKind);
 enum RestKind {
     /// A function to call when its turn has come.
     GoOn(Box<GoOn>),
-    /// The wait for an answer of the queue. This kind and the next two are values, because another program can
+    /// A job whose body has arrived, to be stored. This kind and the next one are values, because another program can
     /// continue them.
-    Wait(Wait),
-    /// A job whose body has arrived, to be stored.
     Put(Box<(Put, Body)>),
     /// A `complete` whose puts have arrived, to be executed.
     Complete(Box<Complete>),
@@ -106,17 +104,6 @@ struct Caller<'a> {
     now: Timestamp,
 }
 
-/// What a client waits for in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    /// A job.
-    Job,
-    /// The first job of a batch of at most this many.
-    Batch(u32),
-    /// The end of this job.
-    EndOf(JobId),
-}
-
 impl RestKind {
     /// The outcome of a put or a `complete` that continues after `until`.
     #[cold]
@@ -124,9 +111,9 @@ impl RestKind {
         let memory_bytes = match &self {
             Self::Put(put) => put.0.memory_bytes() + put.1.len(),
             Self::Complete(complete) => complete.memory_bytes(),
-            Self::GoOn(_) | Self::Wait(_) => 0,
+            Self::GoOn(_) => 0,
         };
-        Outcome::Stall { rest: Rest(self), until, memory_bytes }
+        Outcome::Unfinished(Unfinished::Stall { rest: Rest(self), until, memory_bytes })
     }
 }
 
@@ -134,13 +121,12 @@ impl RestKind {
 pub(crate) type Outcome = session::Outcome<Rest>;
 
 impl Rest {
-    /// Continues the command, because its turn has come. A rest that waits for an answer of the queue has no turn.
+    /// Continues the command, because its turn has come.
     fn go_on(self, server: &mut Executor, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
         match self.0 {
             RestKind::GoOn(go_on) => go_on(server, &mut Caller { client, output, now }),
             RestKind::Put(put) => server.continue_put(client, put.0, put.1, output, now),
             RestKind::Complete(complete) => server.continue_complete(client, complete, output, now),
-            RestKind::Wait(_) => answer(output, &Reply::InternalError),
         }
     }
 }
@@ -368,14 +354,12 @@ fn stall_with_memory(
     until: Until,
     rest: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
 ) -> Outcome {
-    Outcome::Stall { rest: Rest(RestKind::GoOn(Box::new(rest))), until, memory_bytes }
+    Outcome::Unfinished(Unfinished::Stall { rest: Rest(RestKind::GoOn(Box::new(rest))), until, memory_bytes })
 }
 
-/// The command continues when the queue has answered the reserve in which the client waits. If the wait is `ABORTABLE`,
-/// the client's next byte ends it.
-fn wait<const ABORTABLE: bool>(wait: Wait) -> Outcome {
-    let until = if ABORTABLE { Until::DeliveryOrInput } else { Until::Delivery };
-    Outcome::Stall { rest: Rest(RestKind::Wait(wait)), until, memory_bytes: 0 }
+/// The client waits for an answer of the queue. If the wait `is_abortable`, the client's next byte ends it.
+fn wait(wait: Wait, is_abortable: bool) -> Outcome {
+    Outcome::Unfinished(Unfinished::Wait { wait, is_abortable })
 }
 
 /// The reason why a command leaves a job unchanged.

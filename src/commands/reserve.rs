@@ -4,13 +4,13 @@
 //! without a session needs no room in the log, because a restart makes the job ready again.
 
 use super::watch::WatchList;
-use super::{Caller, Executor, Outcome, Wait, answer, lacks_room, stall, wait};
+use super::{Caller, Executor, Outcome, answer, lacks_room, stall, wait};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
 use crate::queue::{ClientId, Reserve, ReserveMode, WaitOutcome};
 use crate::seconds::Seconds;
-use crate::session::{Output, Until};
+use crate::session::{Output, Until, Wait};
 
 impl Executor {
     /// If the server is `GUARDED`, tubes from which the client may not reserve leave its watch list first.
@@ -38,7 +38,7 @@ impl Executor {
             Reserve::Job(id) => self.answer_reserved(client, id, output, now),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
-            Reserve::Waiting => wait::<ABORTABLE>(Wait::Job),
+            Reserve::Waiting => wait(Wait::Job, ABORTABLE),
             Reserve::Unfinished => stall(Until::NextTurn, rest),
         }
     }

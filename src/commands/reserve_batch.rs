@@ -5,14 +5,14 @@
 
 use super::reserve::reserved;
 use super::watch::WatchList;
-use super::{Caller, Executor, Outcome, Wait, answer, lacks_room, stall_with_memory, wait};
+use super::{Caller, Executor, Outcome, answer, lacks_room, stall_with_memory, wait};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{Reply, ReservedJobs, reserved_len};
 use crate::queue::{ClientId, Reserve, WaitOutcome};
 use crate::seconds::Seconds;
-use crate::session::{Output, Until};
+use crate::session::{Output, Until, Wait};
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
 const WORK_PER_TURN: u64 = 400;
@@ -103,7 +103,7 @@ impl Executor {
                 Reserve::Job(id) => self.add_to(&mut batch, caller.client, id, caller.now),
                 Reserve::Unfinished => return batch.stall(Until::NextTurn),
                 // Only a batch without jobs waits.
-                Reserve::Waiting => return wait::<false>(Wait::Batch(batch.most)),
+                Reserve::Waiting => return wait(Wait::Batch(batch.most), false),
                 Reserve::DeadlineSoon if timeout_s.is_some() => {
                     return answer(caller.output, &Reply::DeadlineSoon);
                 }

@@ -2,12 +2,13 @@
 //!
 //! Owns: the replies, which must not show anything about a tube that the client may not know. The queue has the waits.
 
-use super::{Caller, Executor, Outcome, Wait, answer, wait};
+use super::{Caller, Executor, Outcome, answer, wait};
 use crate::access::Roles;
 use crate::job::JobId;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitJob, WaitOutcome};
 use crate::seconds::Seconds;
+use crate::session::Wait;
 
 impl Executor {
     pub(super) fn wait_job(
@@ -20,7 +21,7 @@ impl Executor {
             WaitJob::NotFound => answer(caller.output, &Reply::NotFound),
             WaitJob::Buried => answer(caller.output, &Reply::BuriedPut(id)),
             WaitJob::TimedOut => answer(caller.output, &Reply::TimedOut),
-            WaitJob::Waiting => wait::<false>(Wait::EndOf(id)),
+            WaitJob::Waiting => wait(Wait::EndOf(id), false),
         }
     }
 

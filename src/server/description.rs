@@ -142,11 +142,9 @@ impl<S: Stream> Server<S> {
 
     /// Checks that a session can belong to this client.
     fn fits(&self, id: ClientId, session: &Session<Rest>) -> Result<(), Malformed> {
-        let is_possible = match (session.rest(), session.unfinished_until()) {
-            (Some(rest), Some(Until::Delivery | Until::DeliveryOrInput)) => rest.is_wait(),
-            (Some(rest), Some(Until::BinlogRoom | Until::Permitted)) => !rest.is_wait(),
-            (Some(_), Some(Until::NextTurn | Until::TubeList)) => false,
-            (Some(_), None) | (None, _) => true,
+        let is_possible = match session.stalled_until() {
+            Some(Until::BinlogRoom | Until::Permitted) | None => true,
+            Some(Until::NextTurn | Until::TubeList) => false,
         };
         if is_possible && session.is_waiting() == self.executor.queue().is_waiting(id) {
             Ok(())
@@ -174,7 +172,7 @@ impl<S: Stream> Server<S> {
             self.lists.send(id, listed);
         }
         // A command that waits for room in the log checks whether there is some now.
-        let is_put_off = session.unfinished_until() == Some(Until::BinlogRoom);
+        let is_put_off = session.stalled_until() == Some(Until::BinlogRoom);
         if is_put_off || session.has_pending() && !session.is_blocked() {
             self.lists.run(id, listed);
         }

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::Server;
 use super::client_lists::{Lists, WaitList};
 use super::connection::Connection;
-use crate::commands::Rest;
 use crate::queue::ClientId;
+use crate::session::Wait;
 use crate::stream::Stream;
 
 /// A state of up to this many jobs, tubes and connections is swept after each turn. A larger state is swept after a
@@ -53,7 +53,7 @@ impl<S: Stream> Server<S> {
             connection.check_invariants();
             count += 1;
             waiting += u64::from(connection.session.is_waiting());
-            job_waits += u64::from(connection.session.rest().is_some_and(Rest::waits_for_job));
+            job_waits += u64::from(matches!(connection.session.wait(), Some(Wait::EndOf(_))));
             buffer_bytes += connection.counted_bytes();
             let check_at = self.idle_timeouts.check_at(connection.id_at(index));
             watched += usize::from(check_at.is_some());

@@ -271,7 +271,7 @@ impl<S: Stream> Server<S> {
     pub fn owes_replies(&self) -> bool {
         self.connections.iter().flatten().any(|connection| {
             let session = &connection.session;
-            !session.output.is_empty() || session.unfinished_until() == Some(Until::NextTurn)
+            !session.output.is_empty() || session.stalled_until() == Some(Until::NextTurn)
         })
     }
 
@@ -372,7 +372,7 @@ impl<S: Stream> Server<S> {
         if session.has_body_in_progress() && self.executor.lacks_memory_for(session.memory_bytes()) {
             session.give_up_body(BodyRefusal::OutOfMemory);
         }
-        if let Some(list) = session.unfinished_until().and_then(WaitList::of_those_awaiting) {
+        if let Some(list) = session.stalled_until().and_then(WaitList::of_those_awaiting) {
             self.lists.wait(list, id, &mut connection.listed);
         }
         connection.note_unsettled_replies(&mut self.executor);
@@ -513,8 +513,7 @@ impl<S: Stream> Server<S> {
             }
             let Some(timeout_ns) = self.idle_timeouts.timeout_ns() else { continue };
             let session = &connection.session;
-            let is_exempt =
-                session.unfinished_until().is_some() || self.executor.queue().reservation_count(id) > 0;
+            let is_exempt = session.unfinished().is_some() || self.executor.queue().reservation_count(id) > 0;
             let idle_since = if is_exempt { now } else { connection.active_at };
             if idle_since + timeout_ns > now {
                 self.idle_timeouts.watch(id, idle_since);

@@ -3,7 +3,7 @@
 //! Owns: the words and their order. The activity follows from the phase and the output, so a session keeps nothing for
 //! it.
 
-use super::{Phase, Session, Until};
+use super::{Phase, Session, Unfinished, Until, Wait};
 
 /// The activity of a client. If several apply, the first in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ impl<R> Session<R> {
     #[must_use]
     pub fn activity(&self) -> Activity {
         let is_receiving = match &self.phase {
-            Phase::Unfinished { until, .. } if until.is_delivery() => return Activity::Waiting,
-            Phase::Unfinished { .. } => return Activity::Stalled,
+            Phase::Unfinished(Unfinished::Wait { .. }) => return Activity::Waiting,
+            Phase::Unfinished(Unfinished::Stall { .. }) => return Activity::Stalled,
             Phase::WantBody { .. }
             | Phase::SkipBody { .. }
             | Phase::SkipLine
@@ -68,16 +68,30 @@ impl<R> Session<R> {
         self.lines_high = self.lines_high.wrapping_add(overflows.into());
     }
 
-    /// The event for which an unfinished command waits, if there is one.
+    /// The unfinished command, if there is one.
     #[must_use]
-    pub fn unfinished_until(&self) -> Option<Until> {
-        if let Phase::Unfinished { until, .. } = self.phase { Some(until) } else { None }
+    #[inline]
+    pub fn unfinished(&self) -> Option<&Unfinished<R>> {
+        if let Phase::Unfinished(unfinished) = &self.phase { Some(unfinished) } else { None }
     }
 
-    /// Whether a reserve is unanswered.
+    /// The event for which a stalled command waits, if there is one.
+    #[must_use]
+    #[inline]
+    pub fn stalled_until(&self) -> Option<Until> {
+        if let Some(&Unfinished::Stall { until, .. }) = self.unfinished() { Some(until) } else { None }
+    }
+
+    /// What the client waits for, if it waits.
+    #[must_use]
+    pub fn wait(&self) -> Option<Wait> {
+        if let Some(&Unfinished::Wait { wait, .. }) = self.unfinished() { Some(wait) } else { None }
+    }
+
+    /// Whether a reserve, or the wait for the end of a job, is unanswered.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.unfinished_until().is_some_and(Until::is_delivery)
+        self.wait().is_some()
     }
 
     /// Whether the connection ends once its replies are sent.

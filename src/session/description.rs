@@ -3,7 +3,7 @@
 //! Owns: which parts of a session are described. Unsent replies are written as bytes, up to [`MAX_OUTPUT_BYTES`]. A
 //! connection that owes more is not described; the server closes it.
 
-use super::outcome::{BodyRefusal, Until};
+use super::outcome::{BodyRefusal, Unfinished, Until, Wait};
 use super::put::PutExtras;
 use super::{Output, Pending, Phase, Put, Session, Unread};
 use crate::described;
@@ -26,9 +26,14 @@ described!(enum BodyRefusal, "the refusal of a body" {
     6 => Draining,
     7 => TubeFull,
 });
-described!(enum Until, "the wait of a command" {
-    0 => Delivery,
-    1 => DeliveryOrInput,
+// Written in place of a rest, which has the other numbers.
+described!(enum Wait, "the wait of a client" {
+    0 => Job,
+    1 => Batch(most),
+    3 => EndOf(id),
+});
+// In a wait, its place has 0 or 1.
+described!(enum Until, "the event that continues a command" {
     2 => NextTurn,
     3 => BinlogRoom,
     4 => TubeList,
@@ -41,11 +46,32 @@ described!(enum Phase<R>, "the phase of a session" {
     2 => SkipBody { left, refusal },
     3 => SkipLine,
     4 => SkipPutLine(header),
-    5 => Unfinished { rest, until, memory_bytes },
+    5 => Unfinished(unfinished),
     6 => Closing,
     7 => Complete(complete);
     Aborted as 6
 });
+
+impl<R: Described> Described for Unfinished<R> {
+    fn describe(&self, out: &mut Writer<'_>) {
+        match self {
+            Self::Wait { wait, is_abortable } => (*wait, (*is_abortable, 0usize)).describe(out),
+            Self::Stall { rest, until, memory_bytes } => {
+                rest.describe(out);
+                (*until, *memory_bytes).describe(out);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut ahead = from.clone();
+        if let Ok((wait, (is_abortable, 0usize))) = ahead.value() {
+            *from = ahead;
+            return Ok(Self::Wait { wait, is_abortable });
+        }
+        Ok(Self::Stall { rest: from.value()?, until: from.value()?, memory_bytes: from.value()? })
+    }
+}
 
 impl Described for Put {
     fn describe(&self, out: &mut Writer<'_>) {
@@ -124,7 +150,7 @@ impl<R: Described> Described for Session<R> {
             (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), _) => true,
             (Phase::Complete(complete), Some(Unread::Partial(_))) => complete.wants_line(),
             (
-                Phase::WantBody(_) | Phase::SkipBody { .. } | Phase::Unfinished { .. } | Phase::Complete(_),
+                Phase::WantBody(_) | Phase::SkipBody { .. } | Phase::Unfinished(_) | Phase::Complete(_),
                 unread,
             ) => !matches!(unread, Some(Unread::Partial(_))),
         };
@@ -133,13 +159,5 @@ impl<R: Described> Described for Session<R> {
         }
         let (lines, lines_high) = (lines as u32, (lines >> u32::BITS) as u16);
         Ok(Self { phase, unread, is_memory_low: false, lines, lines_high, output })
-    }
-}
-
-impl<R> Session<R> {
-    /// The rest of an unfinished command.
-    #[must_use]
-    pub fn rest(&self) -> Option<&R> {
-        if let Phase::Unfinished { rest, .. } = &self.phase { Some(rest) } else { None }
     }
 }

@@ -37,7 +37,7 @@ use zeroize::Zeroize;
 pub use self::activity::Activity;
 pub use self::complete::Complete;
 pub use self::description::MAX_OUTPUT_BYTES;
-pub use self::outcome::{BodyRefusal, Outcome, Until};
+pub use self::outcome::{BodyRefusal, Outcome, Unfinished, Until, Wait};
 pub use self::output::Output;
 pub use self::put::{Put, PutExtras};
 
@@ -92,11 +92,7 @@ enum Phase<R> {
     /// The puts of a `complete`.
     Complete(Box<Complete>),
     /// A command is not finished; the bytes after it stay unparsed.
-    Unfinished {
-        rest: R,
-        until: Until,
-        memory_bytes: usize,
-    },
+    Unfinished(Unfinished<R>),
     /// Nothing more is executed; the connection ends once its replies are sent.
     Closing,
     /// There is no memory for replies to the client or for its input: the connection ends at once.
@@ -191,7 +187,7 @@ impl<R: Debug> Session<R> {
                 let put = Request::Command(Command::PutWith(header, TOO_LONG));
                 skip_line(input).then(|| self.end_long_line(put))
             }
-            Phase::Unfinished { .. } | Phase::Closing | Phase::Aborted => None,
+            Phase::Unfinished(_) | Phase::Closing | Phase::Aborted => None,
         }
     }
 
@@ -297,7 +293,7 @@ impl<R: Debug> Session<R> {
             Outcome::SkipBody(header, refusal) => {
                 Phase::SkipBody { left: refused_body_bytes(header.size), refusal }
             }
-            Outcome::Stall { rest, until, memory_bytes } => Phase::Unfinished { rest, until, memory_bytes },
+            Outcome::Unfinished(unfinished) => Phase::Unfinished(unfinished),
             Outcome::ReadPuts(complete) => Phase::Complete(complete),
             Outcome::OfComplete(checked) => {
                 if let Phase::Complete(complete) = &mut self.phase {
@@ -316,13 +312,18 @@ impl<R: Debug> Session<R> {
         self.unread = None;
     }
 
-    /// The rest of an unfinished command, to be resumed; its outcome must then be applied.
+    /// The rest of a stalled command, to be resumed; its outcome must then be applied.
     pub fn take_rest(&mut self) -> Option<R> {
-        self.unfinished_until()?;
-        if let Phase::Unfinished { rest, .. } = std::mem::replace(&mut self.phase, Phase::WantCommand) {
-            return Some(rest);
-        }
-        None
+        self.stalled_until()?;
+        let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
+        if let Phase::Unfinished(Unfinished::Stall { rest, .. }) = phase { Some(rest) } else { None }
+    }
+
+    /// The wait of the client, to be answered; the outcome must then be applied.
+    pub fn take_wait(&mut self) -> Option<Wait> {
+        let wait = self.wait()?;
+        self.phase = Phase::WantCommand;
+        Some(wait)
     }
 
     /// Whether no command of this client will be executed any more.
@@ -333,8 +334,7 @@ impl<R: Debug> Session<R> {
     /// Whether no request of this client may be executed now.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        matches!(self.phase, Phase::Unfinished { .. } | Phase::Closing | Phase::Aborted)
-            || self.is_over_bound()
+        matches!(self.phase, Phase::Unfinished(_) | Phase::Closing | Phase::Aborted) || self.is_over_bound()
     }
 
     /// Whether a part of an incomplete body is held.
@@ -347,7 +347,7 @@ impl<R: Debug> Session<R> {
             | Phase::SkipBody { .. }
             | Phase::SkipLine
             | Phase::SkipPutLine(_)
-            | Phase::Unfinished { .. }
+            | Phase::Unfinished(_)
             | Phase::Closing
             | Phase::Aborted => false,
         }
@@ -378,7 +378,7 @@ impl<R: Debug> Session<R> {
             | Phase::SkipBody { .. }
             | Phase::SkipLine
             | Phase::SkipPutLine(_)
-            | Phase::Unfinished { .. }
+            | Phase::Unfinished(_)
             | Phase::Closing
             | Phase::Aborted => None,
         }
@@ -492,12 +492,13 @@ impl<R: Debug> Session<R> {
     fn held_input_bytes(&self) -> usize {
         let input = match &self.phase {
             Phase::WantBody(arriving) => arriving.memory_bytes(),
-            Phase::Unfinished { memory_bytes, .. } => *memory_bytes,
+            Phase::Unfinished(Unfinished::Stall { memory_bytes, .. }) => *memory_bytes,
             Phase::Complete(complete) => complete.memory_bytes(),
             Phase::WantCommand
             | Phase::SkipBody { .. }
             | Phase::SkipLine
             | Phase::SkipPutLine(_)
+            | Phase::Unfinished(Unfinished::Wait { .. })
             | Phase::Closing
             | Phase::Aborted => 0,
         };

@@ -4,6 +4,7 @@
 //! the order of the reasons for which a body is refused. The executor makes an outcome, and the session applies it.
 
 use super::{Complete, Put};
+use crate::job::JobId;
 use crate::protocol::{PutHeader, Reply};
 
 /// The result of a request. [`Session::apply`](super::Session::apply) turns it into a phase. `R` is the rest of an
@@ -22,14 +23,7 @@ pub enum Outcome<R> {
     /// The line of a put of a `complete` is accepted or refused: its body comes next, and is skipped if it is refused.
     OfComplete(Result<Put, (PutHeader, BodyRefusal)>),
     /// The command has passed its checks and is not finished. The client's later commands wait.
-    Stall {
-        /// The rest of the command.
-        rest: R,
-        /// When it continues.
-        until: Until,
-        /// Memory that the rest takes, in bytes.
-        memory_bytes: usize,
-    },
+    Unfinished(Unfinished<R>),
     /// The client has asked to close the connection.
     Close,
     /// There is no memory for the reply: the connection ends at once, so that its memory is freed.
@@ -72,13 +66,41 @@ impl From<BodyRefusal> for Reply<'_> {
     }
 }
 
-/// The event for which an unfinished command waits.
+/// A command that is not finished.
+#[derive(Debug)]
+pub enum Unfinished<R> {
+    /// The client waits for an answer of the queue. The end of its input ends the wait.
+    Wait {
+        /// What the client waits for.
+        wait: Wait,
+        /// Whether the client's next byte ends the wait, too.
+        is_abortable: bool,
+    },
+    /// The command continues by itself.
+    Stall {
+        /// The rest of the command.
+        rest: R,
+        /// When it continues.
+        until: Until,
+        /// Memory that the rest takes, in bytes.
+        memory_bytes: usize,
+    },
+}
+
+/// What a client waits for in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A job.
+    Job,
+    /// The first job of a batch of at most this many.
+    Batch(u32),
+    /// The end of this job.
+    EndOf(JobId),
+}
+
+/// The event for which a stalled command waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// The queue's answer to a reserve, or the end of the client's input.
-    Delivery,
-    /// The queue's answer to a reserve, the end of the client's input, or its next byte.
-    DeliveryOrInput,
     /// No event: it has more work than fits in a turn, and continues in the next one.
     NextTurn,
     /// The next file of the binlog: there is no room before that.
@@ -87,15 +109,4 @@ pub enum Until {
     TubeList,
     /// The instant at which the client's identity may put again, or at which an order with a rate continues.
     Permitted,
-}
-
-impl Until {
-    /// Whether it ends with a delivery of the queue.
-    #[must_use]
-    pub fn is_delivery(self) -> bool {
-        match self {
-            Self::Delivery | Self::DeliveryOrInput => true,
-            Self::NextTurn | Self::BinlogRoom | Self::TubeList | Self::Permitted => false,
-        }
-    }
 }

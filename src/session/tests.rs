@@ -139,10 +139,10 @@ fn the_bytes_after_a_waiting_reserve_stay_unparsed() {
     let mut session = Session::<()>::default();
     let mut input = &b"reserve\r\nstats\r\n"[..];
     assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));
-    session.apply(Outcome::Stall { rest: (), until: Until::Delivery, memory_bytes: 0 });
+    session.apply(Outcome::Unfinished(Unfinished::Wait { wait: Wait::Job, is_abortable: false }));
     assert!(session.is_waiting() && session.next_request(&mut input).is_none());
     assert_eq!(input, b"stats\r\n");
-    assert!(session.take_rest().is_some());
+    assert!(session.take_rest().is_none() && session.take_wait() == Some(Wait::Job));
     session.apply(Outcome::Done);
     assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Stats))));
 }

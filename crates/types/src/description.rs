@@ -81,7 +81,7 @@ impl Drop for Writer<'_> {
 }
 
 /// Reads a description.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
     /// The version of the format; the newest one until the version has been read.

@@ -20,7 +20,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::orders::{Control, Obstacle, Order, Progress, PutOrder, Task, TaskId, Tasks};
 use crate::queue::{self, ClientId};
-use crate::session::{BodyRefusal, Output, Until};
+use crate::session::{BodyRefusal, Output, Unfinished, Until};
 use crate::stats::{ClientView, Connections};
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
@@ -223,7 +223,7 @@ impl Executor {
             self.persistence.log_changes(&mut self.queue, now);
             let Some(orders) = &mut self.orders else { return };
             let Some(CurrentOrder { failure, resumes_at, .. }) = orders.current.take() else { return };
-            if let Outcome::Stall { rest, until, .. } = outcome {
+            if let Outcome::Unfinished(Unfinished::Stall { rest, until, .. }) = outcome {
                 orders.running.push_back(RunningOrder { task, client, rest, until, resumes_at });
                 return;
             }

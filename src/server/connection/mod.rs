@@ -19,7 +19,7 @@ use crate::commands::Rest;
 use crate::poll_token::PollToken;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
-use crate::session::{Activity, MAX_OUTPUT_BYTES, Session, Stop, Until};
+use crate::session::{Activity, MAX_OUTPUT_BYTES, Session, Stop, Unfinished, Until};
 use crate::stats::ConnectionView;
 use crate::stream::{Handle, Stream};
 
@@ -172,13 +172,10 @@ impl<S: Stream> Connection<S> {
     /// Whether it can be served without another event.
     #[inline]
     pub(crate) fn is_runnable(&self) -> bool {
-        let may_go_on = match self.session.unfinished_until() {
-            Some(Until::NextTurn) => return true,
-            Some(Until::BinlogRoom | Until::TubeList | Until::Permitted | Until::Delivery) => return false,
-            Some(Until::DeliveryOrInput) => self.awaits_abort(),
-            None => !self.session.is_blocked(),
-        };
-        may_go_on && (self.may_read() || self.session.has_pending())
+        if let Some(until) = self.session.stalled_until() {
+            return until == Until::NextTurn;
+        }
+        (!self.session.is_blocked() || self.awaits_abort()) && (self.may_read() || self.session.has_pending())
     }
 
     /// Notes that it had more work than its budget allowed.
@@ -233,7 +230,7 @@ impl<S: Stream> Connection<S> {
                 buffer[..filled].zeroize();
             }
         }
-        if GUARDED && self.session.unfinished_until() == Some(Until::Permitted) && self.is_half_closed() {
+        if GUARDED && self.session.stalled_until() == Some(Until::Permitted) && self.is_half_closed() {
             self.resume::<GUARDED>(executor, id, now);
         }
     }
@@ -248,16 +245,14 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Resumes an unfinished command, unless it waits for a delivery.
+    /// Resumes a stalled command.
     #[inline(always)]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
-        let Some(until) = self.session.unfinished_until() else { return };
+        let Some(until) = self.session.stalled_until() else { return };
         if GUARDED && until == Until::Permitted && self.is_half_closed() {
             executor.note_end(id);
         }
-        if !until.is_delivery()
-            && let Some(rest) = self.session.take_rest()
-        {
+        if let Some(rest) = self.session.take_rest() {
             let outcome = executor.resume::<GUARDED>(id, rest, &mut self.session.output, now);
             self.session.apply(outcome);
         }
@@ -299,13 +294,11 @@ impl<S: Stream> Connection<S> {
     /// sent something (protocol, "reserve-with-abort"). Returns whether requests may be executed now.
     #[cold]
     fn ends_wait(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
-        match self.session.unfinished_until() {
-            Some(Until::DeliveryOrInput) => has_input && self.cancel_wait(executor, id, &Reply::Aborted),
-            Some(Until::Delivery) => {
-                self.is_half_closed() && self.cancel_wait(executor, id, &Reply::TimedOut)
-            }
-            Some(Until::NextTurn | Until::BinlogRoom | Until::TubeList | Until::Permitted) | None => false,
+        let Some(&Unfinished::Wait { is_abortable, .. }) = self.session.unfinished() else { return false };
+        if is_abortable {
+            return has_input && self.cancel_wait(executor, id, &Reply::Aborted);
         }
+        self.is_half_closed() && self.cancel_wait(executor, id, &Reply::TimedOut)
     }
 
     /// Whether the client will send no more than what has arrived.
@@ -319,7 +312,9 @@ impl<S: Stream> Connection<S> {
     /// Whether the client waits in a reserve that ends at its next byte, and has read enough of its replies that the
     /// server may read the byte.
     fn awaits_abort(&self) -> bool {
-        self.session.unfinished_until() == Some(Until::DeliveryOrInput) && !self.session.is_over_bound()
+        let is_abortable =
+            matches!(self.session.unfinished(), Some(Unfinished::Wait { is_abortable: true, .. }));
+        is_abortable && !self.session.is_over_bound()
     }
 
     /// As `awaits_abort`, if no answer is about to be delivered. Only a read shows whether there is a byte, even if the
@@ -331,7 +326,7 @@ impl<S: Stream> Connection<S> {
     /// Ends the wait, unless its answer is about to be delivered; returns whether requests may be executed now.
     fn cancel_wait(&mut self, executor: &mut Executor, id: ClientId, reply: &Reply<'_>) -> bool {
         if let Some(outcome) = executor.cancel_wait(id, reply, &mut self.session.output) {
-            drop(self.session.take_rest());
+            self.session.take_wait();
             self.session.apply(outcome);
         }
         !self.session.is_blocked()
@@ -364,15 +359,19 @@ impl<S: Stream> Connection<S> {
             self.session.is_waiting() || self.session.is_closing(),
             "the connection waits for an answer"
         );
-        if let Some(rest) = self.session.take_rest() {
-            let outcome = executor.answer_wait(id, rest, answer, &mut self.session.output, now);
+        if let Some(wait) = self.session.take_wait() {
+            let outcome = executor.answer_wait(id, wait, answer, &mut self.session.output, now);
             self.session.apply(outcome);
         }
     }
 
     /// Whether another program can take it over now.
     pub(crate) fn is_quiet(&self) -> bool {
-        !self.has_unsettled_replies() && self.session.rest().is_none_or(Rest::is_described)
+        let can_continue = match self.session.unfinished() {
+            Some(Unfinished::Stall { rest, .. }) => rest.is_described(),
+            Some(Unfinished::Wait { .. }) | None => true,
+        };
+        can_continue && !self.has_unsettled_replies()
     }
 
     /// The handle with which another program takes over its socket; `None` if it owes its client too much, or has TLS.
@@ -435,7 +434,7 @@ impl<S: Stream> Connection<S> {
             !self.is_runnable() || self.listed.contains(Lists::RUNNABLE),
             "a connection that can continue is in the list of turns"
         );
-        if let Some(list) = self.session.unfinished_until().and_then(WaitList::of_those_awaiting) {
+        if let Some(list) = self.session.stalled_until().and_then(WaitList::of_those_awaiting) {
             assert!(self.listed.contains(list.flag()) || self.listed.contains(Lists::RUNNABLE));
         }
         self.unsettled.iter().for_each(|unsettled| unsettled.check_invariants(output.len()));
