@@ -215,16 +215,13 @@ impl Executor {
             Some(killed) if killed == caller.client => Outcome::Close,
             Some(killed) => {
                 self.clients.to_close.push(killed);
-                self.count_for_task(1);
+                caller.count_done(1);
                 stall(Until::NextTurn, move |server, _| server.await_end_of(killed))
             }
             None if end < self.queue.client_index_end() => {
                 stall(Until::NextTurn, move |server, caller| server.find_client(caller, number, end))
             }
-            None => {
-                self.fail_task(Obstacle::NoClient);
-                answer(caller.output, &Reply::NotFound)
-            }
+            None => caller.refuse(Obstacle::NoClient),
         }
     }
 

@@ -203,7 +203,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
-        let caller = &mut Caller { client, output, now };
+        let caller = &mut Caller::new(client, output, now);
         let outcome = match wait {
             Wait::Job => self.answer_reserve(caller, answer),
             Wait::EndOf(id) => self.answer_job_wait(caller, id, answer),
@@ -282,7 +282,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
-        let outcome = rest.go_on(self, client, output, now);
+        let outcome = rest.go_on(self, &mut Caller::new(client, output, now));
         self.end_request::<GUARDED>(client, output, start, now);
         outcome
     }

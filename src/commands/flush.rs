@@ -48,13 +48,13 @@ impl Executor {
             match step {
                 FlushStep::Job(id) => {
                     self.delete_in_any_state(id, caller.now);
-                    self.count_for_task(1);
+                    caller.count_done(1);
                     deleted += 1;
                 }
                 FlushStep::Cooldown(id) => {
                     self.queue.end_cooldown(id);
                     self.persistence.log_changes(&mut self.queue, caller.now);
-                    self.count_for_task(u64::from(scope == FlushScope::Cooldowns));
+                    caller.count_done(u64::from(scope == FlushScope::Cooldowns));
                     self.meter.work += 1;
                 }
                 FlushStep::Unfinished => break,

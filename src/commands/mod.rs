@@ -66,6 +66,7 @@ use self::guard::Subject::{
     self, AnyTube, Every, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Target, Used, Watched,
 };
 use self::memory::MemoryClass::{self, AddsTube, Free, Margin};
+use self::orders::OrderSlice;
 use self::reserve_batch::Batch;
 use self::touch::TouchAll;
 use crate::access::Roles;
@@ -102,6 +103,29 @@ struct Caller<'a> {
     output: &'a mut Output,
     /// The instant of the turn.
     now: Timestamp,
+    /// The order, if the client is an internal one.
+    order: Option<&'a mut OrderSlice>,
+}
+
+impl<'a> Caller<'a> {
+    fn new(client: ClientId, output: &'a mut Output, now: Timestamp) -> Self {
+        Self { client, output, now, order: None }
+    }
+
+    /// Answers that the command cannot be executed for this reason. If it is an order, the order fails.
+    fn refuse(&mut self, obstacle: Obstacle) -> Outcome {
+        if let Some(order) = &mut self.order {
+            order.failure = Some(obstacle);
+        }
+        answer(self.output, &obstacle.into())
+    }
+
+    /// If the command is an order, adds `count` to the work that its task has done.
+    fn count_done(&mut self, count: u64) {
+        if let Some(order) = &mut self.order {
+            order.task.done += count;
+        }
+    }
 }
 
 impl RestKind {
@@ -122,9 +146,10 @@ pub(crate) type Outcome = session::Outcome<Rest>;
 
 impl Rest {
     /// Continues the command, because its turn has come.
-    fn go_on(self, server: &mut Executor, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
+    fn go_on(self, server: &mut Executor, caller: &mut Caller<'_>) -> Outcome {
+        let Caller { client, ref mut output, now, .. } = *caller;
         match self.0 {
-            RestKind::GoOn(go_on) => go_on(server, &mut Caller { client, output, now }),
+            RestKind::GoOn(go_on) => go_on(server, caller),
             RestKind::Put(put) => server.continue_put(client, put.0, put.1, output, now),
             RestKind::Complete(complete) => server.continue_complete(client, complete, output, now),
         }
@@ -207,7 +232,7 @@ macro_rules! table {
         ) -> Outcome {
             match command {
                 $($command => {
-                    let $caller = &mut Caller { client, output, now };
+                    let $caller = &mut Caller::new(client, output, now);
                     $run
                 })+
             }
@@ -409,7 +434,7 @@ impl Executor {
     ) -> Outcome {
         match change(self, caller.client, caller.now) {
             Ok(()) => answer(caller.output, &reply),
-            Err(ChangeError::Obstacle(obstacle)) => answer(caller.output, &obstacle.into()),
+            Err(ChangeError::Obstacle(obstacle)) => caller.refuse(obstacle),
             Err(ChangeError::NoRoom(no_room)) => {
                 lacks_room(no_room, caller.output, move |server, caller| server.change(caller, reply, change))
             }

@@ -21,7 +21,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let rest = move |server: &mut Self, Caller { client, output, now }: &mut Caller<'_>| {
+        let rest = move |server: &mut Self, Caller { client, output, now, .. }: &mut Caller<'_>| {
             server.reserve::<GUARDED, ABORTABLE>(*client, timeout_s, output, *now)
         };
         if GUARDED {
@@ -71,7 +71,7 @@ impl Executor {
     ) -> Outcome {
         self.note_reserved(id);
         if let Some(fields) = self.fields_of(client) {
-            return self.answer_with_fields(&mut Caller { client, output, now }, id, fields);
+            return self.answer_with_fields(&mut Caller::new(client, output, now), id, fields);
         }
         let body = self.queue.body(id).or_else(|| self.flushed_job(id).map(|job| BodyRef::from(&job.body)));
         answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))

@@ -340,6 +340,13 @@ impl Tasks {
         self.tasks.iter_mut().find(|task| task.id == id)
     }
 
+    /// Keeps the new state of a task.
+    pub fn replace(&mut self, task: Task) {
+        if let Some(kept) = self.get_mut(task.id) {
+            *kept = task;
+        }
+    }
+
     /// All tasks, the newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = &Task> {
         self.tasks.iter().rev()

@@ -8,7 +8,7 @@ use std::vec;
 
 use crate::binlog::NoRoom;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::commands::{ChangeError, Executor, Outcome, stall};
+use crate::commands::{Caller, ChangeError, Executor, Outcome, stall};
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
 use crate::orders::{JobAction, Obstacle, Selection};
@@ -78,24 +78,22 @@ impl JobsOrder {
 
     /// Continues after `until`.
     fn stall(self, until: Until) -> Outcome {
-        stall(until, |server, caller| server.change_jobs(caller.client, self, caller.now))
+        stall(until, |server, caller| server.change_jobs(caller, self))
     }
 }
 
 impl Executor {
     /// Changes the next jobs of an order.
-    pub(super) fn change_jobs(&mut self, client: ClientId, mut order: JobsOrder, now: Timestamp) -> Outcome {
+    pub(super) fn change_jobs(&mut self, caller: &mut Caller<'_>, mut order: JobsOrder) -> Outcome {
         let mut budget = WalkBudget::TURN;
-        loop {
-            let end = self.orders.as_ref().map_or(0, |orders| orders.end);
-            if self.spent() >= end {
+        let (client, now) = (caller.client, caller.now);
+        // Only an order changes jobs here.
+        while let Some(slice) = &mut caller.order {
+            if self.spent() >= slice.end {
                 return order.stall(Until::NextTurn);
             }
             if let Some(pace) = order.pace.as_ref().filter(|pace| pace.next_at > now) {
-                let next_at = pace.next_at;
-                if let Some(current) = self.orders.as_mut().and_then(|orders| orders.current.as_mut()) {
-                    current.resumes_at = Some(next_at);
-                }
+                slice.resumes_at = Some(pace.next_at);
                 return order.stall(Until::Permitted);
             }
             let step = match order.awaiting_room.take() {
@@ -116,7 +114,7 @@ impl Executor {
                     Ok(())
                 }
                 Err(ChangeError::Obstacle(obstacle)) => Err(obstacle),
-                Err(ChangeError::NoRoom(NoRoom::Full)) => return self.fail_order(Obstacle::NoRoom),
+                Err(ChangeError::NoRoom(NoRoom::Full)) => return caller.refuse(Obstacle::NoRoom),
                 Err(ChangeError::NoRoom(NoRoom::Pending)) => {
                     order.awaiting_room = Some(id);
                     return order.stall(Until::BinlogRoom);
@@ -128,10 +126,9 @@ impl Executor {
             if let Some(pace) = &mut order.pace {
                 pace.count(now);
             }
-            if let Some(task) = self.task() {
-                task.count(counted);
-            }
+            slice.task.count(counted);
         }
+        Outcome::Done
     }
 
     /// Moves a job to a tube, which is made if there is none.

@@ -17,13 +17,12 @@ use super::put::Stored;
 use super::{Caller, Executor, Outcome, Rest, RestKind, stall};
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
-use crate::job::JobId;
+use crate::job::Body;
 use crate::orders::{Control, Obstacle, Order, Progress, PutOrder, Task, TaskId, Tasks};
-use crate::queue::{self, ClientId};
-use crate::session::{BodyRefusal, Output, Unfinished, Until};
+use crate::protocol::PutHeader;
+use crate::queue::ClientId;
+use crate::session::{BodyRefusal, Output, Put, PutExtras, Unfinished, Until};
 use crate::stats::{ClientView, Connections};
-use crate::tags::EncodedTags;
-use crate::tube_name::TubeName;
 
 /// The maximum cost of all orders together in a turn, in simple requests: about 150 microseconds. A flush may cost
 /// more, as it may for other clients.
@@ -36,16 +35,11 @@ pub(crate) struct Orders {
     running: VecDeque<RunningOrder>,
     /// Orders that have ended, but whose changes the log may not have yet, in order.
     settling: VecDeque<(TaskId, Progress, Option<SequenceNumber>)>,
-    /// The order that is being executed now.
-    current: Option<CurrentOrder>,
-    /// The executor's work at which the turn's share is used up.
-    end: u64,
 }
 
 impl Orders {
-    /// Asserts that each running task has its order, and that no order is being executed.
+    /// Asserts that each running task has its order.
     pub(super) fn check_invariants(&self) {
-        assert!(self.current.is_none(), "no order is executed between two turns");
         let running = self.tasks.newest_first().filter(|task| !task.is_over()).count();
         assert_eq!(
             running,
@@ -60,14 +54,16 @@ impl Orders {
     }
 }
 
-/// The order that is being executed, with the parts of its result that a command of a client does not have.
-#[derive(Clone, Copy, Debug)]
-struct CurrentOrder {
-    task: TaskId,
-    /// The reason why it cannot continue.
-    failure: Option<Obstacle>,
+/// A turn's share of an order, with the parts of its result that a command of a client does not have.
+pub(super) struct OrderSlice {
+    /// The task, with its progress so far.
+    pub(super) task: Task,
+    /// The reason why the order cannot continue.
+    pub(super) failure: Option<Obstacle>,
     /// When it continues, if it has a rate.
     resumes_at: Option<Timestamp>,
+    /// The executor's work at which the slice ends.
+    end: u64,
 }
 
 /// An order that is being carried out.
@@ -182,10 +178,9 @@ impl Executor {
                 break;
             }
             let Some(orders) = &mut self.orders else { break };
-            orders.end = end;
             let Some(running) = orders.running.pop_front() else { break };
             if running.until == Until::NextTurn || running.resumes_at.is_some_and(|at| at <= now) {
-                self.continue_order(running, now);
+                self.continue_order(running, end, now);
             } else {
                 orders.running.push_back(running);
             }
@@ -212,51 +207,53 @@ impl Executor {
     }
 
     /// Does a share of an order.
-    fn continue_order(&mut self, RunningOrder { task, client, rest, .. }: RunningOrder, now: Timestamp) {
-        let Some(orders) = &mut self.orders else { return };
-        let progress = if orders.tasks.get(task).is_none_or(|task| task.is_to_stop) {
-            Progress::Stopped
-        } else {
+    fn continue_order(&mut self, running: RunningOrder, end: u64, now: Timestamp) {
+        let RunningOrder { task: id, client, rest, .. } = running;
+        let mut progress = Progress::Stopped;
+        if let Some(task) = self.tasks().get(id).filter(|task| !task.is_to_stop) {
+            let mut slice = OrderSlice { task: task.clone(), failure: None, resumes_at: None, end };
             self.meter.work += 1;
-            orders.current = Some(CurrentOrder { task, failure: None, resumes_at: None });
-            let outcome = rest.go_on(self, client, &mut Output::default(), now);
+            let mut output = Output::default();
+            let outcome =
+                rest.go_on(self, &mut Caller { client, output: &mut output, now, order: Some(&mut slice) });
             self.persistence.log_changes(&mut self.queue, now);
+            let OrderSlice { task, failure, resumes_at, .. } = slice;
             let Some(orders) = &mut self.orders else { return };
-            let Some(CurrentOrder { failure, resumes_at, .. }) = orders.current.take() else { return };
+            orders.tasks.replace(task);
             if let Outcome::Unfinished(Unfinished::Stall { rest, until, .. }) = outcome {
-                orders.running.push_back(RunningOrder { task, client, rest, until, resumes_at });
+                orders.running.push_back(RunningOrder { task: id, client, rest, until, resumes_at });
                 return;
             }
-            failure.map_or(Progress::Done, Progress::Failed)
-        };
+            progress = failure.map_or(Progress::Done, Progress::Failed);
+        }
         self.queue.end_flush(client, now);
         self.disconnect(client, now);
         let last = self.awaited();
         if let Some(orders) = &mut self.orders {
-            orders.settling.push_back((task, progress, last));
+            orders.settling.push_back((id, progress, last));
         }
     }
 
     /// The first step of an order that was given at `came_at`.
     fn begin_order(&mut self, caller: &mut Caller<'_>, order: Order, came_at: Timestamp) -> Outcome {
         match order {
-            Order::Put(job) => self.put_for_order(caller.client, job, None, caller.now),
+            Order::Put(job) => self.begin_put_order(caller, job),
             Order::Change(action, selection) => {
                 let order = JobsOrder::new(action, selection, came_at, caller.now);
-                self.change_jobs(caller.client, order, caller.now)
+                self.change_jobs(caller, order)
             }
             Order::Drain(draining) => {
-                self.count_for_task(1);
+                caller.count_done(1);
                 self.is_draining = draining;
                 Outcome::Done
             }
             Order::Pause(tube, _) | Order::Flush(tube, _)
                 if self.queue.tube_name(tube.as_str()).is_none() =>
             {
-                self.fail_order(Obstacle::NoTube)
+                caller.refuse(Obstacle::NoTube)
             }
             Order::Pause(tube, delay_s) => {
-                self.count_for_task(1);
+                caller.count_done(1);
                 self.queue.pause_tube(tube.as_str(), delay_s, caller.now);
                 Outcome::Done
             }
@@ -265,85 +262,53 @@ impl Executor {
         }
     }
 
-    /// Ends the current order, which cannot continue.
-    fn fail_order(&mut self, obstacle: Obstacle) -> Outcome {
-        self.fail_task(obstacle);
-        Outcome::Done
-    }
-
-    /// If the command is an order, its task fails for this reason.
-    pub(super) fn fail_task(&mut self, obstacle: Obstacle) {
-        if let Some(current) = self.orders.as_mut().and_then(|orders| orders.current.as_mut()) {
-            current.failure = Some(obstacle);
-        }
-    }
-
-    /// The task of the current order; `None` while the command of a client is executed.
-    fn task(&mut self) -> Option<&mut Task> {
-        let orders = self.orders.as_mut()?;
-        orders.tasks.get_mut(orders.current?.task)
-    }
-
-    /// If the command is an order, adds `count` to the work that its task has done.
-    pub(super) fn count_for_task(&mut self, count: u64) {
-        if let Some(task) = self.task() {
-            task.done += count;
-        }
-    }
-
-    /// Puts a job, as a client that uses its tube would. `id` is the id that it got in an earlier turn.
-    fn put_for_order(
-        &mut self,
-        client: ClientId,
-        job: PutOrder,
-        id: Option<JobId>,
-        now: Timestamp,
-    ) -> Outcome {
+    /// Puts a job, as a client does with a tag that names its tube.
+    fn begin_put_order(&mut self, caller: &mut Caller<'_>, job: PutOrder) -> Outcome {
         let PutOrder { tube, body, priority, delay_s, ttr_s, tags } = job;
         if body.len() as u64 > self.memory.max_job_bytes {
-            return self.fail_order(Obstacle::TooBig);
+            return caller.refuse(Obstacle::TooBig);
         }
-        let Some(encoded) = EncodedTags::read(&tags) else { return self.fail_order(Obstacle::Failed) };
-        if self.is_draining {
-            return self.fail_put(BodyRefusal::Draining);
-        }
-        if self.lacks_memory_for(body.len()) || self.queue.reserve_tube(client).is_err() {
-            return self.fail_put(BodyRefusal::OutOfMemory);
-        }
-        let id = id.unwrap_or_else(|| self.queue.allocate_id());
-        self.queue.use_tube(client, tube.as_str());
-        let new = queue::NewJob { id, priority, delay_s, ttr_s };
-        let stored = self.store(client, new, &encoded, body, now);
-        self.queue.use_tube(client, TubeName::DEFAULT);
+        let header = PutHeader { priority, delay_s, ttr_s, size: body.len() as u32 };
+        let extras = PutExtras::of_tags(tags, Some(tube.as_str().into()));
+        let put = Put::new(self.queue.allocate_id(), header, Some(extras));
+        self.store_for_order(caller, put, body)
+    }
+
+    /// Stores the job of a put as soon as the log has room.
+    fn store_for_order(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
+        let stored = match self.lacks_memory_for(body.len()) {
+            true => Stored::Refused(BodyRefusal::OutOfMemory),
+            false => self.store_with_extras(caller.client, &put, body, caller.output, caller.now),
+        };
         let (job, done, skipped) = match stored {
-            Stored::New => (id, 1, 0),
+            Stored::New => (put.id, 1, 0),
             Stored::Duplicate(first, ..) => (first, 0, 1),
             Stored::Later(body) => {
-                let job = PutOrder { tube, body, priority, delay_s, ttr_s, tags };
-                return stall(Until::BinlogRoom, move |server, caller| {
-                    server.put_for_order(caller.client, job, Some(id), caller.now)
-                });
+                return stall(Until::BinlogRoom, |server, caller| server.store_for_order(caller, put, body));
             }
-            Stored::Refused(refusal) => return self.fail_put(refusal),
+            Stored::Refused(refusal) => {
+                self.count_refused_put(refusal);
+                return caller.refuse(refusal.into());
+            }
         };
-        if let Some(task) = self.task() {
+        if let Some(OrderSlice { task, .. }) = &mut caller.order {
             (task.job, task.done, task.skipped) = (Some(job), done, skipped);
         }
         Outcome::Done
     }
+}
 
-    /// Fails the put of an order, and counts it like a client's put.
-    fn fail_put(&mut self, refusal: BodyRefusal) -> Outcome {
-        self.count_refused_put(refusal);
-        self.fail_order(match refusal {
-            BodyRefusal::JobTooBig => Obstacle::TooBig,
-            BodyRefusal::OutOfMemory => Obstacle::NoRoom,
-            BodyRefusal::Draining => Obstacle::Draining,
-            BodyRefusal::TubeFull => Obstacle::TubeFull,
+impl From<BodyRefusal> for Obstacle {
+    fn from(refusal: BodyRefusal) -> Self {
+        match refusal {
+            BodyRefusal::JobTooBig => Self::TooBig,
+            BodyRefusal::OutOfMemory => Self::NoRoom,
+            BodyRefusal::Draining => Self::Draining,
+            BodyRefusal::TubeFull => Self::TubeFull,
             BodyRefusal::NotFound
             | BodyRefusal::Forbidden
             | BodyRefusal::BadTag
-            | BodyRefusal::ExpectedCrlf => Obstacle::Failed,
-        })
+            | BodyRefusal::ExpectedCrlf => Self::Failed,
+        }
     }
 }

@@ -417,12 +417,9 @@ fn a_job_that_waited_for_room_is_changed_even_at_the_end_of_a_turn() {
         let order = JobsOrder { action, jobs, came_at: harness.now, awaiting_room, pace: None };
         let end = harness.executor.spent() + left;
         let orders = harness.executor.orders.as_mut().unwrap();
-        orders.end = end;
         let mut running = orders.running.pop_front().unwrap();
-        running.rest = Rest(RestKind::GoOn(Box::new(|server, caller| {
-            server.change_jobs(caller.client, order, caller.now)
-        })));
-        harness.executor.continue_order(running, harness.now);
+        running.rest = Rest(RestKind::GoOn(Box::new(|server, caller| server.change_jobs(caller, order))));
+        harness.executor.continue_order(running, end, harness.now);
         while harness.executor.has_orders() {
             harness.slice();
         }

@@ -12,7 +12,7 @@ use crate::tags::{EncodedTags, TagSet};
 
 impl Executor {
     /// Stores the job of a `put` with extras, in the tube that its tags name or in the used one.
-    pub(super) fn store_with_extras(
+    pub(in crate::commands) fn store_with_extras(
         &mut self,
         client: ClientId,
         put: &Put,
