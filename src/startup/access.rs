@@ -2,33 +2,23 @@
 //!
 //! Owns: how the file is read, and the messages about it. Driven by `startup` and `main`.
 
+use std::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use beanstalkd::access::{AccessRules, FileError, TokenHash};
+use beanstalkd::access::{AccessRules, TokenHash};
 use beanstalkd::server::event_loop::ReadRules;
 use beanstalkd::token::MAX_AUTH_BYTES;
 use beanstalkd_os::privileges::id_of_user;
 use zeroize::Zeroizing;
 
-use super::text_file::{self, TextError};
+use super::text_file;
 
 /// The bit of a file's permissions that lets all users write to it.
 const WRITABLE_BY_ALL: u32 = 0o002;
-
-/// The reason why there are no rules.
-#[derive(Debug)]
-pub enum AccessError {
-    /// The file cannot be read.
-    Unreadable(TextError),
-    /// The contents are wrong.
-    Wrong(FileError),
-    /// The file may not be what the operator wants; SIGHUP does not put it in force.
-    Doubtful(Doubt),
-}
 
 /// The reason why a file is doubtful although it is valid. At the start this is a warning, because an operator is there
 /// to see it; SIGHUP refuses the file, because better rules are in force.
@@ -58,28 +48,18 @@ pub struct AccessFile {
     pub doubt: Option<Doubt>,
 }
 
-impl fmt::Display for AccessError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(error) => error.fmt(out),
-            Self::Wrong(error) => error.fmt(out),
-            Self::Doubtful(doubt) => doubt.fmt(out),
-        }
-    }
-}
-
-impl std::error::Error for AccessError {}
+impl Error for Doubt {}
 
 /// The rules in a file.
 ///
 /// # Errors
 /// If the file cannot be read, or is wrong in any part.
-pub fn read(path: &Path) -> Result<AccessFile, AccessError> {
-    let unreadable = |error| AccessError::Unreadable(text_file::unreadable(path, error));
+pub fn read(path: &Path) -> Result<AccessFile, Box<dyn Error>> {
+    let unreadable = |error: io::Error| text_file::unreadable(path, &error);
     let file = File::open(path).map_err(unreadable)?;
     let is_writable_by_all = file.metadata().map_err(unreadable)?.mode() & WRITABLE_BY_ALL != 0;
-    let text = text_file::read_open(path, file).map_err(AccessError::Unreadable)?;
-    let rules = AccessRules::parse(&text, &id_of_user).map_err(AccessError::Wrong)?;
+    let text = text_file::read_open(path, file)?;
+    let rules = AccessRules::parse(&text, &id_of_user)?;
     let doubt = if is_writable_by_all {
         Some(Doubt::WritableByAll)
     } else {
@@ -91,7 +71,7 @@ pub fn read(path: &Path) -> Result<AccessFile, AccessError> {
 /// A function that reads the rules in a file again; its error names the file.
 pub fn reader(path: PathBuf) -> Box<ReadRules> {
     let read_again = |path: &Path| match read(path)? {
-        AccessFile { doubt: Some(doubt), .. } => Err(AccessError::Doubtful(doubt)),
+        AccessFile { doubt: Some(doubt), .. } => Err(Box::<dyn Error>::from(doubt)),
         AccessFile { rules, doubt: None } => Ok(rules),
     };
     Box::new(move || read_again(&path).map_err(|error| format!("--access {}: {error}", path.display())))

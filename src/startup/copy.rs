@@ -3,6 +3,7 @@
 //! Owns: the order of the steps. The copy takes both places in the same way as a server, so that no server uses them in
 //! the meantime. Driven by `main`.
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -36,17 +37,19 @@ pub struct Copied {
     pub jobs: u64,
 }
 
-/// Copies the log at `from` to `to`, which must not have one. The error is a text for the operator.
-pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Result<Copied, String> {
+/// Copies the log at `from` to `to`, which must not have one. The error is for the operator.
+pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Result<Copied, Box<dyn Error>> {
     let source = prepare(from, options).map_err(|error| of(from, &error))?;
     let target = prepare(to, options).map_err(|error| of(to, &error))?;
     let mut source = open_source(&source).map_err(|error| of(from, &error))?;
     let report = binlog::check(&mut *source).map_err(|error| of(from, &error))?;
     if report.files.is_empty() {
-        return Err(format!("{from}: no binlog here"));
+        return Err(format!("{from}: no binlog here").into());
     }
     if !report.is_sound() {
-        return Err(format!("{from}: the binlog is damaged: start a server with --recover on it first"));
+        return Err(
+            format!("{from}: the binlog is damaged: start a server with --recover on it first").into()
+        );
     }
     let mut target = CopyTarget::open(target, report.files.len()).map_err(|error| of(to, &error))?;
     for file in &report.files {
@@ -62,16 +65,12 @@ fn of(place: &BinlogPlace, error: &dyn Display) -> String {
 }
 
 /// Takes the log to copy.
-fn open_source(source: &Prepared) -> Result<Box<dyn Storage>, String> {
+fn open_source(source: &Prepared) -> Result<Box<dyn Storage>, Box<dyn Error>> {
     match source {
         Prepared::Directory(path) => {
-            let lock = DirectoryLock::take(path).map_err(|error| error.to_string())?;
-            Ok(Box::new(binlog::DirectoryStorage::new(path, Some(lock))))
+            Ok(Box::new(binlog::DirectoryStorage::new(path, Some(DirectoryLock::take(path)?))))
         }
-        Prepared::Database(settings) => match database::claim(settings, false) {
-            Ok(store) => Ok(Box::new(store)),
-            Err(error) => Err(error.to_string()),
-        },
+        Prepared::Database(settings) => Ok(Box::new(database::claim(settings, false)?)),
     }
 }
 
@@ -81,13 +80,13 @@ fn copy_file(
     (to, target): (&BinlogPlace, &mut CopyTarget),
     file: u32,
     bytes: u64,
-) -> Result<(), String> {
+) -> Result<(), Box<dyn Error>> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut offset = 0;
     while offset < bytes {
         let count = source.read(file, offset, &mut piece).map_err(|error| of(from, &error))?;
         if count == 0 {
-            return Err(of(from, &io::Error::from(ErrorKind::UnexpectedEof)));
+            return Err(of(from, &io::Error::from(ErrorKind::UnexpectedEof)).into());
         }
         if let Some(last) = piece[..count].iter().rposition(|&byte| byte != 0) {
             target.write(file, offset, &piece[..=last]).map_err(|error| of(to, &error))?;
@@ -104,39 +103,39 @@ enum CopyTarget {
 }
 
 impl CopyTarget {
-    fn open(target: Prepared, files: usize) -> Result<Self, String> {
+    fn open(target: Prepared, files: usize) -> Result<Self, Box<dyn Error>> {
         match target {
             Prepared::Directory(path) => NewDirectory::beside(path, files).map(Self::Directory),
-            Prepared::Database(settings) => match database::copy(&settings) {
-                Ok(copy) => Ok(Self::Database(Box::new(copy))),
-                Err(error) => Err(error.to_string()),
-            },
+            Prepared::Database(settings) => Ok(Self::Database(Box::new(database::copy(&settings)?))),
         }
     }
 
-    fn make(&mut self, file: u32, bytes: u64) -> Result<(), String> {
+    fn make(&mut self, file: u32, bytes: u64) -> Result<(), Box<dyn Error>> {
         match self {
             Self::Directory(directory) => {
-                directory.make(file, bytes).map_err(|error| format!("binlog.{file}: {error}"))
+                directory.make(file, bytes).map_err(|error| format!("binlog.{file}: {error}"))?;
             }
-            Self::Database(copy) => copy.make(file, bytes).map_err(|error| error.to_string()),
+            Self::Database(copy) => copy.make(file, bytes)?,
         }
+        Ok(())
     }
 
-    fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), String> {
+    fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
         match self {
             Self::Directory(directory) => {
-                directory.write(offset, bytes).map_err(|error| format!("binlog.{file}: {error}"))
+                directory.write(offset, bytes).map_err(|error| format!("binlog.{file}: {error}"))?;
             }
-            Self::Database(copy) => copy.write(file, offset, bytes).map_err(|error| error.to_string()),
+            Self::Database(copy) => copy.write(file, offset, bytes)?,
         }
+        Ok(())
     }
 
-    fn publish(self) -> Result<(), String> {
+    fn publish(self) -> Result<(), Box<dyn Error>> {
         match self {
-            Self::Directory(directory) => directory.publish().map_err(|error| error.to_string()),
-            Self::Database(copy) => copy.publish().map_err(|error| error.to_string()),
+            Self::Directory(directory) => directory.publish()?,
+            Self::Database(copy) => copy.publish()?,
         }
+        Ok(())
     }
 }
 
@@ -152,12 +151,12 @@ struct NewDirectory {
 
 impl NewDirectory {
     /// A directory for a log with this number of `files`.
-    fn beside(path: PathBuf, files: usize) -> Result<Self, String> {
+    fn beside(path: PathBuf, files: usize) -> Result<Self, Box<dyn Error>> {
         match fs::read_dir(&path).map(|mut entries| entries.next().is_none()) {
             Ok(true) => {}
-            Ok(false) => return Err("expected a directory that is empty, or none".to_owned()),
+            Ok(false) => return Err("expected a directory that is empty, or none".into()),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
         let mut name = path.file_name().ok_or("expected the name of a directory")?.to_owned();
         name.push(UNFINISHED);
@@ -175,8 +174,7 @@ impl NewDirectory {
 
     fn make_directory(&mut self) -> io::Result<()> {
         fs::create_dir(&self.unfinished)?;
-        self.lock =
-            Some(DirectoryLock::take(&self.unfinished).map_err(|error| io::Error::other(error.to_string()))?);
+        self.lock = Some(DirectoryLock::take(&self.unfinished).map_err(io::Error::other)?);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns: the messages about the file. Driven by `startup` and `main`.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use beanstalkd::options::{ExitReason, Options};
@@ -15,10 +16,9 @@ use super::text_file;
 /// The rules in a file.
 ///
 /// # Errors
-/// A text, if the file cannot be read, or is wrong in any part.
-pub fn read(path: &Path) -> Result<Vec<TubeRule>, String> {
-    let text = text_file::read(path).map_err(|error| error.to_string())?;
-    tube_rules::parse(&text).map_err(|error| error.to_string())
+/// If the file cannot be read, or is wrong in any part.
+pub fn read(path: &Path) -> Result<Vec<TubeRule>, Box<dyn Error>> {
+    Ok(tube_rules::parse(&text_file::read(path)?)?)
 }
 
 /// A function that reads the rules in a file again; its error names the file.

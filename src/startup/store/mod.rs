@@ -2,6 +2,7 @@
 //!
 //! Owns: how the server takes, awaits and opens a store, and the messages about it. Driven by `startup` and `main`.
 
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -40,24 +41,21 @@ pub enum Prepared {
     Database(Box<database::Settings>),
 }
 
-/// Reads the files that the place needs. The error is a text for the operator.
-pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, String> {
-    match place {
-        BinlogPlace::Directory(path) => Ok(Prepared::Directory(path.clone())),
-        BinlogPlace::Database(url) => {
-            let settings = database::settings(url, options);
-            settings.map(|settings| Prepared::Database(Box::new(settings))).map_err(|error| error.to_string())
-        }
-    }
+/// Reads the files that the place needs.
+pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, Box<dyn Error>> {
+    Ok(match place {
+        BinlogPlace::Directory(path) => Prepared::Directory(path.clone()),
+        BinlogPlace::Database(url) => Prepared::Database(Box::new(database::settings(url, options)?)),
+    })
 }
 
 impl Prepared {
     /// The store, opened read-only.
-    pub fn read_only(&self) -> Result<Box<dyn Storage>, String> {
-        match self {
-            Self::Directory(path) => Ok(Box::new(DirectoryStorage::read_only(path))),
-            Self::Database(settings) => database::read_only(settings).map_err(|error| error.to_string()),
-        }
+    pub fn read_only(&self) -> Result<Box<dyn Storage>, Box<dyn Error>> {
+        Ok(match self {
+            Self::Directory(path) => Box::new(DirectoryStorage::read_only(path)),
+            Self::Database(settings) => database::read_only(settings)?,
+        })
     }
 }
 
