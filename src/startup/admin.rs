@@ -63,17 +63,14 @@ impl Admin {
 
 /// The token in a file; white space around it is ignored.
 fn read_token(path: &Path) -> Result<TokenHash, ExitReason> {
-    let refuse = |error: &dyn Error| {
-        error!("--admin-token-file {}: {error}", path.display());
-        ExitReason::Usage
-    };
-    let file = secret_file::read(path, 2 * MAX_API_BYTES).map_err(|error| {
-        let cause = advice(path, &error);
+    let refuse = |error: &dyn Error, cause: &str| {
         error!("--admin-token-file {}: {error}{cause}", path.display());
         ExitReason::Usage
-    })?;
+    };
+    let file =
+        secret_file::read(path, 2 * MAX_API_BYTES).map_err(|error| refuse(&error, &advice(path, &error)))?;
     if file.is_readable_by_all {
         warn!("--admin-token-file {}: everybody on this machine can read it (chmod o-r)", path.display());
     }
-    TokenHash::of_text(&file.bytes, MAX_API_BYTES).map_err(|error| refuse(&error))
+    TokenHash::of_text(&file.bytes, MAX_API_BYTES).map_err(|error| refuse(&error, ""))
 }

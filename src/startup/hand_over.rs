@@ -27,7 +27,7 @@ use beanstalkd_types::description::{Malformed, Reader};
 use log::info;
 
 use super::admin::Admin;
-use super::refusal::{refuse, refuse_binlog, refuse_lock};
+use super::refusal::{failed, refuse_binlog, refuse_lock};
 use super::{
     EffectiveLimits, equip, executor, prepare_store, read_again, read_rules, serves_sighup, settings, tubes,
 };
@@ -51,26 +51,24 @@ struct Adopted {
 /// reason of the exit.
 pub fn check(options: &Options, descriptor: i32) -> Result<(), ExitReason> {
     log_setup::start(options.log_format, options.verbosity);
-    let description = Description::of(descriptor).map_err(|error| refuse(&error, ExitReason::Failed))?;
+    let description = Description::of(descriptor).map_err(failed(ExitReason::Failed))?;
     let limits = EffectiveLimits::of(options);
     drop(read_again(options)?);
     let rules = (read_rules(options)?, tubes::load(options)?);
     drop(prepare_store(options)?);
     Admin::new(options)?;
     let executor = executor(options, limits.max_memory_bytes, rules, Clock::start())?;
-    let format = hand_over::check(executor, &description);
-    let format = format.map_err(|error| refuse(&error, ExitReason::Failed))?;
+    let format = hand_over::check(executor, &description).map_err(failed(ExitReason::Failed))?;
     let mut output = std::io::stdout();
     let sent = output.write_all(answer(format).as_bytes()).and_then(|()| output.flush());
-    sent.map_err(|error| refuse(&error, ExitReason::Failed))
+    sent.map_err(failed(ExitReason::Failed))
 }
 
 /// Continues where the other program has stopped, until the server ends; the error is the reason of the exit.
 pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReason> {
-    let malformed = |error: Malformed| refuse(&error, ExitReason::Failed);
+    let malformed = failed::<Malformed>(ExitReason::Failed);
     let program = Program::this().ok();
-    let signals =
-        Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, ExitReason::Listen))?;
+    let signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Listen))?;
     handover::unblock_signals();
     let limits = EffectiveLimits::of(options);
     let (reload, rules, mut admin) = patiently(|| {
@@ -89,8 +87,8 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReas
     let executor = executor(options, limits.max_memory_bytes, rules, clock)?;
     let settings = settings(options, limits.open_files);
     let clients = std::mem::take(&mut adopted.clients);
-    let event_loop = EventLoop::new(executor, clients, reload, signals, clock, settings);
-    let mut event_loop = event_loop.map_err(|error| refuse(&error, ExitReason::Listen))?;
+    let mut event_loop = EventLoop::new(executor, clients, reload, signals, clock, settings)
+        .map_err(failed(ExitReason::Listen))?;
     let has_binlog = options.binlog.is_some();
     event_loop.read_description(from, process.now, has_binlog).map_err(malformed)?;
     hand_over::read_end(from).map_err(malformed)?;
@@ -101,11 +99,10 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReas
     }
     os::memory::allow_huge_pages(false);
     admin.take_over(adopted.admin.take());
-    let equipped = equip(&mut event_loop, options, adopted.metrics.take(), admin);
-    equipped.map_err(|error| refuse(&error, ExitReason::Listen))?;
+    equip(&mut event_loop, options, adopted.metrics.take(), admin).map_err(failed(ExitReason::Listen))?;
     event_loop.can_be_handed_over(inputs(program, process.lock, process.files, process.inherited, options));
     info!("continued where the previous program stopped");
-    event_loop.run().map_err(|error| refuse(&error, ExitReason::Failed))
+    event_loop.run().map_err(failed(ExitReason::Failed))
 }
 
 /// Reads files of settings, with several attempts. Somebody may be replacing several files one after the other, so that
@@ -159,8 +156,7 @@ pub fn described(files: &[SocketFile]) -> Vec<DescribedFile> {
 fn adopt(process: &DescribedProcess) -> Result<Adopted, ExitReason> {
     let mut adopted = Adopted::default();
     for described in &process.listeners {
-        let descriptor =
-            handover::adopt(described.descriptor).map_err(|error| refuse(&error, ExitReason::Listen))?;
+        let descriptor = handover::adopt(described.descriptor).map_err(failed(ExitReason::Listen))?;
         let listener = match described.kind {
             ListenerKind::Tcp => Listener::Tcp(descriptor.into()),
             ListenerKind::Tls => Listener::Tls(descriptor.into()),
@@ -177,7 +173,7 @@ fn adopt(process: &DescribedProcess) -> Result<Adopted, ExitReason> {
         adopted.files.push(SocketFile::again(path, *device, *inode));
     }
     let lock = process.lock.map(handover::adopt).transpose();
-    adopted.lock = lock.map_err(|error| refuse(&error, ExitReason::BinlogDirectory))?;
+    adopted.lock = lock.map_err(failed(ExitReason::BinlogDirectory))?;
     Ok(adopted)
 }
 

@@ -37,7 +37,7 @@ mod text_file;
 mod tls;
 pub mod tubes;
 
-use self::refusal::{refuse, refuse_binlog, refuse_listener, refuse_privileges};
+use self::refusal::{failed, refuse_binlog, refuse_listener, refuse_privileges};
 use self::store::{Prepared, Taken};
 
 /// How many descriptors are kept from clients, even without a binlog: a library may open some for a moment.
@@ -56,7 +56,7 @@ pub fn serve(options: &Options) -> Result<(), ExitReason> {
     info!("beanstalkd {VERSION}, pid {}", std::process::id());
     options.warnings.iter().for_each(|warning| warn!("{warning}"));
     let program = Program::this().ok();
-    match Description::inherited().map_err(|error| refuse(&error, ExitReason::Failed))? {
+    match Description::inherited().map_err(failed(ExitReason::Failed))? {
         Some(description) => hand_over::go_on(options, description),
         None => start(options, program),
     }
@@ -65,11 +65,9 @@ pub fn serve(options: &Options) -> Result<(), ExitReason> {
 /// Runs a server from its options, without a hand-over.
 fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> {
     // This comes before the process opens descriptors of its own, which could get the numbers of the inherited ones.
-    let inherited =
-        service_manager::inherited_listeners().map_err(|error| refuse(&error, ExitReason::Listen))?;
+    let inherited = service_manager::inherited_listeners().map_err(failed(ExitReason::Listen))?;
     // This comes before other programs can see that the server runs, because SIGUSR1 kills a process without a handler.
-    let mut signals =
-        Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, ExitReason::Listen))?;
+    let mut signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Listen))?;
     let limits = EffectiveLimits::of(options);
     info!("limits: {limits}");
     // These files may be readable only for root.
@@ -90,7 +88,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
     let health = metrics
         .map(|listener| StartupHealth::start(listener, credentials, move || clock.now(), "starting"))
         .transpose()
-        .map_err(|error| refuse(&error, ExitReason::Listen))?;
+        .map_err(failed(ExitReason::Listen))?;
     let take = |(place, prepared)| {
         let taken = store::take(place, prepared, options.wait_for_lock, &mut signals, health.as_ref());
         taken.map(|taken| (place, taken))
@@ -108,11 +106,10 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
     let addresses = sockets.addresses();
     let listeners = std::mem::take(&mut sockets.listeners);
     let settings = settings(options, limits.open_files);
-    let refused = |error: io::Error| refuse(&error, ExitReason::Listen);
-    let event_loop = EventLoop::new(executor, listeners, reload, signals, clock, settings);
-    let mut event_loop = event_loop.map_err(refused)?;
-    let metrics = health.map(StartupHealth::finish).transpose().map_err(refused)?;
-    equip(&mut event_loop, options, metrics, admin).map_err(refused)?;
+    let mut event_loop = EventLoop::new(executor, listeners, reload, signals, clock, settings)
+        .map_err(failed(ExitReason::Listen))?;
+    let metrics = health.map(StartupHealth::finish).transpose().map_err(failed(ExitReason::Listen))?;
+    equip(&mut event_loop, options, metrics, admin).map_err(failed(ExitReason::Listen))?;
     let files = hand_over::described(&sockets.files);
     event_loop.can_be_handed_over(hand_over::inputs(program, lock, files, sockets.inherited, options));
     // The log has these lines only here, because before this the lock, the binlog or the system may still end the
@@ -120,7 +117,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
     for address in addresses {
         info!("listening on {address}");
     }
-    event_loop.run().map_err(|error| refuse(&error, ExitReason::Failed))
+    event_loop.run().map_err(failed(ExitReason::Failed))
 }
 
 /// Whether SIGHUP has a meaning; otherwise it ends the process, as it ends C.
@@ -301,7 +298,7 @@ fn config(options: &Options, max_memory_bytes: Option<u64>) -> ExecutorConfig {
 }
 
 fn server_info(clock: Clock) -> Result<ServerInfo, ExitReason> {
-    let machine = Machine::this().map_err(|error| refuse(&error, ExitReason::Listen))?;
+    let machine = Machine::this().map_err(failed(ExitReason::Listen))?;
     Ok(ServerInfo {
         version: VERSION.to_owned(),
         instance: ServerInfo::instance_of(os::process::random_u64()),

@@ -15,10 +15,12 @@ use log::error;
 
 use super::path_advice::advice;
 
-/// Reports why the server does not start, and returns the reason.
-pub fn refuse(error: &dyn Error, reason: ExitReason) -> ExitReason {
-    error!("{error}");
-    reason
+/// A function that reports the error of a step that has failed, and returns the reason of the exit.
+pub fn failed<E: Error>(reason: ExitReason) -> impl Fn(E) -> ExitReason + Copy {
+    move |error| {
+        error!("{error}");
+        reason
+    }
 }
 
 /// Reports that the lock of the binlog's directory cannot be taken.
