@@ -87,6 +87,7 @@ fn limit<T: Default + PartialEq>(
 }
 
 /// The flags, in the order of their subjects.
+#[rustfmt::skip]
 pub(crate) const FLAGS: &[Flag] = &[
     // Where to listen.
     Flag::with("l", "", |draft, argument| {
@@ -110,8 +111,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .needing(Needs::UnixSocket),
     Flag::with("", "tls-cert", |draft, argument| put(&mut draft.options.tls.certificate, argument.file()))
         .needing(Needs::Tls),
-    Flag::with("", "tls-key", |draft, argument| put(&mut draft.options.tls.key, argument.file()))
-        .needing(Needs::Tls),
+    Flag::with("", "tls-key", |draft, argument| put(&mut draft.options.tls.key, argument.file())).needing(Needs::Tls),
     Flag::with("", "tls-client-ca", |draft, argument| put(&mut draft.options.tls.client_ca, argument.file()))
         .needing(Needs::Tls),
     Flag::with("", "tls-crl", |draft, argument| put(&mut draft.options.tls.crl, argument.file()))
@@ -124,71 +124,42 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag::plain("F", "no-fsync", |draft, _| draft.set_fsync(Fsync::Never)),
     Flag::with("s", "binlog-file-size", Draft::set_binlog_file_bytes).needing(OF_C),
     Flag::plain("", "recover", |draft, _| set(&mut draft.options.recover, Ok(true))).needing(OF_OURS),
-    Flag::plain("", "wait-for-lock", |draft, _| set(&mut draft.options.wait_for_lock, Ok(true)))
-        .needing(OF_OURS),
-    Flag::plain("c", "", |draft, _| {
-        draft.warn("-c flag was removed. binlog is always compacted.".to_owned())
-    }),
-    Flag::plain("n", "", |draft, _| {
-        draft.warn("-n flag was removed. binlog is always compacted.".to_owned())
-    }),
-    Flag::with("", "takeover-after", |draft, argument| {
-        set(&mut draft.options.store.takeover_after, argument.seconds())
-    })
-    .needing(Needs::Database),
-    Flag::with("", "store-timeout", |draft, argument| {
-        set(&mut draft.options.store.timeout, argument.seconds())
-    })
-    .needing(Needs::Database),
-    Flag::with("", "store-password-file", |draft, argument| {
-        put(&mut draft.options.store.password_file, argument.file())
-    })
-    .needing(Needs::Database),
+    Flag::plain("", "wait-for-lock", |draft, _| set(&mut draft.options.wait_for_lock, Ok(true))).needing(OF_OURS),
+    Flag::plain("c", "", |draft, _| draft.warn("-c flag was removed. binlog is always compacted.".to_owned())),
+    Flag::plain("n", "", |draft, _| draft.warn("-n flag was removed. binlog is always compacted.".to_owned())),
+    Flag::with("", "takeover-after", |draft, argument| set(&mut draft.options.store.takeover_after, argument.seconds()))
+        .needing(Needs::Database),
+    Flag::with("", "store-timeout", |draft, argument| set(&mut draft.options.store.timeout, argument.seconds()))
+        .needing(Needs::Database),
+    Flag::with("", "store-password-file",
+        |draft, argument| put(&mut draft.options.store.password_file, argument.file())).needing(Needs::Database),
     Flag::plain("", "allow-async", |draft, _| set(&mut draft.options.store.allow_async, Ok(true)))
         .needing(Needs::Database),
     // Limits.
     Flag::with("z", "max-job-size", Draft::set_max_job_bytes),
-    Flag::with("", "max-connections", |draft, argument| {
-        limit(&mut draft.options.max_connections, argument.number())
-    }),
-    Flag::with("", "max-memory", |draft, argument| {
-        put(&mut draft.options.max_memory_bytes, argument.bytes())
-    }),
-    Flag::with("", "max-cooldown-memory", |draft, argument| {
-        put(&mut draft.options.max_cooldown_bytes, argument.bytes())
-    }),
-    Flag::with("", "max-cooldown", |draft, argument| {
-        set(&mut draft.options.max_cooldown_s, argument.number())
-    }),
-    Flag::with("", "max-watched-tubes", |draft, argument| {
-        limit(&mut draft.options.max_watched_tubes, argument.number())
-    }),
+    Flag::with("", "max-connections", |draft, argument| limit(&mut draft.options.max_connections, argument.number())),
+    Flag::with("", "max-memory", |draft, argument| put(&mut draft.options.max_memory_bytes, argument.bytes())),
+    Flag::with("", "max-cooldown-memory",
+        |draft, argument| put(&mut draft.options.max_cooldown_bytes, argument.bytes())),
+    Flag::with("", "max-cooldown", |draft, argument| set(&mut draft.options.max_cooldown_s, argument.number())),
+    Flag::with("", "max-watched-tubes",
+        |draft, argument| limit(&mut draft.options.max_watched_tubes, argument.number())),
     Flag::with("", "idle-timeout", |draft, argument| {
         let seconds = argument.number::<u32>();
         limit(&mut draft.options.idle_timeout, seconds.map(|seconds| Duration::from_secs(seconds.into())))
     }),
-    Flag::with("", "max-timeouts", |draft, argument| {
-        limit(&mut draft.options.max_timeouts, argument.number())
-    }),
-    Flag::with("", "max-releases", |draft, argument| {
-        limit(&mut draft.options.max_releases, argument.number())
-    }),
+    Flag::with("", "max-timeouts", |draft, argument| limit(&mut draft.options.max_timeouts, argument.number())),
+    Flag::with("", "max-releases", |draft, argument| limit(&mut draft.options.max_releases, argument.number())),
     // Operation.
     Flag::with("u", "user", |draft, argument| put(&mut draft.options.user, argument.text())),
     Flag::with("", "access", |draft, argument| put(&mut draft.options.access, argument.file())),
     Flag::with("", "tubes", |draft, argument| put(&mut draft.options.tubes, argument.file())),
-    Flag::with("", "metrics", |draft, argument| {
-        put(&mut draft.options.metrics, argument.address_with_port())
-    }),
-    Flag::with("", "metrics-tubes", |draft, argument| {
-        set(&mut draft.options.metrics_tubes, argument.number())
-    })
-    .needing(Needs::Metrics),
+    Flag::with("", "metrics", |draft, argument| put(&mut draft.options.metrics, argument.address_with_port())),
+    Flag::with("", "metrics-tubes", |draft, argument| set(&mut draft.options.metrics_tubes, argument.number()))
+        .needing(Needs::Metrics),
     Flag::with("", "admin", |draft, argument| put(&mut draft.options.admin, argument.address_with_port())),
-    Flag::with("", "admin-token-file", |draft, argument| {
-        put(&mut draft.options.admin_token_file, argument.file())
-    })
-    .needing(Needs::Admin),
+    Flag::with("", "admin-token-file", |draft, argument| put(&mut draft.options.admin_token_file, argument.file()))
+        .needing(Needs::Admin),
     Flag::plain("", "admin-read-only", |draft, _| set(&mut draft.options.admin_read_only, Ok(true)))
         .needing(Needs::Admin),
     Flag::with("", "log-format", |draft, argument| set(&mut draft.options.log_format, argument.log_format())),
@@ -203,12 +174,10 @@ pub(crate) const FLAGS: &[Flag] = &[
     // Actions that replace serving.
     Flag::plain("v", "version", |draft, _| put(&mut draft.version_or_help, Ok(Action::ShowVersion))),
     Flag::plain("h", "help", |draft, _| put(&mut draft.version_or_help, Ok(Action::ShowHelp))),
-    Flag::with("", "check", |draft, argument| {
-        put(&mut draft.reading, argument.place().map(|place| (BinlogRead::Check, place)))
-    }),
-    Flag::with("", "dump", |draft, argument| {
-        put(&mut draft.reading, argument.place().map(|place| (BinlogRead::Dump, place)))
-    }),
+    Flag::with("", "check",
+        |draft, argument| put(&mut draft.reading, argument.place().map(|place| (BinlogRead::Check, place)))),
+    Flag::with("", "dump",
+        |draft, argument| put(&mut draft.reading, argument.place().map(|place| (BinlogRead::Dump, place)))),
     Flag::with("", "copy", |draft, argument| {
         let from = argument.place()?;
         put(&mut draft.copying, draft.line.place_of_copy(argument).map(|to| (from, to)))
@@ -217,9 +186,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         let file = argument.file()?;
         put(&mut draft.check_rules_or_hash, Ok(Action::CheckAccess(file, draft.line.next_operand())))
     }),
-    Flag::with("", "check-tubes", |draft, argument| {
-        put(&mut draft.check_rules_or_hash, argument.file().map(Action::CheckTubes))
-    }),
+    Flag::with("", "check-tubes",
+        |draft, argument| put(&mut draft.check_rules_or_hash, argument.file().map(Action::CheckTubes))),
     Flag::plain("", "hash-token", |draft, _| put(&mut draft.check_rules_or_hash, Ok(Action::HashToken))),
     Flag::plain("", "check-files", |draft, _| set(&mut draft.checks_files, Ok(true))),
     Flag::with("", "check-handover", |draft, argument| put(&mut draft.checked_handover, argument.number())),

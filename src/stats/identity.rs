@@ -56,30 +56,23 @@ pub struct IdentityView<'a> {
 type Row = Figure<IdentityStats>;
 
 /// The figures of an identity; `stats` has those of the client that asks.
+#[rustfmt::skip]
 pub const IDENTITY: &[Figure<IdentityStats>] = &[
     // In the metrics, the name is the label of every other figure.
     Row::plain("identity", Read::Text(|identity| &identity.figures.name)),
-    Row::gauge("identity-connections", "Connected clients of the identity.", |identity| {
-        identity.figures.connections
-    }),
+    Row::gauge("identity-connections", "Connected clients of the identity.", |identity| identity.figures.connections),
     Row::gauge(
         "identity-job-bytes",
         "Bytes of the identity's jobs, tubes, groups and cooldowns if max-job-bytes limits them.",
         |identity| identity.queue.owned_bytes(&identity.figures.name),
     ),
-    Row::counter("identity-log-ins", "Log-ins: by the user of a connection, or with a token.", |identity| {
-        identity.figures.log_ins
-    }),
-    Row::counter("identity-log-ins-refused", "Tokens that were refused.", |identity| {
-        identity.figures.log_ins_refused
-    }),
-    Row::counter("identity-commands-forbidden", "Commands that were answered FORBIDDEN.", |identity| {
-        identity.figures.commands_forbidden
-    }),
-    Row::counter("identity-puts-delayed", "Puts that had to wait because of puts-per-second.", |identity| {
-        identity.figures.puts_delayed
-    }),
-    Row::counter("identity-managing-commands", "Managing commands that were allowed.", |identity| {
-        identity.figures.managing_commands
-    }),
+    Row::counter("identity-log-ins", "Log-ins: by the user of a connection, or with a token.",
+        |identity| identity.figures.log_ins),
+    Row::counter("identity-log-ins-refused", "Tokens that were refused.", |identity| identity.figures.log_ins_refused),
+    Row::counter("identity-commands-forbidden", "Commands that were answered FORBIDDEN.",
+        |identity| identity.figures.commands_forbidden),
+    Row::counter("identity-puts-delayed", "Puts that had to wait because of puts-per-second.",
+        |identity| identity.figures.puts_delayed),
+    Row::counter("identity-managing-commands", "Managing commands that were allowed.",
+        |identity| identity.figures.managing_commands),
 ];

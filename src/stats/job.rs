@@ -99,38 +99,25 @@ pub const JOB: &[Figure<JobStats>] = &[
 pub const WAITS_FOR: &[Figure<JobStats>] = &[Row::plain("waits-for", Text(|view| view.waits_for))];
 
 /// The tags of a job, in `stats-job` after the other figures; empty, 0 or false if the job does not have the tag.
+#[rustfmt::skip]
 pub const TAGS: &[Figure<JobStats>] = &[
-    Row::plain(
-        "idempotency-key",
-        Text(|view| view.tags().and_then(|tags| tags.idempotency).map_or("", |tag| tag.key.as_str())),
-    ),
-    Row::plain(
-        "idempotency-ttl",
-        Gauge(|view| {
-            view.tags().and_then(|tags| tags.idempotency).map_or(0, |tag| tag.cooldown_s.rounded_up())
-        }),
-    ),
+    Row::plain("idempotency-key",
+        Text(|view| view.tags().and_then(|tags| tags.idempotency).map_or("", |tag| tag.key.as_str()))),
+    Row::plain("idempotency-ttl",
+        Gauge(|view| view.tags().and_then(|tags| tags.idempotency).map_or(0, |tag| tag.cooldown_s.rounded_up()))),
     Row::plain("group", Text(|view| view.tags().and_then(|tags| tags.group).map_or("", Name::as_str))),
-    Row::plain(
-        "after-group",
-        Text(|view| view.tags().and_then(|tags| tags.after).map_or("", |tag| tag.group.as_str())),
-    ),
-    Row::plain(
-        "concurrency-key",
-        Text(|view| view.tags().and_then(|tags| tags.concurrency).map_or("", |tag| tag.key.as_str())),
-    ),
-    Row::plain(
-        "concurrency-limit",
-        Gauge(|view| view.tags().and_then(|tags| tags.concurrency).map_or(0, |tag| tag.limit.into())),
-    ),
+    Row::plain("after-group",
+        Text(|view| view.tags().and_then(|tags| tags.after).map_or("", |tag| tag.group.as_str()))),
+    Row::plain("concurrency-key",
+        Text(|view| view.tags().and_then(|tags| tags.concurrency).map_or("", |tag| tag.key.as_str()))),
+    Row::plain("concurrency-limit",
+        Gauge(|view| view.tags().and_then(|tags| tags.concurrency).map_or(0, |tag| tag.limit.into()))),
     Row::plain("held", Flag(|view| view.job.is_held)),
     Row::plain("expires-in", Gauge(|view| view.expires_in_s())),
     Row::plain("session", Text(|view| view.session)),
     Row::plain("failures", Gauge(|view| view.job.failures().into())),
     Row::plain("dead-from", Text(|view| view.dead_from)),
-    Row::plain(
-        "dead-since",
-        Gauge(|view| view.tags().and_then(|tags| tags.dead).map_or(0, |dead| dead.since_s.into())),
-    ),
+    Row::plain("dead-since",
+        Gauge(|view| view.tags().and_then(|tags| tags.dead).map_or(0, |dead| dead.since_s.into()))),
     Row::plain("trace", Text(|view| view.tags().and_then(|tags| tags.trace).map_or("", Trace::as_str))),
 ];

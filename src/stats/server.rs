@@ -263,61 +263,41 @@ pub static SERVER: LazyLock<Vec<Figure<ServerStats>>> = LazyLock::new(|| {
     rows
 });
 
+#[rustfmt::skip]
 const JOBS: &[Row] = &[
-    Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |server| {
-        server.sums.jobs.urgent
-    }),
+    Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |server| server.sums.jobs.urgent),
     Row::gauge("current-jobs-ready", "Jobs that can be reserved.", |server| server.sums.jobs.ready),
-    Row::gauge("current-jobs-reserved", "Jobs that clients have reserved.", |server| {
-        server.sums.jobs.reserved
-    }),
+    Row::gauge("current-jobs-reserved", "Jobs that clients have reserved.", |server| server.sums.jobs.reserved),
     Row::gauge("current-jobs-delayed", "Jobs whose delay is not over.", |server| server.sums.jobs.delayed),
     Row::gauge("current-jobs-buried", "Jobs that wait for a kick.", |server| server.sums.jobs.buried),
 ];
 
+#[rustfmt::skip]
 const SINCE_THE_START: &[Row] = &[
-    Row::counter("job-timeouts", "Reservations whose time to run has ended.", |server| {
-        server.sums.counters.timeouts
-    }),
+    Row::counter("job-timeouts", "Reservations whose time to run has ended.", |server| server.sums.counters.timeouts),
     Row::counter("total-jobs", "Jobs put.", |server| server.sums.counters.puts).named("jobs"),
     Row::gauge("max-job-size", "The largest body that put accepts.", |server| server.max_job_bytes)
         .named("max_job_size_bytes"),
     Row::gauge("current-tubes", "Tubes.", |server| server.sums.tubes),
     Row::gauge("current-connections", "Connected clients.", |server| server.queue.figures().clients as u64),
-    Row::gauge("current-producers", "Connected clients that have put.", |server| {
-        server.queue.figures().producers
-    }),
-    Row::gauge("current-workers", "Connected clients that have reserved.", |server| {
-        server.queue.figures().workers
-    }),
+    Row::gauge("current-producers", "Connected clients that have put.", |server| server.queue.figures().producers),
+    Row::gauge("current-workers", "Connected clients that have reserved.", |server| server.queue.figures().workers),
     Row::gauge("current-waiting", "Clients that wait in a reserve.", |server| server.queue.figures().waiting),
-    Row::counter("total-connections", "Clients that have connected.", |server| server.connections)
-        .named("connections"),
+    Row::counter("total-connections", "Clients that have connected.", |server| server.connections).named("connections"),
     Row::gauge("pid", "The process id.", |server| server.info.pid.into()),
     Row::info("version", Read::Text(|server| &server.info.version)),
-    Row::new(
-        "rusage-utime",
-        "Processor time used in the program.",
-        Read::Seconds(|server| (server.info.cpu_time)().user),
-    )
-    .named("cpu_user_seconds"),
-    Row::new(
-        "rusage-stime",
-        "Processor time used in the system.",
-        Read::Seconds(|server| (server.info.cpu_time)().system),
-    )
-    .named("cpu_system_seconds"),
+    Row::new("rusage-utime", "Processor time used in the program.",
+        Read::Seconds(|server| (server.info.cpu_time)().user)).named("cpu_user_seconds"),
+    Row::new("rusage-stime", "Processor time used in the system.",
+        Read::Seconds(|server| (server.info.cpu_time)().system)).named("cpu_system_seconds"),
     Row::gauge("uptime", "Time since the start.", |server| server.now.since_s(server.info.started_at))
         .named("uptime_seconds"),
-    Row::gauge("binlog-oldest-index", "The number of the oldest binlog file.", |server| {
-        server.binlog.oldest_index.into()
-    }),
-    Row::gauge("binlog-current-index", "The number of the binlog file that is written.", |server| {
-        server.binlog.current_index.into()
-    }),
-    Row::counter("binlog-records-migrated", "Records rewritten by compaction.", |server| {
-        server.binlog.records_migrated
-    }),
+    Row::gauge("binlog-oldest-index", "The number of the oldest binlog file.",
+        |server| server.binlog.oldest_index.into()),
+    Row::gauge("binlog-current-index", "The number of the binlog file that is written.",
+        |server| server.binlog.current_index.into()),
+    Row::counter("binlog-records-migrated", "Records rewritten by compaction.",
+        |server| server.binlog.records_migrated),
     Row::counter("binlog-records-written", "Records written.", |server| server.binlog.records_written),
     Row::gauge("binlog-max-size", "The size of a binlog file.", |server| server.binlog_file_bytes)
         .named("binlog_max_size_bytes"),
@@ -334,63 +314,38 @@ const SINCE_THE_START: &[Row] = &[
     Row::counter("job-releases", "Releases by clients.", |server| server.sums.counters.releases),
     Row::counter("job-buries", "Burials by clients.", |server| server.sums.counters.buries),
     Row::counter("job-kicks", "Jobs kicked.", |server| server.sums.counters.kicks),
-    Row::counter("job-poisoned", "Jobs buried by --max-timeouts, --max-releases or a rule.", |server| {
-        server.sums.counters.poisoned
-    }),
+    Row::counter("job-poisoned", "Jobs buried by --max-timeouts, --max-releases or a rule.",
+        |server| server.sums.counters.poisoned),
     Row::gauge("job-bytes", "Memory that jobs take.", |server| server.sums.job_bytes),
     Row::gauge("binlog-files", "Binlog files, those made ahead included.", |server| server.binlog.files),
     Row::gauge("binlog-bytes", "Length of all binlog files.", |server| server.binlog.bytes),
-    Row::gauge("binlog-live-bytes", "Length of the newest records of all jobs in the binlog.", |server| {
-        server.binlog.live_bytes
-    }),
+    Row::gauge("binlog-live-bytes", "Length of the newest records of all jobs in the binlog.",
+        |server| server.binlog.live_bytes),
     Row::counter("binlog-syncs", "Syncs of the binlog.", |server| server.binlog.syncs),
-    Row::new(
-        "binlog-sync-microseconds",
-        "Time that syncs of the binlog have taken.",
-        Read::Microseconds(|server| server.binlog.sync_us),
-    )
-    .named("binlog_sync_time_seconds"),
-    Row::new(
-        "binlog-state",
-        "1 for the state that the binlog is in: ok, full, failed or off.",
-        Read::Word(|server| server.binlog.state.as_str()),
-    ),
-    Row::gauge(
-        "buffer-bytes",
-        "Memory for incomplete puts, waiting commands and unsent replies.",
-        |server| server.buffer_bytes as u64,
-    ),
-    Row::counter("connections-refused", "Connections closed because of --max-connections.", |server| {
-        server.refused_connections
-    })
-    .named("refused_connections"),
+    Row::new("binlog-sync-microseconds", "Time that syncs of the binlog have taken.",
+        Read::Microseconds(|server| server.binlog.sync_us)).named("binlog_sync_time_seconds"),
+    Row::new("binlog-state", "1 for the state that the binlog is in: ok, full, failed or off.",
+        Read::Word(|server| server.binlog.state.as_str())),
+    Row::gauge("buffer-bytes", "Memory for incomplete puts, waiting commands and unsent replies.",
+        |server| server.buffer_bytes as u64),
+    Row::counter("connections-refused", "Connections closed because of --max-connections.",
+        |server| server.refused_connections).named("refused_connections"),
     Row::command(Verb::Quit),
-    Row::counter("malformed-commands", "Lines answered with BAD_FORMAT or UNKNOWN_COMMAND.", |server| {
-        server.malformed
-    }),
-    Row::counter("rejected-puts", "Puts answered with DRAINING, JOB_TOO_BIG or OUT_OF_MEMORY.", |server| {
-        server.refused_puts
-    }),
+    Row::counter("malformed-commands", "Lines answered with BAD_FORMAT or UNKNOWN_COMMAND.", |server| server.malformed),
+    Row::counter("rejected-puts", "Puts answered with DRAINING, JOB_TOO_BIG or OUT_OF_MEMORY.",
+        |server| server.refused_puts),
 ];
 
+#[rustfmt::skip]
 const TAGS_AND_EXTENSIONS: &[Row] = &[
-    Row::counter(
-        "job-expirations",
-        "Jobs deleted because their tag exp, or the max-age of a rule, was over.",
-        |server| server.sums.counters.expirations,
-    ),
-    Row::gauge("current-cooldowns", "Keys of deleted jobs that still count.", |server| {
-        server.sums.cooldowns.count
-    }),
+    Row::counter("job-expirations", "Jobs deleted because their tag exp, or the max-age of a rule, was over.",
+        |server| server.sums.counters.expirations),
+    Row::gauge("current-cooldowns", "Keys of deleted jobs that still count.", |server| server.sums.cooldowns.count),
     Row::gauge("cooldown-bytes", "Memory that the cooldowns take.", |server| server.sums.cooldowns.bytes),
-    Row::gauge(
-        "cooldown-bytes-reserved",
-        "Memory for the cooldowns that the deletes of jobs will begin.",
-        |server| server.sums.reserved_cooldown_bytes,
-    ),
-    Row::gauge("current-sessions", "Sessions, with those whose connection is gone.", |server| {
-        server.queue.figures().sessions as u64
-    }),
+    Row::gauge("cooldown-bytes-reserved", "Memory for the cooldowns that the deletes of jobs will begin.",
+        |server| server.sums.reserved_cooldown_bytes),
+    Row::gauge("current-sessions", "Sessions, with those whose connection is gone.",
+        |server| server.queue.figures().sessions as u64),
     Row::counter("dead-jobs", "Jobs that rules have sent to dead tubes.", |server| server.sums.dead),
     // Clients expect it at the end; add new rows before it.
     Row::plain("extensions", Read::Text(|server| server.extensions)),

@@ -12,6 +12,7 @@ impl StatsSubject for TubeStats {
 type Row = Figure<TubeStats>;
 
 /// The figures of `stats-tube`.
+#[rustfmt::skip]
 pub const TUBE: &[Figure<TubeStats>] = &[
     // In the metrics, the name is the label of every other figure.
     Row::plain("name", Read::Text(|tube| tube.name.as_str())),
@@ -26,8 +27,7 @@ pub const TUBE: &[Figure<TubeStats>] = &[
     Row::gauge("current-waiting", "Clients that wait in a reserve.", |tube| tube.waiting as u64),
     Row::counter("cmd-delete", "Jobs deleted.", |tube| tube.counters.deletes).named("job_deletes"),
     Row::counter("cmd-pause-tube", "Commands pause-tube.", |tube| tube.pauses).named("pauses"),
-    Row::gauge("pause", "The length of the present pause.", |tube| tube.pause_s.into())
-        .named("pause_seconds"),
+    Row::gauge("pause", "The length of the present pause.", |tube| tube.pause_s.into()).named("pause_seconds"),
     Row::gauge("pause-time-left", "Time until the pause ends.", |tube| tube.pause_left_s)
         .named("pause_time_left_seconds"),
     // C's keys end here.
@@ -36,28 +36,18 @@ pub const TUBE: &[Figure<TubeStats>] = &[
     Row::counter("job-releases", "Releases by clients.", |tube| tube.counters.releases),
     Row::counter("job-buries", "Burials by clients.", |tube| tube.counters.buries),
     Row::counter("job-kicks", "Jobs kicked.", |tube| tube.counters.kicks),
-    Row::counter("job-poisoned", "Jobs buried by --max-timeouts, --max-releases or a rule.", |tube| {
-        tube.counters.poisoned
-    }),
-    Row::counter(
-        "job-expirations",
-        "Jobs deleted because their tag exp, or the max-age of a rule, was over.",
-        |tube| tube.counters.expirations,
-    ),
+    Row::counter("job-poisoned", "Jobs buried by --max-timeouts, --max-releases or a rule.",
+        |tube| tube.counters.poisoned),
+    Row::counter("job-expirations", "Jobs deleted because their tag exp, or the max-age of a rule, was over.",
+        |tube| tube.counters.expirations),
     Row::gauge("current-cooldowns", "Keys of deleted jobs that still count.", |tube| tube.cooldowns.count),
     Row::gauge("cooldown-bytes", "Memory that the cooldowns take.", |tube| tube.cooldowns.bytes),
-    Row::gauge("oldest-ready-age", "Time since the put of the oldest ready job.", |tube| {
-        tube.oldest_ready_age_s
-    })
-    .named("oldest_ready_age_seconds"),
-    Row::gauge("oldest-delayed-age", "Time since the put of the oldest delayed job.", |tube| {
-        tube.oldest_delayed_age_s
-    })
-    .named("oldest_delayed_age_seconds"),
-    Row::gauge("oldest-buried-age", "Time since the put of the oldest buried job.", |tube| {
-        tube.oldest_buried_age_s
-    })
-    .named("oldest_buried_age_seconds"),
+    Row::gauge("oldest-ready-age", "Time since the put of the oldest ready job.", |tube| tube.oldest_ready_age_s)
+        .named("oldest_ready_age_seconds"),
+    Row::gauge("oldest-delayed-age", "Time since the put of the oldest delayed job.", |tube| tube.oldest_delayed_age_s)
+        .named("oldest_delayed_age_seconds"),
+    Row::gauge("oldest-buried-age", "Time since the put of the oldest buried job.", |tube| tube.oldest_buried_age_s)
+        .named("oldest_buried_age_seconds"),
     Row::plain("oldest-ready-id", Read::Gauge(|tube| tube.oldest_ready.map_or(0, |id| id.0))),
     // The metrics have histograms of these, from which any percentile can be computed.
     Row::plain("wait-time-count", Read::Gauge(|tube| tube.wait().count)),
@@ -73,11 +63,7 @@ pub const TUBE: &[Figure<TubeStats>] = &[
     Row::plain("run-time-p99", Read::Seconds(|tube| Duration::from_nanos(tube.run().p99_ns))),
     Row::plain("run-time-max", Read::Seconds(|tube| Duration::from_nanos(tube.run().max_ns))),
     Row::plain("rule", Read::Text(|tube| tube.rule.as_ref().map_or("", |rule| &rule.pattern))),
-    Row::counter("rejected-full", "Puts, moves and dead jobs for which the tube had no room.", |tube| {
-        tube.rejected
-    }),
+    Row::counter("rejected-full", "Puts, moves and dead jobs for which the tube had no room.", |tube| tube.rejected),
     Row::counter("dead-jobs", "Jobs that were sent from the tube to its dead tube.", |tube| tube.dead),
-    Row::gauge("throttled", "1 while a rule lets none of its jobs be reserved.", |tube| {
-        tube.is_throttled.into()
-    }),
+    Row::gauge("throttled", "1 while a rule lets none of its jobs be reserved.", |tube| tube.is_throttled.into()),
 ];
