@@ -9,13 +9,12 @@ use std::iter;
 use super::guard::Permission;
 use super::memory::MemoryClass;
 use super::put::{LineOf, new_job};
-use super::{Executor, Outcome, RestKind, answer};
+use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
-use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, IdList, PutHeader, Reply};
 use crate::queue::{ClientId, CompletedPut, EncodedBody, NewJob, Planned, Queue};
-use crate::session::{BodyRefusal, Complete, Output, Put, Until};
+use crate::session::{BodyRefusal, Complete, Put, Until};
 use crate::tags::TagSet;
 
 /// The buffers of a `complete`. They are kept between commands for their capacity: most completes have one put, and
@@ -45,11 +44,9 @@ impl Executor {
     /// The line of a `complete`, which the access rules may have refused.
     pub(super) fn begin_complete(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         (id, count): (JobId, u32),
         refusal: Option<BodyRefusal>,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
         let complete = match self.complete_buffers.complete.take() {
             Some(mut complete) => {
@@ -59,7 +56,7 @@ impl Executor {
             None => Box::new(Complete::new(id, count, refusal)),
         };
         match complete.is_whole() {
-            true => self.complete_whole(client, complete, output, now),
+            true => self.complete_whole(caller, complete),
             false => Outcome::ReadPuts(complete),
         }
     }
@@ -68,25 +65,23 @@ impl Executor {
     #[inline(never)]
     pub(super) fn complete_with<const GUARDED: bool>(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         id: JobId,
         (header, body): (PutHeader, &[u8]),
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
         let command = Command::Complete { id, count: 1 };
-        self.note_line(client, &command);
-        if !GUARDED && let Some(outcome) = self.complete_at_once(client, id, (header, body), output, now) {
+        self.note_line(caller.client, &command);
+        if !GUARDED && let Some(outcome) = self.complete_at_once(caller, id, (header, body)) {
             return outcome;
         }
         // There is a reason to refuse or delay it, or there may be one: the usual path finds the first one.
-        let refused = if GUARDED { self.guard_command(client, &command, output, now) } else { None };
-        let begun = refused.unwrap_or_else(|| self.begin_complete(client, (id, 1), None, output, now));
+        let refused = if GUARDED { self.guard_command(caller, &command) } else { None };
+        let begun = refused.unwrap_or_else(|| self.begin_complete(caller, (id, 1), None));
         let Outcome::ReadPuts(mut complete) = begun else { return begun };
         let memory_bytes = complete.memory_bytes();
-        let checked = self.check_put_of_complete::<GUARDED>(client, (header, b""), memory_bytes, output, now);
+        let checked = self.check_put_of_complete::<GUARDED>(caller, (header, b""), memory_bytes);
         complete.take_last_put(checked, body);
-        self.complete_whole(client, complete, output, now)
+        self.complete_whole(caller, complete)
     }
 
     /// Executes a `complete` with one put on a server without access rules. Returns `None`, and changes nothing, if
@@ -94,12 +89,11 @@ impl Executor {
     /// the order of the reasons is in `plan_complete` alone.
     fn complete_at_once(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         id: JobId,
         (header, body): (PutHeader, &[u8]),
-        output: &mut Output,
-        now: Timestamp,
     ) -> Option<Outcome> {
+        let &mut Caller { client, ref mut output, now, .. } = caller;
         let PutHeader { priority, delay_s, ttr_s, size } = header;
         let memory_bytes = size_of::<Complete>() + output.memory_bytes();
         let needs_usual_path = self.is_draining
@@ -132,12 +126,11 @@ impl Executor {
     /// The line of a put of a `complete`, with `text` after its size. The `complete` already uses `memory_bytes`.
     pub(super) fn check_put_of_complete<const GUARDED: bool>(
         &mut self,
-        client: ClientId,
+        caller: &Caller<'_>,
         (header, text): (PutHeader, &[u8]),
         memory_bytes: usize,
-        output: &Output,
-        now: Timestamp,
     ) -> Result<Put, (PutHeader, BodyRefusal)> {
+        let &Caller { client, ref output, now, .. } = caller;
         self.note_line(client, &Command::PutWith(header, text));
         let of = LineOf::Complete { memory_bytes: memory_bytes + output.memory_bytes() };
         let extras = self.check_put_line::<GUARDED>(client, header, text, of, now);
@@ -147,83 +140,64 @@ impl Executor {
     }
 
     /// Called when all puts of a `complete` have arrived. It may have to wait for the pace of its identity.
-    pub(super) fn complete_whole(
-        &mut self,
-        client: ClientId,
-        complete: Box<Complete>,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn complete_whole(&mut self, caller: &mut Caller<'_>, complete: Box<Complete>) -> Outcome {
         let is_permitted = complete.puts.is_empty();
-        self.complete(client, complete, is_permitted, output, now)
+        self.complete(caller, complete, is_permitted)
     }
 
     /// Continues a `complete` that was put off.
-    pub(super) fn continue_complete(
-        &mut self,
-        client: ClientId,
-        complete: Box<Complete>,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn continue_complete(&mut self, caller: &mut Caller<'_>, complete: Box<Complete>) -> Outcome {
         if let Some(guard) = &mut self.guard {
-            if guard.gives_up_put(client) {
-                return self.refuse_put(BodyRefusal::OutOfMemory, output);
+            if guard.gives_up_put(caller.client) {
+                return self.refuse_put(BodyRefusal::OutOfMemory, caller.output);
             }
-            if guard.has_waiting_put(client) {
+            if guard.has_waiting_put(caller.client) {
                 return RestKind::Complete(complete).later(Until::Permitted);
             }
         }
-        self.complete(client, complete, true, output, now)
+        self.complete(caller, complete, true)
     }
 
     /// Executes it, or answers why not. Unless its puts are permitted already, it asks the pace of its identity after
     /// all other checks: if it is refused anyway, it waits for nothing and uses no permission.
     fn complete(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         mut complete: Box<Complete>,
         is_permitted: bool,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
-        self.persistence.log_changes(&mut self.queue, now);
+        self.persistence.log_changes(&mut self.queue, caller.now);
         self.complete_buffers.plan.clear();
-        let mut planned = self.plan_complete(client, &complete, output, now);
+        let mut planned = self.plan_complete(caller, &complete);
         if !is_permitted && !matches!(planned, Err(CompleteError::Refused(_))) {
-            match self.permit_complete(client, &complete, now) {
+            // The end of the job's reservation is too late, since the client would no longer have the job.
+            let reserved_until = self.queue.job(complete.id).map(|job| job.record.deadline_at);
+            let count = complete.puts.len() as u32;
+            match self.permit_puts(caller.client, count, reserved_until, caller.now) {
                 Permission::Now => {}
-                Permission::Later => return self.continue_complete(client, complete, output, now),
+                Permission::Later => return self.continue_complete(caller, complete),
                 Permission::TooLate => planned = Err(BodyRefusal::OutOfMemory.into()),
             }
         }
         let outcome = match planned {
-            Ok(room) => self.carry_out_complete(client, &mut complete, room, output, now),
+            Ok(room) => self.carry_out_complete(caller, &mut complete, room),
             Err(CompleteError::NoRoomYet) => {
                 return RestKind::Complete(complete).later(Until::BinlogRoom);
             }
-            Err(CompleteError::Refused(refusal)) => self.refuse_put(refusal, output),
+            Err(CompleteError::Refused(refusal)) => self.refuse_put(refusal, caller.output),
         };
         complete.puts.clear();
         self.complete_buffers.complete = Some(complete);
         outcome
     }
 
-    /// Takes the permission for its puts. The end of the job's reservation is too late, since the client would no
-    /// longer have the job.
-    fn permit_complete(&mut self, client: ClientId, complete: &Complete, now: Timestamp) -> Permission {
-        let reserved_until = self.queue.job(complete.id).map(|job| job.record.deadline_at);
-        self.permit_puts(client, complete.puts.len() as u32, reserved_until, now)
-    }
-
     /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes nothing.
     fn plan_complete(
         &mut self,
-        client: ClientId,
+        caller: &Caller<'_>,
         complete: &Complete,
-        output: &Output,
-        now: Timestamp,
     ) -> Result<Option<CompleteRoom>, CompleteError> {
+        let &Caller { client, now, .. } = caller;
         let Complete { id, puts, refusal, .. } = complete;
         // Of the reasons found while reading, only one that comes before these in the list counts.
         let found_before =
@@ -232,11 +206,13 @@ impl Executor {
             return Err(BodyRefusal::NotFound.into());
         }
         found_before(BodyRefusal::NotFound)?;
-        if !puts.iter().all(|(put, _)| self.may_still_put_of_complete(client, put)) {
+        if !self.guard.is_none()
+            && !puts.iter().all(|(put, _)| self.may_put_into(client, put.tube(), put.tags().set()))
+        {
             return Err(BodyRefusal::Forbidden.into());
         }
         found_before(BodyRefusal::OutOfMemory)?;
-        if self.lacks_room_for_puts(client, complete, output) {
+        if self.lacks_room_for_puts(caller, complete) {
             return Err(BodyRefusal::OutOfMemory.into());
         }
         let asked = puts.iter().map(|(put, _)| completed_put(put));
@@ -263,15 +239,15 @@ impl Executor {
 
     /// Whether memory is low for the jobs of a `complete`, their tubes and their cooldowns, or its identity has reached
     /// its limit of bytes.
-    fn lacks_room_for_puts(&mut self, client: ClientId, complete: &Complete, output: &Output) -> bool {
+    fn lacks_room_for_puts(&mut self, caller: &Caller<'_>, complete: &Complete) -> bool {
         let puts = &complete.puts;
-        let memory_bytes = complete.body_bytes() + output.memory_bytes();
+        let memory_bytes = complete.body_bytes() + caller.output.memory_bytes();
         let mut cooling = self.queue.cooldown_bytes_with(&TagSet::NONE);
         for (put, _) in puts.iter().filter(|(put, _)| !put.is_plain()) {
             let tags = put.tags();
             let tags = tags.set();
             let lacks_tube = tags.tube.is_some_and(|tube| {
-                self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), client, memory_bytes)
+                self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), caller.client, memory_bytes)
             });
             let asks = self.queue.cooldown_bytes_with(tags) - self.queue.cooldown_bytes_with(&TagSet::NONE);
             cooling += asks;
@@ -280,7 +256,7 @@ impl Executor {
             }
         }
         !puts.is_empty()
-            && (self.exceeds_owned(client, complete)
+            && (self.exceeds_owned(caller.client, complete)
                 || self.lacks_memory_for(memory_bytes)
                 || self.queue.reserve_put().is_err())
     }
@@ -299,12 +275,11 @@ impl Executor {
 
     fn carry_out_complete(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         complete: &mut Complete,
         room: Option<CompleteRoom>,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
+        let &mut Caller { client, ref mut output, now, .. } = caller;
         let Complete { id, puts, .. } = complete;
         for (put, body) in &mut *puts {
             let body = std::mem::replace(body, Body::from(Vec::new()));
@@ -330,11 +305,6 @@ impl Executor {
         self.persistence.log_complete(&mut self.queue, *id, room, now);
         self.meter.work += puts.len() as u64;
         answer(output, &Reply::Completed(IdList::of_reply(&self.complete_buffers.ids)))
-    }
-
-    /// Whether a put whose line was allowed is still allowed.
-    fn may_still_put_of_complete(&self, client: ClientId, put: &Put) -> bool {
-        self.guard.is_none() || self.may_put_into(client, put.tube(), put.tags().set())
     }
 }
 

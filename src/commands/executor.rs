@@ -234,7 +234,9 @@ impl Executor {
             Request::Put(_, body) if self.lacks_memory_for(body.len() + output.memory_bytes()) => {
                 self.refuse_put(BodyRefusal::OutOfMemory, output)
             }
-            Request::Put(put, body) if GUARDED => self.put_guarded(client, put, body, output, now),
+            Request::Put(put, body) if GUARDED => {
+                self.put_guarded(&mut Caller::new(client, output, now), put, body)
+            }
             Request::Put(put, body) => self.put(client, put, body, output, now),
             Request::Malformed(error) => {
                 self.counters.malformed += 1;
@@ -249,18 +251,15 @@ impl Executor {
             Request::Refused(refusal) => self.refuse_put(refusal, output),
             Request::PutOfComplete(header, text, memory_bytes) => {
                 let put = (header, text);
-                Outcome::OfComplete(self.check_put_of_complete::<GUARDED>(
-                    client,
-                    put,
-                    memory_bytes,
-                    output,
-                    now,
-                ))
+                let caller = &Caller::new(client, output, now);
+                Outcome::OfComplete(self.check_put_of_complete::<GUARDED>(caller, put, memory_bytes))
             }
             Request::CompleteWith(id, header, body) => {
-                self.complete_with::<GUARDED>(client, id, (header, body), output, now)
+                self.complete_with::<GUARDED>(&mut Caller::new(client, output, now), id, (header, body))
             }
-            Request::Complete(complete) => self.complete_whole(client, complete, output, now),
+            Request::Complete(complete) => {
+                self.complete_whole(&mut Caller::new(client, output, now), complete)
+            }
             Request::Lost => {
                 self.counters.malformed += 1;
                 match output.write(&Reply::BadFormat) {
@@ -320,8 +319,11 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        if GUARDED && let Some(outcome) = self.guard_command(client, &command, output, now) {
-            return outcome;
+        if GUARDED {
+            let refused = self.guard_command(&mut Caller::new(client, output, now), &command);
+            if let Some(outcome) = refused {
+                return outcome;
+            }
         }
         let row = CommandRow::of(&command);
         if self.lacks_memory_to(row.memory, client, output.memory_bytes()) {

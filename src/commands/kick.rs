@@ -2,7 +2,7 @@
 //!
 //! Owns: how many jobs a `kick` moves in a turn.
 
-use super::{Caller, ChangeError, Executor, Outcome, answer, lacks_room, stall};
+use super::{Caller, Changed, Executor, Outcome, answer, lacks_room, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
@@ -52,7 +52,7 @@ impl Executor {
     }
 
     /// Makes a buried or delayed job ready.
-    pub(super) fn kick_one(&mut self, id: JobId, now: Timestamp) -> Result<(), ChangeError> {
+    pub(super) fn kick_one(&mut self, id: JobId, now: Timestamp) -> Changed {
         if !self.queue.is_kickable(id) {
             return Err(Obstacle::WrongState.into());
         }

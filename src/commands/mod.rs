@@ -147,11 +147,10 @@ pub(crate) type Outcome = session::Outcome<Rest>;
 impl Rest {
     /// Continues the command, because its turn has come.
     fn go_on(self, server: &mut Executor, caller: &mut Caller<'_>) -> Outcome {
-        let Caller { client, ref mut output, now, .. } = *caller;
         match self.0 {
             RestKind::GoOn(go_on) => go_on(server, caller),
-            RestKind::Put(put) => server.continue_put(client, put.0, put.1, output, now),
-            RestKind::Complete(complete) => server.continue_complete(client, complete, output, now),
+            RestKind::Put(put) => server.continue_put(caller, put.0, put.1),
+            RestKind::Complete(complete) => server.continue_complete(caller, complete),
         }
     }
 }
@@ -344,7 +343,7 @@ table! {
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),
         server.kill_client(caller, number);
     Command::Complete { id, count } => needs(Roles::END_JOBS, OfJob(id), Free).before(Follows::Puts(id, count)),
-        server.begin_complete(caller.client, (id, count), None, caller.output, caller.now);
+        server.begin_complete(caller, (id, count), None);
     Command::WaitJob { id, timeout_s } => needs(Roles::ANY, OfJob(id), Margin),
         server.wait_job(caller, id, timeout_s);
     Command::ReserveFields(fields) => needs(Roles::WORK, AnyTube, Margin),
@@ -386,6 +385,9 @@ fn stall_with_memory(
 fn wait(wait: Wait, is_abortable: bool) -> Outcome {
     Outcome::Unfinished(Unfinished::Wait { wait, is_abortable })
 }
+
+/// The result of a change of one job.
+type Changed = Result<(), ChangeError>;
 
 /// The reason why a command leaves a job unchanged.
 enum ChangeError {
@@ -430,7 +432,7 @@ impl Executor {
         &mut self,
         caller: &mut Caller<'_>,
         reply: Reply<'static>,
-        change: impl Fn(&mut Self, ClientId, Timestamp) -> Result<(), ChangeError> + 'static,
+        change: impl Fn(&mut Self, ClientId, Timestamp) -> Changed + 'static,
     ) -> Outcome {
         match change(self, caller.client, caller.now) {
             Ok(()) => answer(caller.output, &reply),

@@ -1,6 +1,6 @@
 //! The commands `move` and `reprioritize`, and a new delay, which only an order of the API can give to a job.
 
-use super::{ChangeError, Executor};
+use super::{Changed, Executor};
 use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
 use crate::orders::Obstacle;
@@ -8,13 +8,7 @@ use crate::queue::ClientId;
 use crate::seconds::Seconds;
 
 impl Executor {
-    pub(super) fn move_one(
-        &mut self,
-        client: ClientId,
-        id: JobId,
-        tube: &str,
-        now: Timestamp,
-    ) -> Result<(), ChangeError> {
+    pub(super) fn move_one(&mut self, client: ClientId, id: JobId, tube: &str, now: Timestamp) -> Changed {
         let job = self.queue.job(id).filter(|_| self.queue.is_movable(client, id)).ok_or(Obstacle::NoJob)?;
         if let Some(duplicate) = self.queue.duplicate_in(id, tube, now) {
             return Err(Obstacle::KeyExists(duplicate).into());
@@ -34,12 +28,7 @@ impl Executor {
         Ok(())
     }
 
-    pub(super) fn reprioritize_one(
-        &mut self,
-        id: JobId,
-        priority: Priority,
-        now: Timestamp,
-    ) -> Result<(), ChangeError> {
+    pub(super) fn reprioritize_one(&mut self, id: JobId, priority: Priority, now: Timestamp) -> Changed {
         if !self.queue.is_unreserved(id) {
             return Err(Obstacle::Reserved.into());
         }
@@ -56,7 +45,7 @@ impl Executor {
         delay_s: Seconds,
         until: Timestamp,
         now: Timestamp,
-    ) -> Result<(), ChangeError> {
+    ) -> Changed {
         if !self.queue.is_delayable(id) {
             return Err(Obstacle::WrongState.into());
         }

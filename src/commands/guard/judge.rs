@@ -7,7 +7,7 @@
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::commands::words::in_words;
-use crate::commands::{CommandRow, Executor, Follows, Outcome, answer};
+use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, answer};
 use crate::job::JobId;
 use crate::protocol::{Command, IdList, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
@@ -48,23 +48,21 @@ impl Executor {
     /// Checks a command. Returns its outcome if it is refused.
     pub(in crate::commands) fn guard_command(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         command: &Command<'_>,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Option<Outcome> {
         let row = CommandRow::of(command);
-        let verdict = self.judge(client, &row);
-        self.audit(client, command, &row, verdict, now);
+        let verdict = self.judge(caller.client, &row);
+        self.audit(caller, command, &row, verdict);
         let refusal = match verdict {
             Verdict::Allowed => return None,
             Verdict::NotFound => BodyRefusal::NotFound,
             Verdict::Forbidden => BodyRefusal::Forbidden,
         };
         Some(match row.follows {
-            Follows::Nothing => answer(output, &refusal.into()),
+            Follows::Nothing => answer(caller.output, &refusal.into()),
             Follows::Body(header) => Outcome::SkipBody(header, refusal),
-            Follows::Puts(id, count) => self.begin_complete(client, (id, count), Some(refusal), output, now),
+            Follows::Puts(id, count) => self.begin_complete(caller, (id, count), Some(refusal)),
         })
     }
 
@@ -72,11 +70,10 @@ impl Executor {
     /// exists and the client may not know it, only the log has the refusal: the client could see the counts.
     fn audit(
         &mut self,
-        client: ClientId,
+        &Caller { client, now, .. }: &Caller<'_>,
         command: &Command<'_>,
         row: &CommandRow<'_>,
         verdict: Verdict,
-        now: Timestamp,
     ) {
         let exists = |id| self.queue.job(id).is_some();
         let is_real = verdict != Verdict::NotFound

@@ -8,7 +8,7 @@ use std::vec;
 
 use crate::binlog::NoRoom;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::commands::{Caller, ChangeError, Executor, Outcome, stall};
+use crate::commands::{Caller, ChangeError, Changed, Executor, Outcome, stall};
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
 use crate::orders::{JobAction, Obstacle, Selection};
@@ -132,13 +132,7 @@ impl Executor {
     }
 
     /// Moves a job to a tube, which is made if there is none.
-    fn move_for_order(
-        &mut self,
-        client: ClientId,
-        id: JobId,
-        tube: &str,
-        now: Timestamp,
-    ) -> Result<(), ChangeError> {
+    fn move_for_order(&mut self, client: ClientId, id: JobId, tube: &str, now: Timestamp) -> Changed {
         let is_new = self.queue.tube_name(tube).is_none();
         if is_new && (self.lacks_memory_for(0) || self.queue.reserve_tube(client).is_err()) {
             return Err(NoRoom::Full.into());

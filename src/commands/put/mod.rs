@@ -11,7 +11,7 @@ mod tagged;
 pub(super) use self::line::LineOf;
 
 use super::guard::Permission;
-use super::{Executor, Outcome, RestKind, answer};
+use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
@@ -129,22 +129,17 @@ impl Executor {
 
     /// Continues a `put` that was put off. On a server with access rules it is checked again, because any event of its
     /// connection retries it: it may still have to wait, other clients may have put, and the rules may have changed.
-    pub(super) fn continue_put(
-        &mut self,
-        client: ClientId,
-        put: Put,
-        body: Body,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        let Some(guard) = &mut self.guard else { return self.put(client, put, body, output, now) };
-        if guard.gives_up_put(client) {
-            return self.refuse_put(BodyRefusal::OutOfMemory, output);
+    pub(super) fn continue_put(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
+        let Some(guard) = &mut self.guard else {
+            return self.put(caller.client, put, body, caller.output, caller.now);
+        };
+        if guard.gives_up_put(caller.client) {
+            return self.refuse_put(BodyRefusal::OutOfMemory, caller.output);
         }
-        if guard.has_waiting_put(client) {
+        if guard.has_waiting_put(caller.client) {
             return RestKind::Put(Box::new((put, body))).later(Until::Permitted);
         }
-        self.put_permitted(client, put, body, output, now)
+        self.put_permitted(caller, put, body)
     }
 
     /// A rule limits the tube that the client uses, which has no room for another job.
@@ -177,33 +172,20 @@ impl Executor {
     }
 
     /// A `put` whose body is complete, on a server with access rules. It may have to wait for its pace.
-    pub(super) fn put_guarded(
-        &mut self,
-        client: ClientId,
-        put: Put,
-        body: Body,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn put_guarded(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
         // A put that is refused anyway does not wait.
-        if self.is_draining || !self.may_still_put(client, &put) {
-            return self.put_permitted(client, put, body, output, now);
+        if self.is_draining || !self.may_still_put(caller.client, &put) {
+            return self.put_permitted(caller, put, body);
         }
-        match self.permit_puts(client, 1, None, now) {
-            Permission::Later => self.continue_put(client, put, body, output, now),
-            Permission::Now | Permission::TooLate => self.put_permitted(client, put, body, output, now),
+        match self.permit_puts(caller.client, 1, None, caller.now) {
+            Permission::Later => self.continue_put(caller, put, body),
+            Permission::Now | Permission::TooLate => self.put_permitted(caller, put, body),
         }
     }
 
     /// Does a put that need not wait for its pace. Other clients of the same identity may have put in the meantime.
-    fn put_permitted(
-        &mut self,
-        client: ClientId,
-        put: Put,
-        body: Body,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    fn put_permitted(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
+        let &mut Caller { client, ref mut output, now, .. } = caller;
         if !self.may_still_put(client, &put) {
             if let Some(guard) = &mut self.guard {
                 guard.count_refusal(client);
