@@ -11,13 +11,9 @@ impl Executor {
     /// Logs a line about jobs that a full dead tube has not taken, if there are any and no line was logged just before.
     #[inline]
     pub fn log_full_dead_tubes(&mut self, now: Timestamp) {
-        if self.queue.has_kept_from_dead_tube() {
-            self.log_full_dead_tube(now);
+        if !self.queue.has_kept_from_dead_tube() {
+            return;
         }
-    }
-
-    #[cold]
-    fn log_full_dead_tube(&mut self, now: Timestamp) {
         let Self { queue, counters, .. } = self;
         // While no line is due, the queue continues to count.
         counters.full_dead_tubes.line(now, |_| {

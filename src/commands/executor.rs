@@ -163,7 +163,7 @@ impl Executor {
         self.queue.has_deliveries()
     }
 
-    /// Puts new rules for tubes in force.
+    /// Puts new rules for tubes in force. Called between two turns; the next turn serves clients that wait.
     pub fn set_tube_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
         self.queue.set_tube_rules(rules, now);
     }

@@ -106,13 +106,9 @@ impl Executor {
     /// Logs a line about refused puts if one is due.
     #[inline]
     pub fn log_refused_puts(&mut self, now: Timestamp) {
-        if self.counters.refused_puts.unlogged() > 0 {
-            self.log_if_due(now);
+        if self.counters.refused_puts.unlogged() == 0 {
+            return;
         }
-    }
-
-    #[cold]
-    fn log_if_due(&mut self, now: Timestamp) {
         let binlog = self.persistence.binlog.as_ref();
         let is_full = binlog.is_some_and(|binlog| binlog.stats().state == LogState::Full);
         if let Some(refused) = self.counters.refused_puts.take_due(self.is_draining, is_full, now) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use getopts::HasArg;
 
 use super::argument::FlagArgument;
-use super::{Action, BinlogRead, DEFAULT_PORT, Draft, Fsync, UsageError};
+use super::{Action, DEFAULT_PORT, Draft, Fsync, UsageError};
 
 /// Sets the option of a flag with this argument.
 type Set = fn(&mut Draft, &FlagArgument) -> Result<(), UsageError>;
@@ -175,9 +175,9 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag::plain("v", "version", |draft, _| put(&mut draft.version_or_help, Ok(Action::ShowVersion))),
     Flag::plain("h", "help", |draft, _| put(&mut draft.version_or_help, Ok(Action::ShowHelp))),
     Flag::with("", "check",
-        |draft, argument| put(&mut draft.reading, argument.place().map(|place| (BinlogRead::Check, place)))),
+        |draft, argument| put(&mut draft.reading, argument.place().map(|place| (Action::Check as _, place)))),
     Flag::with("", "dump",
-        |draft, argument| put(&mut draft.reading, argument.place().map(|place| (BinlogRead::Dump, place)))),
+        |draft, argument| put(&mut draft.reading, argument.place().map(|place| (Action::Dump as _, place)))),
     Flag::with("", "copy", |draft, argument| {
         let from = argument.place()?;
         put(&mut draft.copying, draft.line.place_of_copy(argument).map(|to| (from, to)))

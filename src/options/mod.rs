@@ -355,15 +355,6 @@ impl Options {
     }
 }
 
-/// How a binlog is read without a server.
-#[derive(Clone, Copy)]
-enum BinlogRead {
-    /// `--check`.
-    Check,
-    /// `--dump`.
-    Dump,
-}
-
 /// The options that have been read so far, and those that can be decided only at the end of the line. It has more
 /// fields than other types because each is a flag, or a pair of flags.
 #[derive(Default)]
@@ -382,7 +373,8 @@ struct Draft {
     version_or_help: Option<Action>,
     /// The actions that replace serving, the more important first.
     check_rules_or_hash: Option<Action>,
-    reading: Option<(BinlogRead, BinlogPlace)>,
+    /// `--check` or `--dump`, with the place of the binlog.
+    reading: Option<(fn(BinlogPlace, StoreOptions) -> Action, BinlogPlace)>,
     copying: Option<(BinlogPlace, BinlogPlace)>,
     checks_files: bool,
     checked_handover: Option<i32>,
@@ -394,23 +386,23 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets `-z`, capped at the largest body that C allows.
-    fn set_max_job_bytes(&mut self, argument: &FlagArgument) -> Result<(), UsageError> {
+    /// A size, at most the largest that C allows.
+    fn size(&mut self, argument: &FlagArgument, what: &str, most: u64) -> Result<u64, UsageError> {
         let bytes = argument.size()?;
-        self.options.max_job_bytes = bytes.min(MAX_JOB_BYTES);
-        if bytes > MAX_JOB_BYTES {
-            self.warn(format!("{argument}: maximum job size was set to {MAX_JOB_BYTES}"))?;
+        if bytes > most {
+            self.warn(format!("{argument}: {what} was set to {most}"))?;
         }
+        Ok(bytes.min(most))
+    }
+
+    fn set_max_job_bytes(&mut self, argument: &FlagArgument) -> Result<(), UsageError> {
+        self.options.max_job_bytes = self.size(argument, "maximum job size", MAX_JOB_BYTES)?;
         Ok(())
     }
 
     /// Sets `-s` as it is given, because `binlog-max-size` reports this value; the binlog rounds it up.
     fn set_binlog_file_bytes(&mut self, argument: &FlagArgument) -> Result<(), UsageError> {
-        let bytes = argument.size()?;
-        self.options.binlog_file_bytes = bytes.min(MAX_BINLOG_FILE_BYTES);
-        if bytes > MAX_BINLOG_FILE_BYTES {
-            self.warn(format!("{argument}: binlog file size was set to {MAX_BINLOG_FILE_BYTES}"))?;
-        }
+        self.options.binlog_file_bytes = self.size(argument, "binlog file size", MAX_BINLOG_FILE_BYTES)?;
         Ok(())
     }
 
@@ -433,10 +425,7 @@ impl Draft {
     /// The action, at the end of the line.
     fn finish(self) -> Result<Action, UsageError> {
         let mut options = self.options;
-        let reading = self.reading.map(|(read, place)| match read {
-            BinlogRead::Check => Action::Check(place, options.store.clone()),
-            BinlogRead::Dump => Action::Dump(place, options.store.clone()),
-        });
+        let reading = self.reading.map(|(action, place)| action(place, options.store.clone()));
         let copying = self.copying.map(|(from, to)| Action::Copy(from, to, options.store.clone()));
         if let Some(action) = self.check_rules_or_hash.or(reading).or(copying) {
             return Ok(action);

@@ -367,10 +367,8 @@ pub trait Control: StatsSource {
     /// A client with its connection from `connections`; `None` if it has disconnected.
     fn client(&self, id: ClientId, connections: &dyn Connections, now: Timestamp) -> Option<ClientView<'_>>;
 
-    /// Whether an answer may show the current figures and tasks.
-    fn may_answer(&self) -> bool {
-        true
-    }
+    /// Whether an answer may show the current figures and tasks: replies about the changes so far can be sent.
+    fn may_answer(&self) -> bool;
 }
 
 #[cfg(test)]

@@ -4,14 +4,13 @@
 
 use log::debug;
 
-use super::connection::Connection;
-use super::{Executor, Server, Stream};
+use super::{ConnectionSlot, Executor, Server, Stream};
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::stats::{ConnectionView, Connections};
 
 /// The connections, by the index of their clients.
-struct Table<'a, S>(&'a [Option<Box<Connection<S>>>]);
+struct Table<'a, S>(&'a [ConnectionSlot<S>]);
 
 impl<S: Stream> Connections for Table<'_, S> {
     fn connection(&self, client: ClientId, now: Timestamp) -> Option<ConnectionView> {

@@ -54,7 +54,7 @@ use crate::stream::Stream;
 pub struct Server<S> {
     executor: Executor,
     /// By the index of the [`ClientId`].
-    connections: Vec<Option<Box<Connection<S>>>>,
+    connections: Vec<ConnectionSlot<S>>,
     buffer: Box<[u8]>,
     buffers: BufferPool,
     lists: ClientLists,
@@ -543,9 +543,12 @@ impl<S: Stream> Server<S> {
     }
 }
 
+/// The connection of the client with an index.
+type ConnectionSlot<S> = Option<Box<Connection<S>>>;
+
 /// The client and the connection of an event, if the client is still connected. `id` is from a poll token.
 fn find_by_token<S: Stream>(
-    connections: &mut [Option<Box<Connection<S>>>],
+    connections: &mut [ConnectionSlot<S>],
     id: ClientId,
 ) -> Option<(ClientId, &mut Connection<S>)> {
     let connection = connections.get_mut(id.index as usize)?.as_deref_mut()?;
@@ -555,7 +558,7 @@ fn find_by_token<S: Stream>(
 
 /// The clients, with their connections.
 fn each<S: Stream>(
-    connections: &mut [Option<Box<Connection<S>>>],
+    connections: &mut [ConnectionSlot<S>],
 ) -> impl Iterator<Item = (ClientId, &mut Connection<S>)> {
     connections.iter_mut().enumerate().filter_map(|(index, connection)| {
         let connection = connection.as_deref_mut()?;
@@ -564,9 +567,6 @@ fn each<S: Stream>(
 }
 
 /// The connection of the client, if it is still connected.
-fn find<S: Stream>(
-    connections: &mut [Option<Box<Connection<S>>>],
-    id: ClientId,
-) -> Option<&mut Connection<S>> {
+fn find<S: Stream>(connections: &mut [ConnectionSlot<S>], id: ClientId) -> Option<&mut Connection<S>> {
     connections.get_mut(id.index as usize)?.as_deref_mut().filter(|connection| connection.is_of(id))
 }

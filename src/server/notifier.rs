@@ -12,6 +12,7 @@ use log::warn;
 use super::Executor;
 use crate::clock::Timestamp;
 use crate::log_setup::Count;
+use crate::orders::Control;
 use crate::os::service_manager;
 use crate::queue::Figures;
 use crate::rate_limited_log::RateLimitedLog;

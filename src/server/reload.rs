@@ -8,7 +8,6 @@ use log::info;
 use super::{Server, Stream, each};
 use crate::access::AccessRules;
 use crate::clock::Timestamp;
-use crate::queue::TubeRule;
 
 /// How many certificates are checked in a turn; each check takes about 100 microseconds.
 const CHECKS_PER_TURN: usize = 4;
@@ -30,11 +29,6 @@ impl<S: Stream> Server<S> {
                 self.lists.run(id, &mut connection.listed);
             }
         }
-    }
-
-    /// Puts new rules for tubes in force. Called between two turns; the next turn serves clients that wait.
-    pub fn replace_tube_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
-        self.executor.set_tube_rules(rules, now);
     }
 
     /// Puts new TLS files in force: from the next turn on, checks the certificate of each connected client, and closes

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
+use beanstalkd::http::SiteKind;
 use beanstalkd::http::access::Access;
 use beanstalkd::options::{ExitReason, Options};
 use beanstalkd::server::event_loop::EventLoop;
@@ -55,7 +56,7 @@ impl Admin {
     /// Serves in the loop, if there is a listener.
     pub fn serve(self, event_loop: &mut EventLoop, host: Option<String>) -> io::Result<()> {
         match self.listener {
-            Some(listener) => event_loop.serve_admin(listener, host, self.access),
+            Some(listener) => event_loop.serve_http(listener, host, SiteKind::Admin(self.access)),
             None => Ok(()),
         }
     }

@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use beanstalkd::access::AccessRules;
-use beanstalkd::http::StartupHealth;
+use beanstalkd::http::{SiteKind, StartupHealth};
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{BinlogPlace, ExitReason, Fsync, ListenAddress, Options};
 use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, LoopSettings, Reload};
@@ -255,7 +255,8 @@ fn equip(
         event_loop.start_binlog().map_err(named)?;
     }
     if let Some(listener) = metrics {
-        event_loop.serve_metrics(listener, host(&options.metrics), options.metrics_tubes)?;
+        let kind = SiteKind::Metrics(options.metrics_tubes);
+        event_loop.serve_http(listener, host(&options.metrics), kind)?;
     }
     admin.serve(event_loop, host(&options.admin))
 }

@@ -10,7 +10,7 @@ impl StatsSubject for IdentityStats {
 }
 
 /// The counts of an identity's clients since the server started, or since the identity was added to the rules.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct IdentityFigures {
     /// Name of the identity.
     pub name: Rc<str>,
@@ -32,15 +32,7 @@ impl IdentityFigures {
     /// The figures of an identity that has done nothing.
     #[must_use]
     pub fn new(name: Rc<str>) -> Self {
-        Self {
-            name,
-            connections: 0,
-            log_ins: 0,
-            log_ins_refused: 0,
-            commands_forbidden: 0,
-            puts_delayed: 0,
-            managing_commands: 0,
-        }
+        Self { name, ..Self::default() }
     }
 }
 

@@ -166,7 +166,7 @@ impl Acceptor {
             full_handshakes: full.get(),
             resumed_handshakes: resumed.get(),
             failed_handshakes: HandshakeFailure::ALL
-                .map(|failure| (failure.name(), failed[failure as usize].get())),
+                .map(|(failure, name)| (name, failed[failure as usize].get())),
             expires_at_s: self.credentials.borrow().expires_at_s(),
         }
     }

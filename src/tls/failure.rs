@@ -24,32 +24,17 @@ pub enum HandshakeFailure {
 }
 
 impl HandshakeFailure {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
-        Self::Unfinished,
-        Self::Malformed,
-        Self::TooLong,
-        Self::Incompatible,
-        Self::NoCertificate,
-        Self::BadCertificate,
-        Self::Refused,
-        Self::Protocol,
+    /// All reasons, in the order of their numbers, with their names in the metrics.
+    pub const ALL: [(Self, &str); 8] = [
+        (Self::Unfinished, "unfinished"),
+        (Self::Malformed, "malformed"),
+        (Self::TooLong, "too_long"),
+        (Self::Incompatible, "incompatible"),
+        (Self::NoCertificate, "no_certificate"),
+        (Self::BadCertificate, "bad_certificate"),
+        (Self::Refused, "refused_by_client"),
+        (Self::Protocol, "protocol"),
     ];
-
-    /// The name in the metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unfinished => "unfinished",
-            Self::Malformed => "malformed",
-            Self::TooLong => "too_long",
-            Self::Incompatible => "incompatible",
-            Self::NoCertificate => "no_certificate",
-            Self::BadCertificate => "bad_certificate",
-            Self::Refused => "refused_by_client",
-            Self::Protocol => "protocol",
-        }
-    }
 
     /// The kind of an error of rustls.
     pub(super) fn of(error: &Error) -> Self {

@@ -11,6 +11,7 @@ use log::{info, warn};
 use super::Guard;
 use crate::access::Peer;
 use crate::clock::Timestamp;
+use crate::commands::Executor;
 use crate::queue::ClientId;
 use crate::stats::IdentityFigures;
 
@@ -85,16 +86,6 @@ impl Guard {
         });
     }
 
-    /// Writes the lines of the turn.
-    pub(crate) fn write_refusals(&mut self) {
-        for RefusalLine { name, client, peer, command, withheld } in self.refusals.drain(..) {
-            warn!(
-                identity = &*name, client = client.index, peer:% = peer, command = command, withheld = withheld;
-                "refused {command} of {name} from {peer}; {withheld} others since the last such line"
-            );
-        }
-    }
-
     /// Notes that the client begins a managing command.
     pub(crate) fn begin_action(&mut self, client: ClientId, command: String) {
         if let Some(known) = self.client_mut(client) {
@@ -120,5 +111,19 @@ impl Guard {
             reply = &*reply;
             "{name} from {peer}{shown}: {command}: {reply}"
         );
+    }
+}
+
+impl Executor {
+    /// Writes the refusals of the turn to the log.
+    #[inline]
+    pub(crate) fn write_refusals(&mut self) {
+        let Some(guard) = &mut self.guard else { return };
+        for RefusalLine { name, client, peer, command, withheld } in guard.refusals.drain(..) {
+            warn!(
+                identity = &*name, client = client.index, peer:% = peer, command = command, withheld = withheld;
+                "refused {command} of {name} from {peer}; {withheld} others since the last such line"
+            );
+        }
     }
 }

@@ -240,11 +240,6 @@ impl Guard {
         is_handshaking || self.end_handshake(client, ClientCertificate::default(), now)
     }
 
-    /// Whether the client is in its handshake, as far as the guard knows.
-    fn awaits_certificate(&self, client: ClientId) -> bool {
-        self.client(client).is_some_and(|known| known.certificate.is_none())
-    }
-
     /// Handles the end of a client's handshake, if there was one, with its certificate, if it has one; returns whether
     /// it may stay.
     fn end_handshake(&mut self, client: ClientId, certificate: ClientCertificate, now: Timestamp) -> bool {
@@ -432,15 +427,8 @@ impl Executor {
 
     /// Whether the rules wait for the end of the client's handshake.
     pub(crate) fn awaits_certificate(&self, client: ClientId) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.awaits_certificate(client))
-    }
-
-    /// Writes the refusals of the turn to the log.
-    #[inline]
-    pub(crate) fn write_refusals(&mut self) {
-        if let Some(guard) = &mut self.guard {
-            guard.write_refusals();
-        }
+        let known = self.guard.as_ref().and_then(|guard| guard.client(client));
+        known.is_some_and(|known| known.certificate.is_none())
     }
 
     /// Whether there are access rules.

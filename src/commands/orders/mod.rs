@@ -119,7 +119,7 @@ impl Control for Executor {
     }
 
     fn may_answer(&self) -> bool {
-        Self::may_answer(self)
+        !self.is_leased() || self.lease_left_ns() > 0
     }
 }
 

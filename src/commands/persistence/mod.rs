@@ -264,19 +264,6 @@ impl Persistence {
         self.failure.get_or_insert(error);
     }
 
-    /// The last record for which replies can be sent.
-    fn settled(&self) -> SequenceNumber {
-        match &self.binlog {
-            Some(binlog) if self.waits_for_medium => binlog.durable(),
-            _ => self.written,
-        }
-    }
-
-    /// For how long replies can be sent from now on; without a lease, there is no limit.
-    fn lease_left_ns(&self) -> u64 {
-        self.binlog.as_ref().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
-    }
-
     /// Does the log's work that is due.
     #[inline]
     pub(crate) fn advance(&mut self, now: Timestamp) {
@@ -353,7 +340,8 @@ impl Executor {
 
     /// The last record for which replies can be sent.
     pub(crate) fn settled(&self) -> SequenceNumber {
-        self.persistence.settled()
+        let Persistence { binlog, waits_for_medium, written, .. } = &self.persistence;
+        binlog.as_ref().filter(|_| *waits_for_medium).map_or(*written, Binlog::durable)
     }
 
     /// The record for which replies about all changes so far wait; `None` without a binlog.
@@ -376,7 +364,7 @@ impl Executor {
 
     /// For how long replies can be sent from now on; without a lease, there is no limit.
     pub(crate) fn lease_left_ns(&self) -> u64 {
-        self.persistence.lease_left_ns()
+        self.persistence.binlog.as_ref().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
     }
 
     /// Handles a completion of the binlog's store.
@@ -482,10 +470,5 @@ impl Executor {
         self.queue.keep_changes();
         self.persistence.attach_log(binlog, config.sync);
         Ok(())
-    }
-
-    /// Whether replies about the changes so far can be sent.
-    pub(crate) fn may_answer(&self) -> bool {
-        !self.persistence.is_leased || self.persistence.lease_left_ns() > 0
     }
 }

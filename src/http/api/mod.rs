@@ -91,7 +91,7 @@ pub(crate) const ROUTES: &[(Method, &str, Answer)] = &[
         JobCount::new(tube, asked.parameters, asked.sources).map(stream)
     }),
     // Before the path with any other word in its place.
-    (Method::Post, "jobs/actions", |asked, _| orders::on_jobs(asked.fields()?).map(ApiAnswer::Order)),
+    (Method::Post, "jobs/actions", |asked, _| orders::on_jobs(None, asked.fields()?).map(ApiAnswer::Order)),
     (Method::Get, "jobs/{job}", |mut asked, id| {
         let wait = asked.parameters.number_in(1..=MAX_WAIT_S, "wait")?;
         let (id, job) = job(id, asked.sources)?;
@@ -106,7 +106,7 @@ pub(crate) const ROUTES: &[(Method, &str, Answer)] = &[
         Ok(ApiAnswer::Body(id, body))
     }),
     (Method::Post, "jobs/{job}/actions", |asked, id| {
-        orders::on_job(job_id(id)?, asked.fields()?).map(ApiAnswer::Order)
+        orders::on_jobs(Some(job_id(id)?), asked.fields()?).map(ApiAnswer::Order)
     }),
     (Method::Get, "clients", |asked, _| ClientList::new(asked.parameters).map(stream)),
     (Method::Post, "clients/{client}/actions", |asked, id| {

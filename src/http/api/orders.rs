@@ -181,19 +181,11 @@ pub(crate) fn put(tube: TubeName, mut fields: UnreadKeys) -> Result<Order, Probl
     Ok(Order::Put(job))
 }
 
-/// The order for one job.
-pub(crate) fn on_job(id: JobId, mut fields: UnreadKeys) -> Result<Order, Problem> {
+/// The order for one job, or for those that the body names.
+pub(crate) fn on_jobs(id: Option<JobId>, mut fields: UnreadKeys) -> Result<Order, Problem> {
     let action = fields.action()?;
     let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
-    fields.end()?;
-    Ok(Order::Change(job_action, Selection::Jobs(vec![id])))
-}
-
-/// The order for the jobs that the body names.
-pub(crate) fn on_jobs(mut fields: UnreadKeys) -> Result<Order, Problem> {
-    let action = fields.action()?;
-    let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
-    let jobs = fields.jobs()?;
+    let jobs = id.map_or_else(|| fields.jobs(), |id| Ok(vec![id]))?;
     fields.end()?;
     Ok(Order::Change(job_action, Selection::Jobs(jobs)))
 }

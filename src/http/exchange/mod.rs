@@ -125,19 +125,14 @@ impl HttpExchange {
     /// How many more bytes the exchange takes; 0 if it must first answer a request that has arrived.
     #[must_use]
     pub fn room(&self) -> usize {
-        let most = match &self.stage {
-            ExchangeStage::Body(_, length) => *length,
-            ExchangeStage::Head
-            | ExchangeStage::Order(_)
-            | ExchangeStage::Await(_)
-            | ExchangeStage::Follow(_)
-            | ExchangeStage::Rest(_) => MAX_HEAD_BYTES,
-        };
-        if self.is_closing && !matches!(self.stage, ExchangeStage::Body(..)) {
+        let most = if let ExchangeStage::Body(_, length) = self.stage {
+            length
+        } else if self.is_closing {
             0
         } else {
-            most.saturating_sub(self.input.len())
-        }
+            MAX_HEAD_BYTES
+        };
+        most.saturating_sub(self.input.len())
     }
 
     /// The bytes that are rendered but not sent.
@@ -215,16 +210,10 @@ impl HttpExchange {
 
     /// Frees a slice of the response's data, after the connection has ended; returns whether nothing is left.
     pub fn free_slice(&mut self) -> bool {
-        match &mut self.stage {
-            ExchangeStage::Rest(rest) => match &mut rest.body {
-                Content::Text(text) => text.free_slice(),
-                Content::Bytes(..) => true,
-            },
-            ExchangeStage::Head
-            | ExchangeStage::Body(..)
-            | ExchangeStage::Order(_)
-            | ExchangeStage::Await(_)
-            | ExchangeStage::Follow(_) => true,
+        let ExchangeStage::Rest(rest) = &mut self.stage else { return true };
+        match &mut rest.body {
+            Content::Text(text) => text.free_slice(),
+            Content::Bytes(..) => true,
         }
     }
 
@@ -269,17 +258,12 @@ impl HttpExchange {
 
     /// The request to the server, if there is one. The caller must then call `accept`, `await_task` or `refuse_order`.
     pub fn take_request(&mut self) -> Option<ServerRequest> {
-        match std::mem::take(&mut self.stage) {
-            ExchangeStage::Order(command) => Some(*command),
-            stage @ (ExchangeStage::Head
-            | ExchangeStage::Body(..)
-            | ExchangeStage::Await(_)
-            | ExchangeStage::Follow(_)
-            | ExchangeStage::Rest(_)) => {
-                self.stage = stage;
-                None
-            }
+        let stage = std::mem::take(&mut self.stage);
+        if let ExchangeStage::Order(request) = stage {
+            return Some(*request);
         }
+        self.stage = stage;
+        None
     }
 
     /// The server carries out the order; the answer is sent when it is done.

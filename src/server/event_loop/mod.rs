@@ -29,7 +29,6 @@ use super::{Executor, Readiness, Server};
 use crate::binlog::BinlogError;
 use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
-use crate::http::access::Access;
 use crate::http::{HttpServer, ServerState, SiteKind};
 use crate::os;
 use crate::os::listen::Listener;
@@ -99,18 +98,6 @@ impl fmt::Display for LoopError {
 }
 
 impl std::error::Error for LoopError {}
-
-impl From<io::Error> for LoopError {
-    fn from(error: io::Error) -> Self {
-        Self::Poll(error)
-    }
-}
-
-impl From<BinlogError> for LoopError {
-    fn from(error: BinlogError) -> Self {
-        Self::Binlog(error)
-    }
-}
 
 /// The settings of the loop.
 #[derive(Clone, Copy, Debug)]
@@ -204,38 +191,20 @@ impl EventLoop {
         self.server.executor_mut().start_binlog(wake)
     }
 
-    /// Serves metrics on `listener`, too, for which the command line has `host`; at most `max_tubes` tubes have
-    /// their own series.
+    /// Serves a site on `listener`, too, for which the command line has `host`.
     ///
     /// # Errors
     /// If the system does not add the socket to its poll.
-    pub fn serve_metrics(
-        &mut self,
-        listener: Listener,
-        host: Option<String>,
-        max_tubes: usize,
-    ) -> io::Result<()> {
-        self.metrics = Some(self.site(listener, host, SiteKind::Metrics(max_tubes))?);
+    pub fn serve_http(&mut self, listener: Listener, host: Option<String>, kind: SiteKind) -> io::Result<()> {
+        let is_admin = matches!(kind, SiteKind::Admin(_));
+        let site = HttpServer::new(listener, self.reload.acceptor(), host, kind, &self.registry)?;
+        if is_admin {
+            self.server.executor_mut().accept_orders();
+            self.admin = Some(site);
+        } else {
+            self.metrics = Some(site);
+        }
         Ok(())
-    }
-
-    /// Serves the API and its page on `listener`, for which the command line has `host`.
-    ///
-    /// # Errors
-    /// If the system does not add the socket to its poll.
-    pub fn serve_admin(
-        &mut self,
-        listener: Listener,
-        host: Option<String>,
-        access: Access,
-    ) -> io::Result<()> {
-        self.server.executor_mut().accept_orders();
-        self.admin = Some(self.site(listener, host, SiteKind::Admin(access))?);
-        Ok(())
-    }
-
-    fn site(&self, listener: Listener, host: Option<String>, kind: SiteKind) -> io::Result<HttpServer> {
-        HttpServer::new(listener, self.reload.acceptor(), host, kind, &self.registry)
     }
 
     /// Serves until a signal says to stop; then sends the replies that are owed for a moment.
@@ -248,7 +217,7 @@ impl EventLoop {
         if let Some(notifier) = &mut self.notifier {
             notifier.ready(self.server.executor(), self.clock.now());
         }
-        while !self.turn(&mut events)? && !self.server.executor().has_failed() {}
+        while !self.turn(&mut events).map_err(LoopError::Poll)? && !self.server.executor().has_failed() {}
         info!("stopping");
         if let Some(notifier) = &mut self.notifier {
             notifier.stopping(self.clock.now());
@@ -257,8 +226,8 @@ impl EventLoop {
         // From now on, health checks fail to connect.
         self.metrics = None;
         self.admin = None;
-        self.flush_replies(&mut events)?;
-        Ok(self.server.executor_mut().close_binlog(self.clock.now())?)
+        self.flush_replies(&mut events).map_err(LoopError::Poll)?;
+        self.server.executor_mut().close_binlog(self.clock.now()).map_err(LoopError::Binlog)
     }
 
     /// One turn; returns whether it is time to stop.

@@ -75,7 +75,7 @@ impl Reload {
                     "SIGHUP: {} for tubes read again; they apply from now on",
                     Count(rules.len() as u64, "rule")
                 );
-                server.replace_tube_rules(rules, now);
+                server.executor_mut().set_tube_rules(rules, now);
             }
         }
     }
