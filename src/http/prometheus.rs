@@ -109,10 +109,8 @@ fn write_durations(family: &str, tube: &str, durations: &Durations, out: &mut St
         put(out, format_args!("{family}_bucket{{tube=\"{tube}\",le=\"{bound}\"}} {sum}\n"));
     }
     let total = NsAsSeconds(durations.total_sum_ns);
-    put(
-        out,
-        format_args!("{family}_sum{{tube=\"{tube}\"}} {total}\n{family}_count{{tube=\"{tube}\"}} {sum}\n"),
-    );
+    put(out, format_args!("{family}_sum{{tube=\"{tube}\"}} {total}\n"));
+    put(out, format_args!("{family}_count{{tube=\"{tube}\"}} {sum}\n"));
 }
 
 /// A figure with a family of its own.
@@ -171,13 +169,8 @@ fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
     write_figures(server, out);
     write_identities(server, out);
     write_database(server, out);
-    single(
-        out,
-        "beanstalkd_metrics_tubes_omitted",
-        "gauge",
-        "Tubes without series because of --metrics-tubes.",
-        omitted,
-    );
+    let help = "Tubes without series because of --metrics-tubes.";
+    single(out, "beanstalkd_metrics_tubes_omitted", "gauge", help, omitted);
     let Timings { turns, commands, syncs } = server.timings;
     let help = "Turns of the loop, from waking to handing all replies to the system.";
     histogram(out, "beanstalkd_turn_seconds", help, turns);
@@ -205,13 +198,8 @@ fn write_tls(tls: &tls::TlsFigures, now: Timestamp, out: &mut String) {
         line(out, failures, &[("reason", reason)], count);
     }
     let left_s = tls.expires_at_s as i64 - (now.0 / NS_PER_S) as i64;
-    single(
-        out,
-        "beanstalkd_tls_certificate_days_left",
-        "gauge",
-        "Days until the certificate of --tls-cert expires; negative afterwards.",
-        left_s.div_euclid(86_400),
-    );
+    let days = "Days until the certificate of --tls-cert expires; negative afterwards.";
+    single(out, "beanstalkd_tls_certificate_days_left", "gauge", days, left_s.div_euclid(86_400));
 }
 
 /// Writes the figures of the identities of access rules.
@@ -262,20 +250,10 @@ fn write_process(sources: &Sources<'_>, out: &mut String) {
     let Sources { server, usage, .. } = sources;
     let cpu = (server.info.cpu_time)();
     let usage = usage(server.queue.figures().clients);
-    single(
-        out,
-        "process_cpu_seconds_total",
-        "counter",
-        "Processor time used.",
-        NsAsSeconds((cpu.user + cpu.system).as_nanos() as u64),
-    );
-    single(
-        out,
-        "process_start_time_seconds",
-        "gauge",
-        "Start of the process since 1970.",
-        NsAsSeconds(server.info.started_at.0),
-    );
+    let cpu_time = NsAsSeconds((cpu.user + cpu.system).as_nanos() as u64);
+    single(out, "process_cpu_seconds_total", "counter", "Processor time used.", cpu_time);
+    let started_at = NsAsSeconds(server.info.started_at.0);
+    single(out, "process_start_time_seconds", "gauge", "Start of the process since 1970.", started_at);
     let optional = [
         ("process_resident_memory_bytes", "Memory in RAM.", usage.resident_bytes),
         ("process_virtual_memory_bytes", "Address space.", usage.virtual_bytes),

@@ -4,13 +4,9 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 
 use super::Read::{Counter, Gauge, Text, Word};
-use super::{ClientStats, Figure, StatsSubject};
+use super::{ClientStats, Figure};
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
-
-impl StatsSubject for ClientStats {
-    type View<'a> = ClientView<'a>;
-}
 
 /// A client as `list-clients` sees it.
 #[derive(Clone, Debug)]

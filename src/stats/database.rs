@@ -1,11 +1,6 @@
 //! The figures of the binlog's database, if there is one.
 
-use super::{DatabaseStats, Figure, Read, StatsSubject};
-use crate::binlog::DatabaseFigures;
-
-impl StatsSubject for DatabaseStats {
-    type View<'a> = DatabaseFigures;
-}
+use super::{DatabaseStats, Figure, Read};
 
 type Row = Figure<DatabaseStats>;
 

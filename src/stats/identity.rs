@@ -2,12 +2,8 @@
 
 use std::rc::Rc;
 
-use super::{Figure, IdentityStats, Read, StatsSubject};
+use super::{Figure, IdentityStats, Read};
 use crate::queue::Queue;
-
-impl StatsSubject for IdentityStats {
-    type View<'a> = IdentityView<'a>;
-}
 
 /// The counts of an identity's clients since the server started, or since the identity was added to the rules.
 #[derive(Clone, Debug, Default)]

@@ -3,15 +3,11 @@
 use std::fmt::{self, Write};
 
 use super::Read::{Counter, Flag, Gauge, Text, Word};
-use super::{Figure, JobStats, StatsSubject, Value};
+use super::{Figure, JobStats, Value};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobState;
 use crate::queue;
 use crate::tags::{Name, TagSet, Trace};
-
-impl StatsSubject for JobStats {
-    type View<'a> = StatsJob<'a>;
-}
 
 /// A job as its stats see it.
 #[derive(Clone, Debug)]

@@ -26,7 +26,9 @@ pub use self::server::{
 };
 pub use self::tube::TUBE;
 
+use crate::binlog::DatabaseFigures;
 use crate::protocol::{DictionaryWriter, Verb};
+use crate::queue::TubeView;
 
 /// The subject of a table of figures.
 pub trait StatsSubject {
@@ -34,31 +36,36 @@ pub trait StatsSubject {
     type View<'a>;
 }
 
-/// The server as a whole: `stats`.
-#[derive(Debug)]
-pub enum ServerStats {}
+/// Defines the subjects.
+macro_rules! subjects {
+    ($($(#[$doc:meta])* $subject:ident<$a:lifetime>: $view:ty;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub enum $subject {}
 
-/// A tube: `stats-tube`.
-#[derive(Debug)]
-pub enum TubeStats {}
+        impl StatsSubject for $subject {
+            type View<$a> = $view;
+        }
+    )+};
+}
 
-/// A client: `list-clients`.
-#[derive(Debug)]
-pub enum ClientStats {}
-
-/// The identities of access rules: `stats`, of the client that asks.
-#[derive(Debug)]
-pub enum IdentityStats {}
-
-/// The database that holds the binlog: `stats`.
-#[derive(Debug)]
-pub enum DatabaseStats {}
-
-/// A job: `stats-job`.
-#[derive(Debug)]
-pub enum JobStats {}
+subjects! {
+    /// The server as a whole: `stats`.
+    ServerStats<'a>: ServerView<'a>;
+    /// A tube: `stats-tube`.
+    TubeStats<'a>: TubeView;
+    /// A client: `list-clients`.
+    ClientStats<'a>: ClientView<'a>;
+    /// The identities of access rules: `stats`, of the client that asks.
+    IdentityStats<'a>: IdentityView<'a>;
+    /// The database that holds the binlog: `stats`.
+    DatabaseStats<'a>: DatabaseFigures;
+    /// A job: `stats-job`.
+    JobStats<'a>: StatsJob<'a>;
+}
 
 /// A row of a table.
+#[derive(Clone, Copy)]
 pub struct Figure<S: StatsSubject> {
     /// The key in the stats and on the page.
     pub key: &'static str,
@@ -68,25 +75,30 @@ pub struct Figure<S: StatsSubject> {
     pub series: Series,
 }
 
+/// Reads a value.
+pub type ReadValue<S, T> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>) -> T;
 /// Reads a number.
-pub type ReadNumber<S> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>) -> u64;
+pub type ReadNumber<S> = ReadValue<S, u64>;
+/// Reads how often a command was executed.
+pub type ReadCount<S> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>, Verb) -> u64;
 /// Reads a text.
 pub type ReadText<S> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>) -> &'v str;
 
 /// The kind of a figure, with its reader.
+#[derive(Clone, Copy)]
 pub enum Read<S: StatsSubject> {
     /// A number that only grows.
     Counter(ReadNumber<S>),
     /// How often this command was executed.
-    Command(for<'v, 'a> fn(&'v S::View<'a>, Verb) -> u64, Verb),
+    Command(ReadCount<S>, Verb),
     /// A number that goes up and down.
     Gauge(ReadNumber<S>),
     /// Time so far in microseconds; the metrics have it in seconds.
     Microseconds(ReadNumber<S>),
     /// Time so far in seconds, with six decimals.
-    Seconds(for<'v, 'a> fn(&'v S::View<'a>) -> Duration),
+    Seconds(ReadValue<S, Duration>),
     /// `true` or `false`; 1 or 0 in the metrics.
-    Flag(for<'v, 'a> fn(&'v S::View<'a>) -> bool),
+    Flag(ReadValue<S, bool>),
     /// A word, which needs no quotes.
     Word(ReadText<S>),
     /// A text, in quotes.
@@ -149,22 +161,6 @@ impl Display for Value<'_> {
         }
     }
 }
-
-impl<S: StatsSubject> Clone for Figure<S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S: StatsSubject> Copy for Figure<S> {}
-
-impl<S: StatsSubject> Clone for Read<S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S: StatsSubject> Copy for Read<S> {}
 
 impl<S: StatsSubject> Figure<S> {
     const fn new(key: &'static str, help: &'static str, read: Read<S>) -> Self {

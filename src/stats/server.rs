@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::{Figure, Histogram, IdentityFigures, Read, Series, ServerStats, StatsSubject};
+use super::{Figure, Histogram, IdentityFigures, Read, Series, ServerStats};
 use crate::binlog;
 use crate::clock::Timestamp;
 use crate::described;
@@ -12,10 +12,6 @@ use crate::os::CpuTime;
 use crate::protocol::{Origin, Verb};
 use crate::queue::{CooldownSums, JobCounts, Queue, TubeCounters};
 use crate::tls;
-
-impl StatsSubject for ServerStats {
-    type View<'a> = ServerView<'a>;
-}
 
 /// The server as its stats see it. It has more fields than other types because each is a source of figures.
 #[derive(Clone, Copy, Debug)]

@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Figure, Read, StatsSubject, TubeStats};
-use crate::queue::TubeView;
-
-impl StatsSubject for TubeStats {
-    type View<'a> = TubeView;
-}
+use super::{Figure, Read, TubeStats};
 
 type Row = Figure<TubeStats>;
 

@@ -56,18 +56,14 @@ impl HttpExchange {
     fn answer_monitoring(&mut self, request: &HttpRequest, phase: ServerPhase<'_>) {
         let response = match (request.path.as_str(), phase) {
             ("/healthz", _) => plain("200 OK", "", "ok\n"),
-            ("/readyz", ServerPhase::Starting(reason)) => plain("503 Service Unavailable", "", reason),
+            ("/readyz", ServerPhase::Starting(reason)) => unavailable(reason),
             ("/readyz", ServerPhase::Serving(sources)) if sources.server.is_draining => {
-                plain("503 Service Unavailable", "", "draining\n")
+                unavailable("draining\n")
             }
             ("/readyz", ServerPhase::Serving(Sources { server, .. }))
                 if server.binlog.database.is_some_and(|database| !database.has_lease) =>
             {
-                plain(
-                    "503 Service Unavailable",
-                    "",
-                    "no lease: the database has not confirmed who owns the queue\n",
-                )
+                unavailable("no lease: the database has not confirmed who owns the queue\n")
             }
             ("/readyz", _) => plain("200 OK", "", "ready\n"),
             ("/", _) => Response {
@@ -84,7 +80,7 @@ impl HttpExchange {
                 return self.stream(request, prometheus::CONTENT_TYPE, Box::new(metrics));
             }
             (path, ServerPhase::Starting(reason)) if path == "/metrics" || page::FIGURES.contains(&path) => {
-                plain("503 Service Unavailable", "", reason)
+                unavailable(reason)
             }
             _ => plain("404 Not Found", "", "not found\n"),
         };
@@ -176,6 +172,10 @@ const API_HEADERS: &str = "Cross-Origin-Resource-Policy: same-origin\r\n";
 
 fn plain<'a>(status: &'static str, headers: &'static str, body: &'a str) -> Response<'a> {
     Response { status, content_type: "text/plain; charset=utf-8", headers, body }
+}
+
+fn unavailable(reason: &str) -> Response<'_> {
+    plain("503 Service Unavailable", "", reason)
 }
 
 pub(super) fn json<'a>(status: &'static str, headers: &'static str, body: &'a str) -> Response<'a> {

@@ -18,7 +18,7 @@ use mio::{Interest, Registry};
 use self::connection::{HttpConnection, HttpStage, SocketState};
 use super::access::Access;
 use super::exchange::ServerRequest;
-use super::{HttpAddress, HttpExchange, LookUpClient, SampleHistory, ServerPhase, Site, Sources};
+use super::{HttpAddress, HttpExchange, SampleHistory, ServerPhase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::orders::{Control, Order};
 use crate::os;
@@ -286,7 +286,13 @@ impl HttpServer {
                 }
                 ServerState::ServingApi(control, connections) => {
                     let clients = |id, at| control.client(id, *connections, at);
-                    let sources = self.admin_sources(&**control, &clients, now);
+                    let site = match &self.kind {
+                        SiteKind::Metrics(_) => Site::Metrics,
+                        SiteKind::Admin(access) => {
+                            Site::Admin { access, tasks: control.tasks(), clients: &clients }
+                        }
+                    };
+                    let sources = self.sources(&**control, site, now);
                     let worked = connection.exchange.turn(ServerPhase::Serving(&sources));
                     forward_command(&mut connection, &mut **control, now);
                     connection.log_denial(&mut self.denials, now);
@@ -303,19 +309,6 @@ impl HttpServer {
             }
         }
         false
-    }
-
-    fn admin_sources<'a>(
-        &'a self,
-        control: &'a dyn Control,
-        clients: &'a LookUpClient<'a>,
-        now: Timestamp,
-    ) -> Sources<'a> {
-        let site = match &self.kind {
-            SiteKind::Metrics(_) => Site::Metrics,
-            SiteKind::Admin(access) => Site::Admin { access, tasks: control.tasks(), clients },
-        };
-        self.sources(control, site, now)
     }
 
     fn sources<'a>(&'a self, source: &'a dyn StatsSource, site: Site<'a>, now: Timestamp) -> Sources<'a> {
