@@ -15,7 +15,7 @@
 //! | metrics, health, the pages and the API | [`http`]; what the API orders: [`orders`] |
 //! | figures | [`stats`] |
 //! | the log of the program | [`log_setup`] |
-//! | a connection without its socket, for benchmarks | [`session`] |
+//! | a connection without its socket, for benchmarks | [`exchange`] |
 //!
 //! A server whose client is in memory:
 //!
@@ -89,13 +89,13 @@ use beanstalkd_types::{
 
 pub mod access;
 mod commands;
+pub mod exchange;
 pub mod http;
 pub mod log_setup;
 pub mod options;
 pub mod orders;
 pub mod poll_token;
 pub mod server;
-pub mod session;
 pub mod stats;
 pub mod stream;
 pub mod tls;

@@ -51,7 +51,7 @@ const PURE: &[&str] = &[
     "binlog",
     "options",
     "token",
-    "session",
+    "exchange",
     "access",
     "toml_text",
     "tube_rules",
@@ -458,13 +458,13 @@ fn a_type_has_few_fields_or_says_why() {
 
 /// Where a command is named beside the table of the protocol and that of the server, and why.
 const NAMED_ELSEWHERE: &[(&str, &str)] = &[
-    // A body follows its line: the session reads or skips it.
-    ("Put", "src/session/mod.rs"),
-    ("PutWith", "src/session/mod.rs"),
+    // A body follows its line: the exchange reads or skips it.
+    ("Put", "src/exchange/mod.rs"),
+    ("PutWith", "src/exchange/mod.rs"),
     // The names in its tags are judged after its line, and the log has a refusal of them.
     ("Put", "src/commands/guard/judge.rs"),
     // Puts follow its line.
-    ("Complete", "src/session/mod.rs"),
+    ("Complete", "src/exchange/mod.rs"),
     ("Complete", "src/commands/complete.rs"),
     ("Put", "src/commands/complete.rs"),
     ("PutWith", "src/commands/complete.rs"),

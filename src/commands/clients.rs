@@ -11,10 +11,10 @@ use std::vec;
 use super::flush::FlushedJob;
 use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::clock::Timestamp;
+use crate::exchange::Until;
 use crate::orders::Obstacle;
 use crate::protocol::{ClientCursor, FieldList, ListWriter, Reply};
 use crate::queue::ClientId;
-use crate::session::Until;
 use crate::stats::{ClientView, Connections, write_client};
 
 /// Indexes of clients examined in a turn: about 100 microseconds.

@@ -1,6 +1,6 @@
 //! The command `complete`: ends a job that the client has reserved and puts up to a hundred others, all or nothing.
 //!
-//! Owns: which of several reasons refuses it, and the rule that its records are one change of the log. The session
+//! Owns: which of several reasons refuses it, and the rule that its records are one change of the log. The exchange
 //! reads the puts; each line is checked here when it arrives, and all of them are executed here once the last body has
 //! arrived.
 
@@ -11,10 +11,10 @@ use super::memory::MemoryClass;
 use super::put::{LineOf, new_job};
 use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
+use crate::exchange::{BodyRefusal, Complete, Put, Until};
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, IdList, PutHeader, Reply};
 use crate::queue::{ClientId, CompletedPut, EncodedBody, NewJob, Planned, Queue};
-use crate::session::{BodyRefusal, Complete, Put, Until};
 use crate::tags::TagSet;
 
 /// The buffers of a `complete`. They are kept between commands for their capacity: most completes have one put, and

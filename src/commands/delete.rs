@@ -6,10 +6,10 @@ use std::vec;
 
 use super::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::clock::Timestamp;
+use crate::exchange::Until;
 use crate::job::JobId;
 use crate::protocol::{IdList, Reply};
 use crate::queue::ClientId;
-use crate::session::Until;
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
 const WORK_PER_TURN: u64 = 400;

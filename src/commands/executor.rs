@@ -18,10 +18,10 @@ use super::work::Meter;
 use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, run};
 use crate::binlog::Binlog;
 use crate::clock::Timestamp;
+use crate::exchange::{BodyRefusal, Output, Request, Wait};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::rate_limited_log::RateLimitedLog;
-use crate::session::{BodyRefusal, Output, Request, Wait};
 use crate::stats::{CommandCounts, ServerInfo, Timings};
 
 /// The settings of the executor.

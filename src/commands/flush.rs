@@ -6,10 +6,10 @@
 use super::fields::Values;
 use super::{Caller, Executor, Outcome, answer, stall};
 use crate::clock::Timestamp;
+use crate::exchange::Until;
 use crate::job::{Body, JobId};
 use crate::protocol::Reply;
 use crate::queue::{BeginFlush, FlushScope, FlushStep};
-use crate::session::Until;
 
 /// Jobs and clients that a flush probes in a turn: about 200 microseconds.
 const PROBES_PER_TURN: usize = 500;

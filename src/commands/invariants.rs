@@ -6,7 +6,7 @@
 use super::Executor;
 
 impl Executor {
-    /// Asserts every invariant of the state on which commands work. `connection_bytes` is the memory of all sessions.
+    /// Asserts every invariant of the state on which commands work. `connection_bytes` is the memory of all exchanges.
     /// The cost grows with the numbers of jobs, tubes and clients.
     ///
     /// # Panics

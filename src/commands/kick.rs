@@ -5,10 +5,10 @@
 use super::{Caller, Changed, Executor, Outcome, answer, lacks_room, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
+use crate::exchange::Until;
 use crate::job::{JobId, JobState};
 use crate::orders::Obstacle;
 use crate::protocol::Reply;
-use crate::session::Until;
 
 /// The maximum cost of a `kick` in a turn. A job that it moves costs 1, and more if the job goes to a waiting client.
 const WORK_PER_TURN: u64 = 512;

@@ -6,10 +6,10 @@
 use std::vec;
 
 use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
+use crate::exchange::{Output, Until};
 use crate::job::{JobId, JobState};
 use crate::protocol::{Cursor, ListWriter, Reply};
 use crate::queue::{Page, PageOrder, Search};
-use crate::session::{Output, Until};
 use crate::stats::{StatsJob, write_line};
 
 /// Jobs written in a turn: about 100 microseconds.

@@ -10,8 +10,8 @@ use super::guard::watched_tubes_from;
 use super::memory::DetachedBodies;
 use super::watch::WatchList;
 use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
+use crate::exchange::{Output, Until};
 use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};
-use crate::session::{Output, Until};
 use crate::tube_name::TubeName;
 
 /// Tubes listed in a slice, which takes about 30 microseconds.

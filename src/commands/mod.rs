@@ -72,13 +72,13 @@ use self::touch::TouchAll;
 use crate::access::Roles;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
+use crate::exchange::{self, Complete, Output, Put, Unfinished, Until, Wait};
 use crate::job::{Body, JobId, JobState};
 use crate::orders::Obstacle;
 use crate::protocol::{Command, PutHeader, Reply};
 use crate::queue::{ClientId, FlushScope, Release};
-use crate::session::{self, Complete, Output, Put, Unfinished, Until, Wait};
 
-/// The rest of a command that does not end in its turn. The session of its client, or its order, holds it without
+/// The rest of a command that does not end in its turn. The exchange of its client, or its order, holds it without
 /// knowing its contents. It ends with its client.
 pub(crate) struct Rest(RestKind);
 
@@ -142,7 +142,7 @@ impl RestKind {
 }
 
 /// The result of a request.
-pub(crate) type Outcome = session::Outcome<Rest>;
+pub(crate) type Outcome = exchange::Outcome<Rest>;
 
 impl Rest {
     /// Continues the command, because its turn has come.

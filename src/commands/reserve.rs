@@ -6,11 +6,11 @@
 use super::watch::WatchList;
 use super::{Caller, Executor, Outcome, answer, lacks_room, stall, wait};
 use crate::clock::Timestamp;
+use crate::exchange::{Output, Until, Wait};
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
 use crate::queue::{ClientId, Reserve, ReserveMode, WaitOutcome};
 use crate::seconds::Seconds;
-use crate::session::{Output, Until, Wait};
 
 impl Executor {
     /// If the server is `GUARDED`, tubes from which the client may not reserve leave its watch list first.

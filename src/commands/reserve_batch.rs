@@ -8,11 +8,11 @@ use super::watch::WatchList;
 use super::{Caller, Executor, Outcome, answer, lacks_room, stall_with_memory, wait};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
+use crate::exchange::{Output, Until, Wait};
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{Reply, ReservedJobs, reserved_len};
 use crate::queue::{ClientId, Reserve, WaitOutcome};
 use crate::seconds::Seconds;
-use crate::session::{Output, Until, Wait};
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
 const WORK_PER_TURN: u64 = 400;

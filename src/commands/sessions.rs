@@ -7,10 +7,10 @@
 use super::{Caller, Executor, Outcome, answer, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
+use crate::exchange::Until;
 use crate::job::JobId;
 use crate::protocol::{Grace, Reply};
 use crate::queue::{BeginSession, ClientId, SessionJoin, SessionKey};
-use crate::session::Until;
 
 /// Reservations that join a session in a turn.
 const JOINED_PER_TURN: usize = 256;

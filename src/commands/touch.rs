@@ -5,10 +5,10 @@
 use super::{Caller, Executor, Outcome, answer, stall};
 use crate::access::Roles;
 use crate::clock::Timestamp;
+use crate::exchange::Until;
 use crate::job::JobId;
 use crate::protocol::Reply;
 use crate::seconds::Seconds;
-use crate::session::Until;
 
 /// Reservations that a `touch-all` touches in a turn.
 const TOUCHES_PER_TURN: usize = 400;

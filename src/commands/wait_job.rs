@@ -4,11 +4,11 @@
 
 use super::{Caller, Executor, Outcome, answer, wait};
 use crate::access::Roles;
+use crate::exchange::Wait;
 use crate::job::JobId;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitJob, WaitOutcome};
 use crate::seconds::Seconds;
-use crate::session::Wait;
 
 impl Executor {
     pub(super) fn wait_job(

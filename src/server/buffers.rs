@@ -1,6 +1,6 @@
 //! Output buffers, lent to the connections that have something to send: an idle connection has no buffer.
 
-use crate::session::Output;
+use crate::exchange::Output;
 
 /// How many buffers are kept for the next turn: about the number that a turn usually needs.
 const KEPT: usize = 64;

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 use bitflags::bitflags;
 
+use crate::exchange::Until;
 use crate::queue::ClientId;
-use crate::session::Until;
 
 bitflags! {
     /// Lists of clients: one of them, or all that contain a connection.

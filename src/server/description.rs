@@ -11,11 +11,11 @@ use crate::clock::Timestamp;
 use crate::commands::Rest;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
+use crate::exchange::{Exchange, Until};
 use crate::queue::ClientId;
-use crate::session::{Session, Until};
 use crate::stream::{Handle, Stream};
 
-/// A connection, without its session.
+/// A connection, without its exchange.
 #[derive(Debug)]
 struct DescribedConnection {
     handle: Handle,
@@ -58,7 +58,7 @@ impl<S: Stream> Server<S> {
         let mut count = 0;
         for (id, connection) in each(&mut self.connections).filter(|(_, it)| it.handle().is_none()) {
             count += 1;
-            connection.session.close();
+            connection.exchange.close();
             self.lists.send(id, &mut connection.listed);
         }
         count
@@ -130,23 +130,23 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             let described: DescribedConnection = from.value()?;
-            let session: Session<Rest> = from.value()?;
-            self.fits(id, &session)?;
+            let exchange: Exchange<Rest> = from.value()?;
+            self.fits(id, &exchange)?;
             let stream = open(id, described.handle)?;
-            self.adopt(id, stream, &described, session, has_binlog);
+            self.adopt(id, stream, &described, exchange, has_binlog);
         }
         self.executor.read_guard(&clients, from)?;
         without_connection.into_iter().for_each(|id| self.executor.disconnect(id, now));
         Ok(())
     }
 
-    /// Checks that a session can belong to this client.
-    fn fits(&self, id: ClientId, session: &Session<Rest>) -> Result<(), Malformed> {
-        let is_possible = match session.stalled_until() {
+    /// Checks that an exchange can belong to this client.
+    fn fits(&self, id: ClientId, exchange: &Exchange<Rest>) -> Result<(), Malformed> {
+        let is_possible = match exchange.stalled_until() {
             Some(Until::BinlogRoom | Until::Permitted) | None => true,
             Some(Until::NextTurn | Until::TubeList) => false,
         };
-        if is_possible && session.is_waiting() == self.executor.queue().is_waiting(id) {
+        if is_possible && exchange.is_waiting() == self.executor.queue().is_waiting(id) {
             Ok(())
         } else {
             Err(Malformed("a client and its connection do not match"))
@@ -158,22 +158,22 @@ impl<S: Stream> Server<S> {
         id: ClientId,
         stream: S,
         described: &DescribedConnection,
-        session: Session<Rest>,
+        exchange: Exchange<Rest>,
         has_binlog: bool,
     ) {
         let mut connection = Box::new(Connection::new(id, stream, described.active_at));
-        connection.adopt(session, described.connected_s, has_binlog);
+        connection.adopt(exchange, described.connected_s, has_binlog);
         if let Some(check_at) = described.check_at {
             self.idle_timeouts.schedule(id, check_at);
         }
         connection.count_bytes(self.executor.buffer_bytes());
-        let (session, listed) = (&connection.session, &mut connection.listed);
-        if !session.output.is_empty() || session.is_closing() {
+        let (exchange, listed) = (&connection.exchange, &mut connection.listed);
+        if !exchange.output.is_empty() || exchange.is_closing() {
             self.lists.send(id, listed);
         }
         // A command that waits for room in the log checks whether there is some now.
-        let is_put_off = session.stalled_until() == Some(Until::BinlogRoom);
-        if is_put_off || session.has_pending() && !session.is_blocked() {
+        let is_put_off = exchange.stalled_until() == Some(Until::BinlogRoom);
+        if is_put_off || exchange.has_pending() && !exchange.is_blocked() {
             self.lists.run(id, listed);
         }
         self.place(id, connection);
@@ -199,6 +199,6 @@ impl<S: Stream> Server<S> {
             awaits_log_in: connection.listed.contains(Lists::LOG_IN),
         };
         described.describe(out);
-        connection.session.describe(out);
+        connection.exchange.describe(out);
     }
 }

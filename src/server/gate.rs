@@ -33,7 +33,7 @@ impl ReplyGate {
     /// Whether the connection must end now: its client waits for a job and should find the server that owns the
     /// queue, or it no longer waits for anything.
     pub(super) fn must_close<S: Stream>(self, connection: &Connection<S>) -> bool {
-        self == Self::Closed && (connection.session.is_waiting() || connection.is_finished())
+        self == Self::Closed && (connection.exchange.is_waiting() || connection.is_finished())
     }
 }
 

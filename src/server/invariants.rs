@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::Server;
 use super::client_lists::{Lists, WaitList};
 use super::connection::Connection;
+use crate::exchange::Wait;
 use crate::queue::ClientId;
-use crate::session::Wait;
 use crate::stream::Stream;
 
 /// A state of up to this many jobs, tubes and connections is swept after each turn. A larger state is swept after a
@@ -52,8 +52,8 @@ impl<S: Stream> Server<S> {
             let Some(connection) = connection else { continue };
             connection.check_invariants();
             count += 1;
-            waiting += u64::from(connection.session.is_waiting());
-            job_waits += u64::from(matches!(connection.session.wait(), Some(Wait::EndOf(_))));
+            waiting += u64::from(connection.exchange.is_waiting());
+            job_waits += u64::from(matches!(connection.exchange.wait(), Some(Wait::EndOf(_))));
             buffer_bytes += connection.counted_bytes();
             let check_at = self.idle_timeouts.check_at(connection.id_at(index));
             watched += usize::from(check_at.is_some());
@@ -65,13 +65,13 @@ impl<S: Stream> Server<S> {
         assert_eq!(count, self.client_count(), "each client has a connection");
         self.executor.check_invariants(buffer_bytes);
         assert_eq!(watched, self.idle_timeouts.len(), "each idle time-out has its connection");
-        // After the binlog has failed, sessions are closed although they still wait in the queue.
+        // After the binlog has failed, exchanges are closed although they still wait in the queue.
         if !self.executor.has_failed() {
             let reserves = self.executor.queue().figures().waiting;
             assert_eq!(
                 waiting,
                 reserves + job_waits,
-                "the sessions that wait are the clients that wait in the queue"
+                "the exchanges that wait are the clients that wait in the queue"
             );
         }
         assert!(!self.executor.has_deliveries(), "a turn ends without pending deliveries");

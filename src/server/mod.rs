@@ -42,10 +42,10 @@ use self::invariants::Sweeps;
 use self::log_ins::LogIns;
 use crate::binlog::Completion;
 use crate::clock::Timestamp;
+use crate::exchange::{BodyRefusal, Until};
 use crate::poll_token;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
-use crate::session::{BodyRefusal, Until};
 use crate::stream::Stream;
 
 /// All connections, and the executor that serves their commands. It has more fields than other types because each rule
@@ -270,8 +270,8 @@ impl<S: Stream> Server<S> {
     #[must_use]
     pub fn owes_replies(&self) -> bool {
         self.connections.iter().flatten().any(|connection| {
-            let session = &connection.session;
-            !session.output.is_empty() || session.stalled_until() == Some(Until::NextTurn)
+            let exchange = &connection.exchange;
+            !exchange.output.is_empty() || exchange.stalled_until() == Some(Until::NextTurn)
         })
     }
 
@@ -353,8 +353,8 @@ impl<S: Stream> Server<S> {
     fn serve_connection(&mut self, id: ClientId, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
         connection.uncount_bytes(self.executor.buffer_bytes());
-        self.buffers.lend(&mut connection.session.output);
-        connection.session.is_memory_low = self.executor.is_short_of_memory();
+        self.buffers.lend(&mut connection.exchange.output);
+        connection.exchange.is_memory_low = self.executor.is_short_of_memory();
         // Decided here, once for each connection and turn, so that an open server checks nothing for a command.
         if self.is_paused {
             connection.serve_paused(&mut self.executor, id, now);
@@ -368,16 +368,16 @@ impl<S: Stream> Server<S> {
             self.close(id, now);
             return;
         }
-        let session = &mut connection.session;
-        if session.has_body_in_progress() && self.executor.lacks_memory_for(session.memory_bytes()) {
-            session.give_up_body(BodyRefusal::OutOfMemory);
+        let exchange = &mut connection.exchange;
+        if exchange.has_body_in_progress() && self.executor.lacks_memory_for(exchange.memory_bytes()) {
+            exchange.give_up_body(BodyRefusal::OutOfMemory);
         }
-        if let Some(list) = session.stalled_until().and_then(WaitList::of_those_awaiting) {
+        if let Some(list) = exchange.stalled_until().and_then(WaitList::of_those_awaiting) {
             self.lists.wait(list, id, &mut connection.listed);
         }
         connection.note_unsettled_replies(&mut self.executor);
-        if connection.session.output.is_empty() && !connection.session.is_closing() {
-            self.buffers.reclaim(&mut connection.session.output);
+        if connection.exchange.output.is_empty() && !connection.exchange.is_closing() {
+            self.buffers.reclaim(&mut connection.exchange.output);
         } else {
             self.lists.send(id, &mut connection.listed);
         }
@@ -399,7 +399,7 @@ impl<S: Stream> Server<S> {
         while let Some(delivery) = self.executor.poll_delivery() {
             let id = delivery.client;
             let Some(connection) = find(&mut self.connections, id) else { continue };
-            self.buffers.lend(&mut connection.session.output);
+            self.buffers.lend(&mut connection.exchange.output);
             connection.answer_wait(&mut self.executor, id, delivery.outcome, now);
             if connection.has_failed() {
                 self.close(id, now);
@@ -425,7 +425,7 @@ impl<S: Stream> Server<S> {
         let mut postponed = Vec::new();
         for id in unsent.drain(..) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
-            if sent_bytes >= TURN_SENT_BYTES && connection.session.output.len() > MAX_SHORT_REPLIES_BYTES {
+            if sent_bytes >= TURN_SENT_BYTES && connection.exchange.output.len() > MAX_SHORT_REPLIES_BYTES {
                 connection.count_bytes(self.executor.buffer_bytes());
                 postponed.push(id);
                 continue;
@@ -438,8 +438,8 @@ impl<S: Stream> Server<S> {
                     continue;
                 }
             }
-            if connection.session.output.is_empty() {
-                self.buffers.reclaim(&mut connection.session.output);
+            if connection.exchange.output.is_empty() {
+                self.buffers.reclaim(&mut connection.exchange.output);
             }
             if connection.has_unsettled_replies() {
                 self.lists.wait(WaitList::UnsettledReplies, id, &mut connection.listed);
@@ -512,8 +512,9 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             let Some(timeout_ns) = self.idle_timeouts.timeout_ns() else { continue };
-            let session = &connection.session;
-            let is_exempt = session.unfinished().is_some() || self.executor.queue().reservation_count(id) > 0;
+            let exchange = &connection.exchange;
+            let is_exempt =
+                exchange.unfinished().is_some() || self.executor.queue().reservation_count(id) > 0;
             let idle_since = if is_exempt { now } else { connection.active_at };
             if idle_since + timeout_ns > now {
                 self.idle_timeouts.watch(id, idle_since);
@@ -527,7 +528,7 @@ impl<S: Stream> Server<S> {
     /// Closes a connection. Its jobs become ready.
     fn close(&mut self, id: ClientId, now: Timestamp) {
         if let Some(connection) = find(&mut self.connections, id) {
-            if connection.session.is_aborted() {
+            if connection.exchange.is_aborted() {
                 self.shortages.line(now, |withheld| {
                     warn!("out of memory: closed a connection; {withheld} others since the last such line");
                 });

@@ -19,7 +19,7 @@ impl<S: Stream> Server<S> {
     pub fn replace_rules(&mut self, rules: AccessRules) {
         self.executor.replace_access_rules(rules);
         for (id, connection) in each(&mut self.connections) {
-            if !connection.session.is_waiting() || self.executor.may_wait(id) {
+            if !connection.exchange.is_waiting() || self.executor.may_wait(id) {
                 continue;
             }
             connection.end_wait(&mut self.executor, id);

@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 
 use crate::binlog::SequenceNumber;
+use crate::exchange::Output;
 use crate::protocol::Reply;
-use crate::session::Output;
 
 /// The end of the settled replies among the replies of a connection. Without a binlog every reply is settled.
 #[derive(Debug, Default)]

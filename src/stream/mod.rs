@@ -1,7 +1,7 @@
 //! Streams: the sockets of clients and of HTTP, plain or with TLS, and those on which the server listens.
 //!
 //! Owns: the readiness that a connection sees, which is that of a plain socket, with and without TLS. Knows neither
-//! sessions nor HTTP. Driven by the connections of `server` and of `http`.
+//! exchanges nor HTTP. Driven by the connections of `server` and of `http`.
 
 mod listener;
 mod socket;

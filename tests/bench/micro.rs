@@ -6,7 +6,7 @@
 use std::env;
 use std::hint::black_box;
 
-use beanstalkd::session::{Output, Session};
+use beanstalkd::exchange::{Exchange, Output};
 use beanstalkd_binlog::{Binlog, Config, SyncPolicy, WholeJob};
 use beanstalkd_protocol::{Reply, ReplyBuffer, parse};
 use beanstalkd_queue::{ClientId, NewJob, Queue, Release, Reserve};
@@ -62,11 +62,11 @@ fn parse_line(bencher: Bencher, line: &str) {
 #[divan::bench]
 fn frame_32_deletes(bencher: Bencher) {
     let input = b"delete 123456789\r\n".repeat(32);
-    let mut session = Session::<()>::default();
+    let mut exchange = Exchange::<()>::default();
     bencher.counter(ItemsCount::new(32_usize)).bench_local(|| {
         let mut rest = black_box(input.as_slice());
         let mut count = 0;
-        while session.next_request(&mut rest).is_some() {
+        while exchange.next_request(&mut rest).is_some() {
             count += 1;
         }
         assert_eq!(count, 32);

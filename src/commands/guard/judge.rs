@@ -8,10 +8,10 @@ use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::commands::words::in_words;
 use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, answer};
+use crate::exchange::{BodyRefusal, Output};
 use crate::job::JobId;
 use crate::protocol::{Command, IdList, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
-use crate::session::{BodyRefusal, Output};
 use crate::tags::TagSet;
 
 /// The cost of a line of the audit, in simple requests.

@@ -9,9 +9,9 @@ use std::collections::TryReserveError;
 use crate::access::Roles;
 use crate::clock::Timestamp;
 use crate::commands::{Caller, Executor, Outcome, answer, stall_with_memory};
+use crate::exchange::Until;
 use crate::protocol::{ListWriter, Reply, write_list};
 use crate::queue::ClientId;
-use crate::session::Until;
 use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
 use crate::tube_name::TubeName;
 

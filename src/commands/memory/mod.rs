@@ -12,8 +12,8 @@ pub(super) use self::detached_bodies::DetachedBodies;
 
 use super::{Executor, ExecutorConfig};
 use crate::binlog::Binlog;
+use crate::exchange::PutExtras;
 use crate::queue::ClientId;
-use crate::session::PutExtras;
 use crate::tls::Acceptor;
 
 /// Reserves may exceed the limit by one part in this many, so that workers can empty a full queue.
@@ -139,7 +139,7 @@ impl Executor {
         &mut self.memory.buffer_bytes
     }
 
-    /// Whether there is no memory for `bytes`. They include the bytes of the client's own session, because
+    /// Whether there is no memory for `bytes`. They include the bytes of the client's own exchange, because
     /// `buffer_bytes` counts only the other connections while a client is served.
     pub(crate) fn lacks_memory_for(&self, bytes: usize) -> bool {
         self.memory.is_exhausted() || self.exceeds_bound(bytes, 0)
@@ -157,7 +157,7 @@ impl Executor {
             && self.guard.as_mut().is_none_or(|guard| guard.reserve_client())
     }
 
-    /// Whether a command of this class must be refused. `memory_bytes` are the bytes of the client's session.
+    /// Whether a command of this class must be refused. `memory_bytes` are the bytes of the client's exchange.
     #[inline(always)]
     pub(super) fn lacks_memory_to(
         &mut self,

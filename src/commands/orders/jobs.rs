@@ -9,11 +9,11 @@ use std::vec;
 use crate::binlog::NoRoom;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::{Caller, ChangeError, Changed, Executor, Outcome, stall};
+use crate::exchange::Until;
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
 use crate::orders::{JobAction, Obstacle, Selection};
 use crate::queue::ClientId;
-use crate::session::Until;
 
 /// How many jobs can be examined for the cost of a simple request.
 const PROBES_PER_WORK: u64 = 2;

@@ -17,11 +17,11 @@ use super::put::Stored;
 use super::{Caller, Executor, Outcome, Rest, RestKind, stall};
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
+use crate::exchange::{BodyRefusal, Output, Put, PutExtras, Unfinished, Until};
 use crate::job::Body;
 use crate::orders::{Control, Obstacle, Order, Progress, PutOrder, Task, TaskId, Tasks};
 use crate::protocol::PutHeader;
 use crate::queue::ClientId;
-use crate::session::{BodyRefusal, Output, Put, PutExtras, Unfinished, Until};
 use crate::stats::{ClientView, Connections};
 
 /// The maximum cost of all orders together in a turn, in simple requests: about 150 microseconds. A flush may cost

@@ -11,10 +11,10 @@ use crate::binlog::{Binlog, LoggedReservation, NoRoom};
 use crate::clock::Timestamp;
 use crate::commands::Caller;
 use crate::commands::{Executor, Outcome, answer, stall};
+use crate::exchange::Until;
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
 use crate::queue::{JobView, Queue, SessionKey, SessionReservation};
-use crate::session::Until;
 
 /// The changes that the log lacks.
 #[derive(Debug, Default)]

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use crate::clock::Timestamp;
 use crate::commands::Executor;
+use crate::exchange::{BodyRefusal, PutExtras};
 use crate::protocol::{PutHeader, parse_tags};
 use crate::queue::ClientId;
-use crate::session::{BodyRefusal, PutExtras};
 use crate::tags::{Name, TagSet};
 
 /// The command to which the line belongs.
@@ -16,7 +16,7 @@ use crate::tags::{Name, TagSet};
 pub(crate) enum LineOf {
     /// A `put`. The table of commands has judged its tube; its memory is checked once it has an id, as in C.
     Put,
-    /// A `complete`. Memory is checked before the tags, for a session with `memory_bytes`.
+    /// A `complete`. Memory is checked before the tags, for an exchange with `memory_bytes`.
     Complete { memory_bytes: usize },
 }
 

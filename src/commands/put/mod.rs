@@ -15,10 +15,10 @@ use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
+use crate::exchange::{BodyRefusal, Output, Put, Until};
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
-use crate::session::{BodyRefusal, Output, Put, Until};
 use crate::tags::{EncodedTags, TagError, TagSet};
 
 /// The result of a put.

@@ -5,9 +5,9 @@ use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::commands::Executor;
 use crate::commands::memory::MemoryClass;
+use crate::exchange::{BodyRefusal, Output, Put};
 use crate::job::Body;
 use crate::queue::{ClientId, Duplicate, NewJob};
-use crate::session::{BodyRefusal, Output, Put};
 use crate::tags::{EncodedTags, TagSet};
 
 impl Executor {

@@ -1,4 +1,4 @@
-//! A connection: the socket of a client with its session.
+//! A connection: the socket of a client with its exchange.
 //!
 //! Owns: the readiness of the socket, the two system calls, and the budget of the client in a turn. Events are
 //! edge-triggered, so their readiness is latched here: the input is ready until a read finds nothing more, and the
@@ -16,10 +16,10 @@ use super::client_lists::{Lists, WaitList};
 use super::unsettled_replies::UnsettledReplies;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::Rest;
+use crate::exchange::{Activity, Exchange, MAX_OUTPUT_BYTES, Stop, Unfinished, Until};
 use crate::poll_token::PollToken;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
-use crate::session::{Activity, MAX_OUTPUT_BYTES, Session, Stop, Unfinished, Until};
 use crate::stats::ConnectionView;
 use crate::stream::{Handle, Stream};
 
@@ -67,12 +67,12 @@ enum Sending {
 const _: () =
     assert!(size_of::<Connection<crate::stream::Socket>>() <= 160, "a connection is a block of 160 bytes");
 
-/// A client's socket and session.
+/// A client's socket and exchange.
 #[derive(Debug)]
 pub(crate) struct Connection<S> {
     stream: S,
     /// The decoder of the client's input, and the replies that have not been sent yet.
-    pub session: Session<Rest>,
+    pub exchange: Exchange<Rest>,
     input: InputState,
     sending: Sending,
     budget: Budget,
@@ -95,7 +95,7 @@ impl<S: Stream> Connection<S> {
     pub(crate) fn new(id: ClientId, stream: S, now: Timestamp) -> Self {
         Self {
             stream,
-            session: Session::default(),
+            exchange: Exchange::default(),
             input: InputState::Quiet,
             sending: Sending::Open,
             budget: Budget::Burst,
@@ -162,7 +162,7 @@ impl<S: Stream> Connection<S> {
 
     /// Whether the last turn left something to read, execute or send.
     fn has_work(&self) -> bool {
-        self.may_read() || self.session.has_pending() || !self.session.output.is_empty()
+        self.may_read() || self.exchange.has_pending() || !self.exchange.output.is_empty()
     }
 
     fn may_read(&self) -> bool {
@@ -172,10 +172,11 @@ impl<S: Stream> Connection<S> {
     /// Whether it can be served without another event.
     #[inline]
     pub(crate) fn is_runnable(&self) -> bool {
-        if let Some(until) = self.session.stalled_until() {
+        if let Some(until) = self.exchange.stalled_until() {
             return until == Until::NextTurn;
         }
-        (!self.session.is_blocked() || self.awaits_abort()) && (self.may_read() || self.session.has_pending())
+        (!self.exchange.is_blocked() || self.awaits_abort())
+            && (self.may_read() || self.exchange.has_pending())
     }
 
     /// Notes that it had more work than its budget allowed.
@@ -185,7 +186,7 @@ impl<S: Stream> Connection<S> {
 
     /// Whether it must end at once: its socket has failed, or there is no memory for it.
     pub(crate) fn has_failed(&self) -> bool {
-        self.input == InputState::Failed || self.session.is_aborted()
+        self.input == InputState::Failed || self.exchange.is_aborted()
     }
 
     /// Resumes an unfinished command, then reads once and executes commands, up to the budget. If the server is
@@ -200,37 +201,37 @@ impl<S: Stream> Connection<S> {
     ) {
         self.resume::<GUARDED>(executor, id, now);
         // Input that was read before comes first: it may use up the whole budget.
-        if let Some(mut pending) = self.session.take_pending() {
+        if let Some(mut pending) = self.exchange.take_pending() {
             let mut rest = pending.bytes();
             let stop = self.execute::<GUARDED>(executor, &mut rest, id, now);
             let left = rest.len();
             if GUARDED && executor.take_read_token() {
                 pending.wipe(left);
             }
-            self.session.put_back(pending, left, stop);
+            self.exchange.put_back(pending, left, stop);
         } else {
-            let mut filled = self.session.restore(buffer);
+            let mut filled = self.exchange.restore(buffer);
             if self.may_read() && (self.may_abort(executor, id) || self.may_execute(executor, id, false)) {
                 self.read(buffer, &mut filled, now);
                 if GUARDED {
                     self.end_handshake(executor, id, now);
                 }
                 if self.input == InputState::Ended {
-                    if self.session.is_waiting() {
+                    if self.exchange.is_waiting() {
                         self.cancel_wait(executor, id, &Reply::TimedOut);
                     }
                     // The rest of the input is an incomplete command, and will stay incomplete.
-                    self.session.close();
+                    self.exchange.close();
                 }
             }
             let mut rest = &buffer[..filled];
             let stop = self.execute::<GUARDED>(executor, &mut rest, id, now);
-            self.session.keep(rest, stop);
+            self.exchange.keep(rest, stop);
             if GUARDED && executor.take_read_token() {
                 buffer[..filled].zeroize();
             }
         }
-        if GUARDED && self.session.stalled_until() == Some(Until::Permitted) && self.is_half_closed() {
+        if GUARDED && self.exchange.stalled_until() == Some(Until::Permitted) && self.is_half_closed() {
             self.resume::<GUARDED>(executor, id, now);
         }
     }
@@ -248,13 +249,13 @@ impl<S: Stream> Connection<S> {
     /// Resumes a stalled command.
     #[inline(always)]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
-        let Some(until) = self.session.stalled_until() else { return };
+        let Some(until) = self.exchange.stalled_until() else { return };
         if GUARDED && until == Until::Permitted && self.is_half_closed() {
             executor.note_end(id);
         }
-        if let Some(rest) = self.session.take_rest() {
-            let outcome = executor.resume::<GUARDED>(id, rest, &mut self.session.output, now);
-            self.session.apply(outcome);
+        if let Some(rest) = self.exchange.take_rest() {
+            let outcome = executor.resume::<GUARDED>(id, rest, &mut self.exchange.output, now);
+            self.exchange.apply(outcome);
         }
     }
 
@@ -277,9 +278,9 @@ impl<S: Stream> Connection<S> {
             if input.is_empty() {
                 return Stop::WantsInput;
             }
-            let Some(request) = self.session.next_request(input) else { return Stop::WantsInput };
-            let outcome = executor.execute::<GUARDED>(id, request, &mut self.session.output, now);
-            self.session.apply(outcome);
+            let Some(request) = self.exchange.next_request(input) else { return Stop::WantsInput };
+            let outcome = executor.execute::<GUARDED>(id, request, &mut self.exchange.output, now);
+            self.exchange.apply(outcome);
             has_budget = executor.spent() < end_of_budget;
         }
     }
@@ -287,14 +288,14 @@ impl<S: Stream> Connection<S> {
     /// Whether the next request may be executed, of which bytes may have arrived (`has_input`).
     #[inline]
     fn may_execute(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
-        !self.session.is_blocked() || self.ends_wait(executor, id, has_input)
+        !self.exchange.is_blocked() || self.ends_wait(executor, id, has_input)
     }
 
     /// The one place where a wait ends because its client will send no more (protocol, "reserve"), or because it has
     /// sent something (protocol, "reserve-with-abort"). Returns whether requests may be executed now.
     #[cold]
     fn ends_wait(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
-        let Some(&Unfinished::Wait { is_abortable, .. }) = self.session.unfinished() else { return false };
+        let Some(&Unfinished::Wait { is_abortable, .. }) = self.exchange.unfinished() else { return false };
         if is_abortable {
             return has_input && self.cancel_wait(executor, id, &Reply::Aborted);
         }
@@ -313,8 +314,8 @@ impl<S: Stream> Connection<S> {
     /// server may read the byte.
     fn awaits_abort(&self) -> bool {
         let is_abortable =
-            matches!(self.session.unfinished(), Some(Unfinished::Wait { is_abortable: true, .. }));
-        is_abortable && !self.session.is_over_bound()
+            matches!(self.exchange.unfinished(), Some(Unfinished::Wait { is_abortable: true, .. }));
+        is_abortable && !self.exchange.is_over_bound()
     }
 
     /// As `awaits_abort`, if no answer is about to be delivered. Only a read shows whether there is a byte, even if the
@@ -325,11 +326,11 @@ impl<S: Stream> Connection<S> {
 
     /// Ends the wait, unless its answer is about to be delivered; returns whether requests may be executed now.
     fn cancel_wait(&mut self, executor: &mut Executor, id: ClientId, reply: &Reply<'_>) -> bool {
-        if let Some(outcome) = executor.cancel_wait(id, reply, &mut self.session.output) {
-            self.session.take_wait();
-            self.session.apply(outcome);
+        if let Some(outcome) = executor.cancel_wait(id, reply, &mut self.exchange.output) {
+            self.exchange.take_wait();
+            self.exchange.apply(outcome);
         }
-        !self.session.is_blocked()
+        !self.exchange.is_blocked()
     }
 
     /// Identifies the client, if its certificate does; the certificate is known from the end of the handshake on.
@@ -347,7 +348,7 @@ impl<S: Stream> Connection<S> {
         self.cancel_wait(executor, id, &Reply::TimedOut);
     }
 
-    /// Answers the wait, unless the session was closed in the meantime.
+    /// Answers the wait, unless the exchange was closed in the meantime.
     pub(crate) fn answer_wait(
         &mut self,
         executor: &mut Executor,
@@ -356,18 +357,18 @@ impl<S: Stream> Connection<S> {
         now: Timestamp,
     ) {
         debug_assert!(
-            self.session.is_waiting() || self.session.is_closing(),
+            self.exchange.is_waiting() || self.exchange.is_closing(),
             "the connection waits for an answer"
         );
-        if let Some(wait) = self.session.take_wait() {
-            let outcome = executor.answer_wait(id, wait, answer, &mut self.session.output, now);
-            self.session.apply(outcome);
+        if let Some(wait) = self.exchange.take_wait() {
+            let outcome = executor.answer_wait(id, wait, answer, &mut self.exchange.output, now);
+            self.exchange.apply(outcome);
         }
     }
 
     /// Whether another program can take it over now.
     pub(crate) fn is_quiet(&self) -> bool {
-        let can_continue = match self.session.unfinished() {
+        let can_continue = match self.exchange.unfinished() {
             Some(Unfinished::Stall { rest, .. }) => rest.is_described(),
             Some(Unfinished::Wait { .. }) | None => true,
         };
@@ -376,16 +377,16 @@ impl<S: Stream> Connection<S> {
 
     /// The handle with which another program takes over its socket; `None` if it owes its client too much, or has TLS.
     pub(crate) fn handle(&self) -> Option<Handle> {
-        self.stream.handle().filter(|_| self.session.output.len() <= MAX_OUTPUT_BYTES)
+        self.stream.handle().filter(|_| self.exchange.output.len() <= MAX_OUTPUT_BYTES)
     }
 
-    /// Continues a session that another program has described, and all of whose replies may be sent.
-    pub(crate) fn adopt(&mut self, session: Session<Rest>, connected_s: u32, has_binlog: bool) {
+    /// Continues an exchange that another program has described, and all of whose replies may be sent.
+    pub(crate) fn adopt(&mut self, exchange: Exchange<Rest>, connected_s: u32, has_binlog: bool) {
         self.connected_s = connected_s;
-        if has_binlog && !session.output.is_empty() {
-            self.unsettled = Some(Box::new(UnsettledReplies::after(&session.output)));
+        if has_binlog && !exchange.output.is_empty() {
+            self.unsettled = Some(Box::new(UnsettledReplies::after(&exchange.output)));
         }
-        self.session = session;
+        self.exchange = exchange;
     }
 
     /// When it was made, in whole seconds.
@@ -396,7 +397,7 @@ impl<S: Stream> Connection<S> {
     /// Values of the connection for `list-clients`.
     pub(crate) fn view(&self, now: Timestamp) -> ConnectionView {
         let idle_s = now.since_s(self.active_at);
-        let activity = if self.is_handshaking() { Activity::Receiving } else { self.session.activity() };
+        let activity = if self.is_handshaking() { Activity::Receiving } else { self.exchange.activity() };
         ConnectionView {
             address: self.stream.peer(),
             age_s: whole_seconds(now).wrapping_sub(self.connected_s).into(),
@@ -405,7 +406,7 @@ impl<S: Stream> Connection<S> {
             // While a client waits, the server neither reads from it nor sends to it.
             waiting_s: if activity == Activity::Waiting { idle_s } else { 0 },
             memory_bytes: self.counted_bytes.into(),
-            commands: self.session.line_count(),
+            commands: self.exchange.line_count(),
         }
     }
 
@@ -419,22 +420,26 @@ impl<S: Stream> Connection<S> {
     /// # Panics
     /// If an invariant does not hold.
     pub(crate) fn check_invariants(&self) {
-        self.session.check_invariants();
-        let output = &self.session.output;
+        self.exchange.check_invariants();
+        let output = &self.exchange.output;
         assert!(!self.has_failed(), "a connection that has failed is closed");
         assert!(!self.is_finished(), "a connection that is over is closed");
         assert!(
-            self.input != InputState::Ended || self.session.is_closing(),
+            self.input != InputState::Ended || self.exchange.is_closing(),
             "no command is executed after the end of the input"
         );
-        let owes_something = !output.is_empty() || self.session.is_closing();
+        let owes_something = !output.is_empty() || self.exchange.is_closing();
         assert!(self.sending == Sending::Open || owes_something, "a full socket has replies to wait for");
-        assert_eq!(self.counted_bytes(), self.session.memory_bytes(), "the memory of the session is counted");
+        assert_eq!(
+            self.counted_bytes(),
+            self.exchange.memory_bytes(),
+            "the memory of the exchange is counted"
+        );
         assert!(
             !self.is_runnable() || self.listed.contains(Lists::RUNNABLE),
             "a connection that can continue is in the list of turns"
         );
-        if let Some(list) = self.session.stalled_until().and_then(WaitList::of_those_awaiting) {
+        if let Some(list) = self.exchange.stalled_until().and_then(WaitList::of_those_awaiting) {
             assert!(self.listed.contains(list.flag()) || self.listed.contains(Lists::RUNNABLE));
         }
         self.unsettled.iter().for_each(|unsettled| unsettled.check_invariants(output.len()));
@@ -448,11 +453,11 @@ impl<S: Stream> Connection<S> {
     /// Reads once: into `buffer` after its first `filled` bytes, or directly into a large body.
     #[inline(always)]
     fn read(&mut self, buffer: &mut [u8], filled: &mut usize, now: Timestamp) {
-        let (result, room) = if let Some((body, missing)) = self.session.body_room() {
+        let (result, room) = if let Some((body, missing)) = self.exchange.body_room() {
             let room = missing.min(Budget::Sustained.limits().read_bytes);
             (self.stream.read_into(body, room), room)
         } else {
-            let is_memory_low = self.session.is_memory_low;
+            let is_memory_low = self.exchange.is_memory_low;
             let most = if is_memory_low { LOW_MEMORY_READ_BYTES } else { self.budget.limits().read_bytes };
             let room = (buffer.len() - *filled).min(most);
             let result = self.stream.read(&mut buffer[*filled..*filled + room]);
@@ -487,7 +492,7 @@ impl<S: Stream> Connection<S> {
     /// Updates this connection's part of `sum`, the bytes that all connections hold.
     pub(crate) fn count_bytes(&mut self, sum: &mut usize) {
         self.uncount_bytes(sum);
-        self.counted_bytes = u32::try_from(self.session.memory_bytes()).unwrap_or(u32::MAX);
+        self.counted_bytes = u32::try_from(self.exchange.memory_bytes()).unwrap_or(u32::MAX);
         *sum += self.counted_bytes as usize;
     }
 

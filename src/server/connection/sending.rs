@@ -16,15 +16,15 @@ use crate::stream::Stream;
 impl<S: Stream> Connection<S> {
     /// Whether it is finished: nothing is left to execute or to send.
     pub(crate) fn is_finished(&self) -> bool {
-        self.session.is_closing() && self.session.output.is_empty() && self.sending == Sending::Open
+        self.exchange.is_closing() && self.exchange.output.is_empty() && self.sending == Sending::Open
     }
 
     /// Ends a connection above the limit of its identity, with a reply that says so. If there is no memory for the
     /// reply, the connection ends without it.
     pub(crate) fn refuse_to_connect(&mut self, executor: &mut Executor) {
         executor.count_refused_connection();
-        drop(Reply::TooManyConnections.write(&mut self.session.output));
-        self.session.close();
+        drop(Reply::TooManyConnections.write(&mut self.exchange.output));
+        self.exchange.close();
     }
 
     /// Makes the replies since the last call wait until everything logged so far is settled, unless all of them are
@@ -32,7 +32,7 @@ impl<S: Stream> Connection<S> {
     pub(crate) fn note_unsettled_replies(&mut self, executor: &mut Executor) {
         let settled = executor.take_settled_replies();
         if let Some(awaited) = executor.awaited() {
-            self.unsettled.get_or_insert_default().note(&self.session.output, awaited, settled);
+            self.unsettled.get_or_insert_default().note(&self.exchange.output, awaited, settled);
         }
     }
 
@@ -44,15 +44,15 @@ impl<S: Stream> Connection<S> {
     /// Handles a failure of the binlog: changes that it does not contain are not acknowledged, and the connection ends.
     pub(crate) fn refuse_unsettled(&mut self) {
         if let Some(unsettled) = &mut self.unsettled {
-            unsettled.refuse(&mut self.session.output);
+            unsettled.refuse(&mut self.exchange.output);
         }
-        self.session.close();
+        self.exchange.close();
     }
 
     /// How many bytes of the replies depend only on records up to `settled`.
     fn sendable(&mut self, settled: SequenceNumber) -> usize {
         let sendable = self.unsettled.as_mut().map_or(usize::MAX, |unsettled| unsettled.sendable(settled));
-        sendable.min(self.session.output.len())
+        sendable.min(self.exchange.output.len())
     }
 
     /// Whether it could send more with a larger budget.
@@ -76,7 +76,7 @@ impl<S: Stream> Connection<S> {
             if sendable == 0 {
                 break;
             }
-            let output = &self.session.output;
+            let output = &self.exchange.output;
             let sent = match output.as_slice() {
                 Some(bytes) => self.stream.write(&bytes[..sendable]),
                 None => self.stream.write_vectored(&output.slices(sendable)),
@@ -86,7 +86,7 @@ impl<S: Stream> Connection<S> {
                 Ok(sent) => {
                     left -= sent;
                     self.note_activity(now);
-                    self.session.output.advance(sent);
+                    self.exchange.output.advance(sent);
                     self.unsettled.iter_mut().for_each(|unsettled| unsettled.advance(sent));
                 }
                 Err(error) => self.cannot_send(id, error)?,

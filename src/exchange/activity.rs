@@ -1,9 +1,9 @@
 //! The activity of a client, in the words of `list-clients`, and its counts.
 //!
-//! Owns: the words and their order. The activity follows from the phase and the output, so a session keeps nothing for
-//! it.
+//! Owns: the words and their order. The activity follows from the phase and the output, so an exchange keeps nothing
+//! for it.
 
-use super::{Phase, Session, Unfinished, Until, Wait};
+use super::{Exchange, Phase, Unfinished, Until, Wait};
 
 /// The activity of a client. If several apply, the first in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Activity {
     }
 }
 
-impl<R> Session<R> {
+impl<R> Exchange<R> {
     /// The activity of the client.
     #[must_use]
     pub fn activity(&self) -> Activity {

@@ -1,7 +1,7 @@
 //! A body that arrives in pieces.
 //!
 //! Owns: how much memory is allocated for the bytes that have arrived, and when a body is complete. Driven by the
-//! session, for a `put` and for each put of a `complete`.
+//! exchange, for a `put` and for each put of a `complete`.
 
 use std::collections::TryReserveError;
 

@@ -1,6 +1,6 @@
-//! Lines in the input of a session, and input that is skipped.
+//! Lines in the input of an exchange, and input that is skipped.
 //!
-//! Owns: how long a line may be, and where a line or a refused body ends. The session reads commands and the puts of a
+//! Owns: how long a line may be, and where a line or a refused body ends. The exchange reads commands and the puts of a
 //! `complete` with the same functions.
 
 use memchr::memchr;

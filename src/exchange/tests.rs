@@ -1,4 +1,4 @@
-//! The output of a session does not depend on how the bytes arrive.
+//! The output of an exchange does not depend on how the bytes arrive.
 
 use super::body_room::DIRECT_READ_FROM_BYTES;
 use super::*;
@@ -16,35 +16,35 @@ fn transcript(stream: &[u8], step: usize) -> Vec<String> {
 /// Feeds the pieces of a stream and records the requests; every `put` of at most 1000 bytes is accepted, and a reserve
 /// is answered at once.
 fn transcript_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
-    let mut session = Session::<()>::default();
+    let mut exchange = Exchange::<()>::default();
     let mut out = Vec::new();
     let mut buffer = vec![0; 1 << 16];
     for piece in pieces {
-        let kept = session.restore(&mut buffer);
+        let kept = exchange.restore(&mut buffer);
         buffer[kept..kept + piece.len()].copy_from_slice(piece);
         let mut input = &buffer[..kept + piece.len()];
-        while let Some(request) = session.next_request(&mut input) {
+        while let Some(request) = exchange.next_request(&mut input) {
             out.push(format!("{request:?}"));
             match request {
                 Request::Command(Command::Put(header) | Command::PutWith(header, _)) => {
                     if header.size > 1000 {
-                        session.apply(Outcome::SkipBody(header, BodyRefusal::JobTooBig));
+                        exchange.apply(Outcome::SkipBody(header, BodyRefusal::JobTooBig));
                     } else {
-                        session.apply(read_body(header));
+                        exchange.apply(read_body(header));
                     }
                 }
                 Request::Command(Command::Complete { id, count }) => {
-                    session.apply(Outcome::ReadPuts(Box::new(Complete::new(id, count, None))));
+                    exchange.apply(Outcome::ReadPuts(Box::new(Complete::new(id, count, None))));
                 }
                 Request::PutOfComplete(header, ..) => {
-                    session.apply(Outcome::OfComplete(Ok(Put::new(JobId(1), header, None))));
+                    exchange.apply(Outcome::OfComplete(Ok(Put::new(JobId(1), header, None))));
                 }
-                Request::Lost => session.close(),
+                Request::Lost => exchange.close(),
                 _ => {}
             }
         }
         let rest = input.to_vec();
-        session.keep(&rest, Stop::WantsInput);
+        exchange.keep(&rest, Stop::WantsInput);
     }
     out
 }
@@ -104,45 +104,45 @@ fn the_bytes_of_a_put_decide_whether_it_is_too_long_and_not_their_arrival() {
 
 #[test]
 fn an_announced_body_takes_memory_only_for_the_bytes_that_have_arrived() {
-    let mut session = Session::<()>::default();
+    let mut exchange = Exchange::<()>::default();
     let mut input = &b"put 0 0 1 1073741824\r\nabc"[..];
-    let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
+    let Some(Request::Command(Command::Put(header))) = exchange.next_request(&mut input) else {
         panic!("a put")
     };
-    session.apply(read_body(header));
-    assert!(session.next_request(&mut input).is_none());
-    assert!(session.memory_bytes() <= 4096, "{}", session.memory_bytes());
-    assert!(session.body_room().is_none(), "no room in advance for a client that has sent three bytes");
-    assert!(session.next_request(&mut &[b'x'; DIRECT_READ_FROM_BYTES][..]).is_none());
-    let (body, room) = session.body_room().expect("most of it is missing");
+    exchange.apply(read_body(header));
+    assert!(exchange.next_request(&mut input).is_none());
+    assert!(exchange.memory_bytes() <= 4096, "{}", exchange.memory_bytes());
+    assert!(exchange.body_room().is_none(), "no room in advance for a client that has sent three bytes");
+    assert!(exchange.next_request(&mut &[b'x'; DIRECT_READ_FROM_BYTES][..]).is_none());
+    let (body, room) = exchange.body_room().expect("most of it is missing");
     assert!(room >= DIRECT_READ_FROM_BYTES && body.capacity() <= 128 * 1024);
 }
 
 #[test]
 fn a_body_is_in_progress_from_its_first_byte_to_its_last() {
-    let mut session = Session::<()>::default();
+    let mut exchange = Exchange::<()>::default();
     let mut input = &b"put 0 0 1 3\r\n"[..];
-    let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
+    let Some(Request::Command(Command::Put(header))) = exchange.next_request(&mut input) else {
         panic!("a put")
     };
-    session.apply(read_body(header));
-    assert!(session.next_request(&mut input).is_none());
-    assert!(!session.has_body_in_progress(), "nothing of it has come");
-    assert!(session.next_request(&mut &b"ab"[..]).is_none());
-    assert!(session.has_body_in_progress());
-    assert!(matches!(session.next_request(&mut &b"c\r\n"[..]), Some(Request::Put(..))));
-    assert!(!session.has_body_in_progress(), "it is whole");
+    exchange.apply(read_body(header));
+    assert!(exchange.next_request(&mut input).is_none());
+    assert!(!exchange.has_body_in_progress(), "nothing of it has come");
+    assert!(exchange.next_request(&mut &b"ab"[..]).is_none());
+    assert!(exchange.has_body_in_progress());
+    assert!(matches!(exchange.next_request(&mut &b"c\r\n"[..]), Some(Request::Put(..))));
+    assert!(!exchange.has_body_in_progress(), "it is whole");
 }
 
 #[test]
 fn the_bytes_after_a_waiting_reserve_stay_unparsed() {
-    let mut session = Session::<()>::default();
+    let mut exchange = Exchange::<()>::default();
     let mut input = &b"reserve\r\nstats\r\n"[..];
-    assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));
-    session.apply(Outcome::Unfinished(Unfinished::Wait { wait: Wait::Job, is_abortable: false }));
-    assert!(session.is_waiting() && session.next_request(&mut input).is_none());
+    assert!(matches!(exchange.next_request(&mut input), Some(Request::Command(Command::Reserve))));
+    exchange.apply(Outcome::Unfinished(Unfinished::Wait { wait: Wait::Job, is_abortable: false }));
+    assert!(exchange.is_waiting() && exchange.next_request(&mut input).is_none());
     assert_eq!(input, b"stats\r\n");
-    assert!(session.take_rest().is_none() && session.take_wait() == Some(Wait::Job));
-    session.apply(Outcome::Done);
-    assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Stats))));
+    assert!(exchange.take_rest().is_none() && exchange.take_wait() == Some(Wait::Job));
+    exchange.apply(Outcome::Done);
+    assert!(matches!(exchange.next_request(&mut input), Some(Request::Command(Command::Stats))));
 }

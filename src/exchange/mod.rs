@@ -141,11 +141,11 @@ impl Pending {
 
 /// One client's stream, both ways. `R` is the rest of an unfinished command.
 #[derive(Debug)]
-pub struct Session<R> {
+pub struct Exchange<R> {
     phase: Phase<R>,
     /// `None` while the client is idle, and while one of its requests is executed.
     unread: Option<Box<Unread>>,
-    /// Whether memory is low, so that this session uses little.
+    /// Whether memory is low, so that this exchange uses little.
     pub is_memory_low: bool,
     /// The number of command lines so far, including malformed ones: its low half here, the rest in `lines_high`. In
     /// this form they fit beside `is_memory_low`; a client needs years for 2^48 lines.
@@ -155,7 +155,7 @@ pub struct Session<R> {
     pub output: Output,
 }
 
-impl<R> Default for Session<R> {
+impl<R> Default for Exchange<R> {
     fn default() -> Self {
         Self {
             phase: Phase::WantCommand,
@@ -168,7 +168,7 @@ impl<R> Default for Session<R> {
     }
 }
 
-impl<R: Debug> Session<R> {
+impl<R: Debug> Exchange<R> {
     /// The next request in `input`, from which it removes the bytes that it has parsed; `None` if more must be read, or
     /// if nothing may be parsed now.
     pub fn next_request<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
@@ -215,7 +215,7 @@ impl<R: Debug> Session<R> {
     }
 
     /// The request for the line of a `complete` with one put. If the whole put has arrived and has no tags, as is
-    /// usual, the request contains it, so that the session need not keep it.
+    /// usual, the request contains it, so that the exchange need not keep it.
     #[inline(never)]
     fn complete_of_one<'a>(&mut self, id: JobId, input: &mut &'a [u8]) -> Request<'a> {
         let mut rest = *input;
@@ -306,7 +306,7 @@ impl<R: Debug> Session<R> {
         };
     }
 
-    /// Executes nothing more: the client's input has ended, or the server ends the session.
+    /// Executes nothing more: the client's input has ended, or the server ends the exchange.
     pub fn close(&mut self) {
         self.phase = Phase::Closing;
         self.unread = None;
@@ -413,7 +413,7 @@ impl<R: Debug> Session<R> {
         length
     }
 
-    /// Whether there is input that can be executed as soon as the session is not blocked.
+    /// Whether there is input that can be executed as soon as the exchange is not blocked.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         matches!(self.unread.as_deref(), Some(Unread::Pending(_)))
@@ -432,7 +432,7 @@ impl<R: Debug> Session<R> {
 
     /// Keeps the last `left` bytes of the pending input.
     pub fn put_back(&mut self, pending: Pending, left: usize, stop: Stop) {
-        debug_assert!(self.unread.is_none(), "the pending input has been taken from the session");
+        debug_assert!(self.unread.is_none(), "the pending input has been taken from the exchange");
         let done = pending.bytes.len() - left;
         match stop {
             Stop::CutShort if left > 0 && !self.has_ended() => self.set_unread(pending.bytes, done, stop),
@@ -448,7 +448,7 @@ impl<R: Debug> Session<R> {
         }));
     }
 
-    /// Asserts the invariants of a session between two turns.
+    /// Asserts the invariants of an exchange between two turns.
     ///
     /// # Panics
     /// If an invariant does not hold.
@@ -456,7 +456,7 @@ impl<R: Debug> Session<R> {
     pub fn check_invariants(&self) {
         match (&self.phase, self.unread.as_deref()) {
             (Phase::Closing | Phase::Aborted, unread) => {
-                assert!(unread.is_none(), "a session that closes keeps no input");
+                assert!(unread.is_none(), "an exchange that closes keeps no input");
             }
             (Phase::WantBody(arriving), unread) => {
                 assert!(arriving.missing() > 0, "a whole body is a request");

@@ -1,19 +1,19 @@
-//! The description of a session: everything that another program needs to continue a client's stream.
+//! The description of an exchange: everything that another program needs to continue a client's stream.
 //!
-//! Owns: which parts of a session are described. Unsent replies are written as bytes, up to [`MAX_OUTPUT_BYTES`]. A
+//! Owns: which parts of an exchange are described. Unsent replies are written as bytes, up to [`MAX_OUTPUT_BYTES`]. A
 //! connection that owes more is not described; the server closes it.
 
 use super::outcome::{BodyRefusal, Unfinished, Until, Wait};
 use super::put::PutExtras;
-use super::{Output, Pending, Phase, Put, Session, Unread};
+use super::{Exchange, Output, Pending, Phase, Put, Unread};
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::{ReplyBuffer, longest_line};
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
-/// The maximum of unsent replies, in bytes, with which a session can be handed over. Only a session whose last reply
-/// has a body of that size can exceed it.
+/// The maximum of unsent replies, in bytes, with which an exchange can be handed over. Only one whose last reply has a
+/// body of that size can exceed it.
 pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 described!(enum BodyRefusal, "the refusal of a body" {
@@ -39,8 +39,8 @@ described!(enum Until, "the event that continues a command" {
     4 => TubeList,
     5 => Permitted,
 });
-// An aborted session is closed before the end of its turn.
-described!(enum Phase<R>, "the phase of a session" {
+// An aborted exchange is closed before the end of its turn.
+described!(enum Phase<R>, "the phase of an exchange" {
     0 => WantCommand,
     1 => WantBody(arriving),
     2 => SkipBody { left, refusal },
@@ -132,7 +132,7 @@ impl Described for Output {
     }
 }
 
-impl<R: Described> Described for Session<R> {
+impl<R: Described> Described for Exchange<R> {
     fn describe(&self, out: &mut Writer<'_>) {
         // The memory is checked again before the next command.
         let Self { phase, unread, output, lines: _, lines_high: _, is_memory_low: _ } = self;
@@ -155,7 +155,7 @@ impl<R: Described> Described for Session<R> {
             ) => !matches!(unread, Some(Unread::Partial(_))),
         };
         if !fits {
-            return Err(Malformed("the input of a session does not match its phase"));
+            return Err(Malformed("the input of an exchange does not match its phase"));
         }
         let (lines, lines_high) = (lines as u32, (lines >> u32::BITS) as u16);
         Ok(Self { phase, unread, is_memory_low: false, lines, lines_high, output })

@@ -1,16 +1,16 @@
 //! The result of executing a request.
 //!
-//! Owns: the steps that a session can be asked to take next, the events for which an unfinished command can wait, and
-//! the order of the reasons for which a body is refused. The executor makes an outcome, and the session applies it.
+//! Owns: the steps that an exchange can be asked to take next, the events for which an unfinished command can wait, and
+//! the order of the reasons for which a body is refused. The executor makes an outcome, and the exchange applies it.
 
 use super::{Complete, Put};
 use crate::job::JobId;
 use crate::protocol::{PutHeader, Reply};
 
-/// The result of a request. [`Session::apply`](super::Session::apply) turns it into a phase. `R` is the rest of an
-/// unfinished command, whose contents a session does not know.
+/// The result of a request. [`Exchange::apply`](super::Exchange::apply) turns it into a phase. `R` is the rest of an
+/// unfinished command, whose contents an exchange does not know.
 #[derive(Debug)]
-#[must_use = "an outcome has to be applied to the session"]
+#[must_use = "an outcome has to be applied to the exchange"]
 pub enum Outcome<R> {
     /// The reply is in the output.
     Done,
