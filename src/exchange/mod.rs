@@ -340,17 +340,8 @@ impl<R: Debug> Exchange<R> {
     /// Whether a part of an incomplete body is held.
     #[must_use]
     pub fn has_body_in_progress(&self) -> bool {
-        match &self.phase {
-            Phase::WantBody(arriving) => arriving.has_begun(),
-            Phase::Complete(complete) => complete.has_bodies(),
-            Phase::WantCommand
-            | Phase::SkipBody { .. }
-            | Phase::SkipLine
-            | Phase::SkipPutLine(_)
-            | Phase::Unfinished(_)
-            | Phase::Closing
-            | Phase::Aborted => false,
-        }
+        matches!(&self.phase, Phase::WantBody(arriving) if arriving.has_begun())
+            || matches!(&self.phase, Phase::Complete(complete) if complete.has_bodies())
     }
 
     /// Drops a body in progress; the rest of it is skipped, and then answered.

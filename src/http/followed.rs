@@ -15,26 +15,13 @@ pub(crate) struct Followed {
     pub job: JobId,
     /// The method of the request.
     pub method: Method,
-    until: Timestamp,
-    is_over: bool,
+    /// The instant at which it is answered at the latest.
+    pub until: Timestamp,
+    /// Whether the answer is due.
+    pub is_over: bool,
 }
 
 impl Followed {
-    /// A request that is answered at this instant at the latest.
-    pub(crate) fn new(job: JobId, method: Method, until: Timestamp) -> Self {
-        Self { job, method, until, is_over: false }
-    }
-
-    /// Whether the answer is due.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// When it is answered at the latest, if it still waits.
-    pub(crate) fn until(&self) -> Option<Timestamp> {
-        (!self.is_over).then_some(self.until)
-    }
-
     /// Checks whether the job is deleted or buried, or the client has closed its side.
     pub(crate) fn check(&mut self, queue: &Queue, has_left: bool, now: Timestamp) {
         let is_pending = queue.job(self.job).is_some_and(|job| job.record.state != JobState::Buried);

@@ -12,7 +12,7 @@ use crate::commands::Executor;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::poll_token::PollToken;
-use crate::stream::{Handle, ListenerSocket};
+use crate::stream::ListenerSocket;
 
 /// The format that this program writes.
 pub const FORMAT: u32 = 6;
@@ -197,8 +197,4 @@ impl Stream for NoStream {
     }
 
     fn await_writable(&mut self, _: PollToken, _: bool) {}
-
-    fn handle(&self) -> Option<Handle> {
-        None
-    }
 }

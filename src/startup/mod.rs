@@ -269,12 +269,6 @@ fn host(address: &Option<ListenAddress>) -> Option<String> {
     }
 }
 
-/// The part of the control group's memory that is for jobs and buffers. The rest is for memory that the server does not
-/// count, and for the kernel.
-fn group_memory_bytes() -> Option<u64> {
-    os::limits::group_memory_bytes().map(|limit| limit / 4 * 3)
-}
-
 /// The shares that options set, or otherwise parts of the memory for jobs and buffers.
 fn memory_shares(options: &Options, max_memory_bytes: Option<u64>) -> MemoryShares {
     let part = max_memory_bytes.map(|bytes| bytes / MEMORY_SHARES);
@@ -474,7 +468,9 @@ impl<'a> EffectiveLimits<'a> {
             warn!("cannot raise the limit of open files: {error}");
             u64::MAX
         });
-        let max_memory_bytes = options.max_memory_bytes.or_else(group_memory_bytes);
+        // The rest of the control group's memory is for memory that the server does not count, and for the kernel.
+        let part_of_group = || os::limits::group_memory_bytes().map(|limit| limit / 4 * 3);
+        let max_memory_bytes = options.max_memory_bytes.or_else(part_of_group);
         Self { options, open_files, max_memory_bytes: max_memory_bytes.filter(|&bytes| bytes > 0) }
     }
 }

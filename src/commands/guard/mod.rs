@@ -128,25 +128,6 @@ impl Guard {
         }
     }
 
-    /// Puts new rules in force. Each client gets its identity from them: the owner of its token, or the user of its
-    /// socket, or an anonymous identity. The usage and the counts of identities with the same name are kept.
-    fn replace(&mut self, rules: AccessRules) {
-        let next = Self::new(rules);
-        let (mut usage, mut figures) = (next.usage, next.figures);
-        for (figures, usage) in figures.iter_mut().zip(&mut usage) {
-            if let Some(before) = self.figures.iter().position(|before| before.name == figures.name) {
-                *figures = IdentityFigures { connections: 0, ..self.figures[before].clone() };
-                *usage = IdentityUsage { watched: 0, ..std::mem::take(&mut self.usage[before]) };
-            }
-        }
-        for known in self.clients.iter_mut().flatten() {
-            known.become_identity(next.rules.identify(known.peer, known.names(), known.token.as_ref()));
-            figures[known.identity.index()].connections += u64::from(known.certificate.is_some());
-            usage[known.identity.index()].watched += known.watched;
-        }
-        (self.rules, self.usage, self.figures) = (next.rules, usage, figures);
-    }
-
     /// Memory of the guard, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.clients.capacity() * CLIENT_BYTES
@@ -401,11 +382,24 @@ impl Executor {
         self.guard.as_mut().is_some_and(|guard| std::mem::take(&mut guard.has_read_token))
     }
 
-    /// Puts new rules in force, if the server has rules.
+    /// Puts new rules in force, if the server has rules. Each client gets its identity from them: the owner of its
+    /// token, or the user of its socket, or an anonymous identity. The usage and the counts of identities with the same
+    /// name are kept.
     pub(crate) fn replace_access_rules(&mut self, rules: AccessRules) {
-        if let Some(guard) = &mut self.guard {
-            guard.replace(rules);
+        let Some(guard) = &mut self.guard else { return };
+        let Guard { rules, mut usage, mut figures, .. } = Guard::new(rules);
+        for (figures, usage) in figures.iter_mut().zip(&mut usage) {
+            if let Some(before) = guard.figures.iter().position(|before| before.name == figures.name) {
+                *figures = IdentityFigures { connections: 0, ..guard.figures[before].clone() };
+                *usage = IdentityUsage { watched: 0, ..std::mem::take(&mut guard.usage[before]) };
+            }
         }
+        for known in guard.clients.iter_mut().flatten() {
+            known.become_identity(rules.identify(known.peer, known.names(), known.token.as_ref()));
+            figures[known.identity.index()].connections += u64::from(known.certificate.is_some());
+            usage[known.identity.index()].watched += known.watched;
+        }
+        (guard.rules, guard.usage, guard.figures) = (rules, usage, figures);
     }
 
     /// Handles a new connection; returns whether it may stay. For a client in its handshake this is decided at the end

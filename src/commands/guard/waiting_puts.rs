@@ -27,14 +27,6 @@ pub(crate) enum Permission {
 }
 
 impl Guard {
-    /// Notes that the client's connection will send no more. A put that waits is abandoned, or it would keep the
-    /// connection open.
-    fn note_end(&mut self, client: ClientId) {
-        if let Some(known) = self.client_mut(client) {
-            known.has_ended = true;
-        }
-    }
-
     /// Whether the put of the client is abandoned instead of waiting any longer; others can use its permission then.
     pub(crate) fn gives_up_put(&mut self, client: ClientId) -> bool {
         let Some(known) = self.client_mut(client).filter(|known| known.has_ended) else { return false };
@@ -51,20 +43,28 @@ impl Guard {
         }
     }
 
+    /// Whether the put of the client still has to wait.
+    pub(crate) fn has_waiting_put(&self, client: ClientId) -> bool {
+        self.client(client).is_some_and(|known| known.waiting.is_some())
+    }
+}
+
+impl Executor {
     /// Takes the permission for `count` puts of the client, at once or later. The client waits until the last of them
     /// may be done, unless that is only at `too_late` or after it; then nothing is taken.
-    fn permit_puts(
+    pub(in crate::commands) fn permit_puts(
         &mut self,
         client: ClientId,
         count: u32,
         too_late: Option<Timestamp>,
         now: Timestamp,
     ) -> Permission {
-        let Some(identity) = self.client(client).map(|known| known.identity) else { return Permission::Now };
-        let Some(per_second) = self.rules.identity(identity).limits.puts_per_second else {
+        let Some(guard) = &mut self.guard else { return Permission::Now };
+        let Some(identity) = guard.client(client).map(|known| known.identity) else { return Permission::Now };
+        let Some(per_second) = guard.rules.identity(identity).limits.puts_per_second else {
             return Permission::Now;
         };
-        let pace = &mut self.usage[identity.index()].pace;
+        let pace = &mut guard.usage[identity.index()].pace;
         let mut taken = *pace;
         let at = taken.take(count, per_second, now);
         if at > now && too_late.is_some_and(|too_late| at >= too_late) {
@@ -74,62 +74,35 @@ impl Guard {
         if at == now {
             return Permission::Now;
         }
-        self.figures[identity.index()].puts_delayed += u64::from(count);
-        self.waiting_puts.insert((at, client.index));
-        if let Some(known) = self.client_mut(client) {
+        guard.figures[identity.index()].puts_delayed += u64::from(count);
+        guard.waiting_puts.insert((at, client.index));
+        if let Some(known) = guard.client_mut(client) {
             known.waiting = Some(WaitingPuts { at, count });
         }
         Permission::Later
     }
 
     /// The index of the next client whose put is permitted now.
-    fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
-        let &(at, index) = self.waiting_puts.first().filter(|(at, _)| *at <= now)?;
-        self.waiting_puts.remove(&(at, index));
-        if let Some(Some(known)) = self.clients.get_mut(index as usize) {
+    pub(crate) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
+        let guard = self.guard.as_mut()?;
+        let &(at, index) = guard.waiting_puts.first().filter(|(at, _)| *at <= now)?;
+        guard.waiting_puts.remove(&(at, index));
+        if let Some(Some(known)) = guard.clients.get_mut(index as usize) {
             known.waiting = None;
         }
         Some(index)
     }
 
-    /// Whether the put of the client still has to wait.
-    pub(crate) fn has_waiting_put(&self, client: ClientId) -> bool {
-        self.client(client).is_some_and(|known| known.waiting.is_some())
-    }
-
-    /// When the next put that waits is permitted.
-    fn next_permit_at(&self) -> Option<Timestamp> {
-        self.waiting_puts.first().map(|&(at, _)| at)
-    }
-}
-
-impl Executor {
-    /// See [`Guard::permit_puts`]. Without rules all puts are permitted.
-    pub(in crate::commands) fn permit_puts(
-        &mut self,
-        client: ClientId,
-        count: u32,
-        too_late: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Permission {
-        let Some(guard) = &mut self.guard else { return Permission::Now };
-        guard.permit_puts(client, count, too_late, now)
-    }
-
-    /// The index of the next client whose put is permitted now.
-    pub(crate) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
-        self.guard.as_mut()?.next_permitted(now)
-    }
-
     /// When the next put that waits is permitted.
     pub(crate) fn next_permit_at(&self) -> Option<Timestamp> {
-        self.guard.as_ref()?.next_permit_at()
+        self.guard.as_ref()?.waiting_puts.first().map(|&(at, _)| at)
     }
 
-    /// See [`Guard::note_end`].
+    /// Notes that the client's connection will send no more. A put that waits is abandoned, or it would keep the
+    /// connection open.
     pub(crate) fn note_end(&mut self, client: ClientId) {
-        if let Some(guard) = &mut self.guard {
-            guard.note_end(client);
+        if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(client)) {
+            known.has_ended = true;
         }
     }
 }

@@ -65,14 +65,8 @@ impl JobsOrder {
             Selection::Jobs(jobs) => OrderJobs::Named(jobs.into_iter()),
             Selection::Counted(walk, left) => OrderJobs::Counted { walk, left },
         };
-        let pace = match action {
-            JobAction::Redrive(rate) => rate.map(|rate| OrderPace::new(rate, now)),
-            JobAction::Kick
-            | JobAction::Delete
-            | JobAction::Move(_)
-            | JobAction::Priority(_)
-            | JobAction::Delay(_) => None,
-        };
+        let rate = if let JobAction::Redrive(rate) = action { rate } else { None };
+        let pace = rate.map(|rate| OrderPace::new(rate, now));
         Self { action, jobs, came_at, awaiting_room: None, pace }
     }
 

@@ -179,7 +179,10 @@ impl HttpExchange {
     /// When a request that waits for the end of a job is answered at the latest.
     #[must_use]
     pub fn follows_until(&self) -> Option<Timestamp> {
-        if let ExchangeStage::Follow(followed) = &self.stage { followed.until() } else { None }
+        if let ExchangeStage::Follow(Followed { until, is_over: false, .. }) = self.stage {
+            return Some(until);
+        }
+        None
     }
 
     /// Checks whether the job for whose end the request waits has ended.
@@ -197,7 +200,7 @@ impl HttpExchange {
                 ExchangeStage::Head => !self.is_closing && (self.has_ended || self.is_answering()),
                 ExchangeStage::Body(_, length) => self.has_ended || self.input.len() >= *length,
                 ExchangeStage::Rest(_) => true,
-                ExchangeStage::Follow(followed) => followed.is_over(),
+                ExchangeStage::Follow(followed) => followed.is_over,
                 ExchangeStage::Order(_) | ExchangeStage::Await(_) => false,
             }
     }

@@ -100,7 +100,8 @@ impl HttpExchange {
             Ok(ApiAnswer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
             Ok(ApiAnswer::Follow(job, seconds)) => {
                 let until = sources.server.now.plus_seconds(seconds);
-                self.stage = ExchangeStage::Follow(Followed::new(job, request.method, until));
+                let followed = Followed { job, method: request.method, until, is_over: false };
+                self.stage = ExchangeStage::Follow(followed);
             }
             Ok(ApiAnswer::Stream(text)) => self.stream(request, JSON, text),
             Ok(ApiAnswer::Body(id, body)) => {

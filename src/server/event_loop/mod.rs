@@ -291,23 +291,16 @@ impl EventLoop {
 
     /// When there is work even if no event comes.
     fn next_turn_at(&self) -> Option<Timestamp> {
-        let notifier = self.notifier.as_ref().map(Notifier::next_at);
-        let metrics = self.metrics.as_ref().map(HttpServer::next_turn_at);
-        let admin = self.admin.as_ref().map(HttpServer::next_turn_at);
-        let memory = self.memory.next_turn_at();
-        let refused_puts = self.server.executor().next_line_of_refused_puts_at();
-        let (server, binlog_tasks) =
-            (self.server.next_turn_at(), self.server.executor().store_tasks_begin_at());
-        let listeners = self.listeners.next_turn_at();
+        let executor = self.server.executor();
         let next = Timestamp::earliest([
-            server,
-            binlog_tasks,
-            listeners,
-            refused_puts,
-            memory,
-            notifier,
-            metrics,
-            admin,
+            self.server.next_turn_at(),
+            executor.store_tasks_begin_at(),
+            self.listeners.next_turn_at(),
+            executor.next_line_of_refused_puts_at(),
+            self.memory.next_turn_at(),
+            self.notifier.as_ref().map(Notifier::next_at),
+            self.metrics.as_ref().map(HttpServer::next_turn_at),
+            self.admin.as_ref().map(HttpServer::next_turn_at),
         ]);
         if !self.hand_over.is_wanted() {
             return next;
