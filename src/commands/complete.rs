@@ -206,7 +206,7 @@ impl Executor {
             return Err(BodyRefusal::NotFound.into());
         }
         found_before(BodyRefusal::NotFound)?;
-        if !self.guard.is_none()
+        if self.guard.is_some()
             && !puts.iter().all(|(put, _)| self.may_put_into(client, put.tube(), put.tags().set()))
         {
             return Err(BodyRefusal::Forbidden.into());

@@ -355,6 +355,9 @@ impl Options {
     }
 }
 
+/// The action that reads a binlog at a place.
+type ReadAction = fn(BinlogPlace, StoreOptions) -> Action;
+
 /// The options that have been read so far, and those that can be decided only at the end of the line. It has more
 /// fields than other types because each is a flag, or a pair of flags.
 #[derive(Default)]
@@ -374,7 +377,7 @@ struct Draft {
     /// The actions that replace serving, the more important first.
     check_rules_or_hash: Option<Action>,
     /// `--check` or `--dump`, with the place of the binlog.
-    reading: Option<(fn(BinlogPlace, StoreOptions) -> Action, BinlogPlace)>,
+    reading: Option<(ReadAction, BinlogPlace)>,
     copying: Option<(BinlogPlace, BinlogPlace)>,
     checks_files: bool,
     checked_handover: Option<i32>,
