@@ -26,16 +26,17 @@ impl Executor {
     }
 
     /// Handles the queue's answer to a client that has waited for the end of this job. The job may have been buried in
-    /// a tube of which the client may not know.
+    /// a tube of which the client may not know. A job that has been deleted since is in no tube.
     pub(super) fn answer_job_wait(
         &mut self,
         caller: &mut Caller<'_>,
         id: JobId,
         wait: WaitOutcome,
     ) -> Outcome {
+        let is_hidden = || self.queue.job(id).is_some() && !self.meets_for_job(caller.client, id, Roles::ANY);
         let reply = match wait {
             WaitOutcome::Deleted => Reply::DeletedJob(id),
-            WaitOutcome::Buried if !self.meets_for_job(caller.client, id, Roles::ANY) => Reply::NotFound,
+            WaitOutcome::Buried if is_hidden() => Reply::NotFound,
             WaitOutcome::Buried => Reply::BuriedPut(id),
             WaitOutcome::TimedOut => Reply::TimedOut,
             WaitOutcome::Reserved(_) | WaitOutcome::DeadlineSoon => Reply::InternalError,

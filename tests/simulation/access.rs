@@ -307,3 +307,21 @@ fn other_rules_count_from_the_next_command_on_and_end_waits_for_what_is_lost() {
     assert_eq!(server.reply(&token, "list-tube-used\r\n"), "FORBIDDEN\r\n");
     server.0.executor().queue().check_invariants();
 }
+
+#[test]
+fn a_wait_for_a_job_shows_a_burial_unless_the_tube_is_hidden() {
+    // The operator's commands are executed in one turn, before the reply to the client that waits.
+    for (end, expected) in [
+        ("bury 1 0\r\n", "BURIED 1\r\n"),
+        ("bury 1 0\r\ndelete 1\r\n", "BURIED 1\r\n"),
+        ("move 1 hidden\r\nbury 1 0\r\n", "NOT_FOUND\r\n"),
+        ("delete 1\r\n", "DELETED 1\r\n"),
+    ] {
+        let mut server = Guarded::new();
+        let (operator, anna) = (server.connect(Some(OPERATOR)), server.connect(Some(ANNA)));
+        server.reply(&operator, "use a1\r\nput 0 0 60 1\r\nx\r\nreserve-job 1\r\n");
+        assert_eq!(server.reply(&anna, "wait-job 1\r\n"), "");
+        server.reply(&operator, end);
+        assert_eq!(server.received(&anna), expected, "{end:?}");
+    }
+}
