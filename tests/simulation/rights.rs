@@ -268,18 +268,19 @@ impl Oracle<'_> {
                 if word == "use" {
                     self.used = command.tube;
                 }
-                without_session_of_operator(&self.open.reply(anna, &command.text))
+                without_session_of("operator", &self.open.reply(anna, &command.text))
             }
         }
     }
 }
 
-/// The reply without the name of the operator's session, which Anna may not know.
-fn without_session_of_operator(reply: &str) -> String {
+/// The reply without the name of the session of `other`, which a client of another identity may not know.
+fn without_session_of(other: &str, reply: &str) -> String {
     let Some((head, data)) = reply.split_once("\r\n").filter(|(head, _)| head.starts_with("OK ")) else {
         return reply.to_owned();
     };
-    let kept = data.replace(", session: \"operator\"", "").replace("session: \"operator\"", "session: \"\"");
+    let named = format!("session: \"{other}\"");
+    let kept = data.replace(&format!(", {named}"), "").replace(&named, "session: \"\"");
     let size: usize = head[3..].parse().unwrap();
     format!("OK {}\r\n{kept}", size - (data.len() - kept.len()))
 }
@@ -310,7 +311,7 @@ fn random_rights_are_kept_as_the_document_says() {
                 command.text = format!("session {name} 60\r\n");
             }
             let expected = if is_operator {
-                oracle.open.reply(of_open, &command.text)
+                without_session_of("anna", &oracle.open.reply(of_open, &command.text))
             } else {
                 refused += usize::from(oracle.refusal(&command).is_some());
                 oracle.reply(of_open, &command)

@@ -18,9 +18,24 @@ impl Harness {
         for (index, outcome) in std::mem::take(&mut self.oracle.model.deliveries) {
             self.client(index).abortable_from = None;
             if let Some(bytes) = self.oracle.delivery(index, outcome, self.now) {
-                self.client(index).expect(bytes);
+                let client = self.client(index);
+                client.delivery = Some((outcome, bytes));
+                client.owed += 1;
             }
         }
+    }
+
+    /// A client that has waited is answered. The fields of its job are those of this moment: another client may have
+    /// changed the job since the reservation.
+    fn expect_delivery(&mut self, index: u32, outcome: WaitOutcome, bytes: Vec<u8>) {
+        let now = self.now;
+        let reply = match outcome {
+            WaitOutcome::Reserved(id) if self.oracle.model.has_reserved(index, id.0) => {
+                self.oracle.delivery(index, outcome, now)
+            }
+            _ => None,
+        };
+        self.client(index).expected.extend(reply.unwrap_or(bytes));
     }
 
     pub(super) fn client(&mut self, index: u32) -> &mut Client {
@@ -42,6 +57,9 @@ impl Harness {
                 let client = self.client(index);
                 if client.owed > 0 {
                     client.owed -= 1;
+                    if let Some((outcome, bytes)) = client.delivery.take() {
+                        self.expect_delivery(index, outcome, bytes);
+                    }
                 } else if waits {
                     client.expect_end_of_wait();
                     self.oracle.model.stop_waiting(index);

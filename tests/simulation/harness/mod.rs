@@ -15,7 +15,7 @@ use std::sync::Arc;
 use beanstalkd::access::{AccessRules, Peer};
 use beanstalkd::server::{Readiness, Server};
 use beanstalkd_protocol::Command;
-use beanstalkd_queue::{ClientId, PoisonLimits, Rate, TubeRule};
+use beanstalkd_queue::{ClientId, PoisonLimits, Rate, TubeRule, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::description::{Reader, Writer};
 use beanstalkd_types::job::JobId;
@@ -32,6 +32,9 @@ use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 const MAX_CLIENTS: usize = 6;
 /// The number of turns in which a server without new input must become idle.
 const TURNS_TO_REST: usize = 1000;
+/// The longest time that passes while clients send commands, in seconds. A job that is moved notes its age, which may
+/// not be larger.
+const MAX_SECONDS: u64 = u32::MAX as u64;
 /// Access rules with which a server replies like one without rules.
 const EVERYTHING_IS_ALLOWED: &str =
     "[strangers]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = [\"*\"]\nmanage = [\"*\"]\n";
@@ -52,8 +55,10 @@ struct Client {
     accepted: Option<Accepted>,
     /// The replies that it has not read yet.
     expected: VecDeque<u8>,
-    /// The number of these replies that the observer has not seen yet.
+    /// The number of its replies that the observer has not seen yet.
     owed: u32,
+    /// The end of its wait, and the reply at that time, if the observer has not seen the reply yet.
+    delivery: Option<(WaitOutcome, Vec<u8>)>,
     /// Whether it reserves at random.
     draws: bool,
     /// While it waits in a `reserve-with-abort`: the number of bytes sent up to the end of that command.
@@ -281,6 +286,7 @@ impl Harness {
             accepted: None,
             expected: VecDeque::new(),
             owed: 0,
+            delivery: None,
             draws: self.random.once_in(3),
             abortable_from: None,
             has_quit: false,
@@ -396,7 +402,7 @@ impl Harness {
             4 => deadline + 1,
             _ => deadline,
         };
-        self.pass_time_to(to);
+        self.pass_time_to(to.min(START + MAX_SECONDS * 1_000_000_000));
     }
 
     fn pass_time_to(&mut self, to: Timestamp) {
