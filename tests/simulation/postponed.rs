@@ -8,7 +8,7 @@ use beanstalkd_types::job::JobId;
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::simulated::START;
 
-use crate::waits::Harness;
+use crate::waits::{Client, Harness};
 
 /// The most changes of job 3, which fill the existing files of the log. Each needs two records.
 const MAX_FILL: usize = 70;
@@ -95,9 +95,9 @@ fn is_done_after_kill(case: &Case, disk: &SimDisk) -> bool {
     (case.is_done)(after.server.executor().queue())
 }
 
-/// Returns whether the reply had to wait for the file.
-fn has_waited(case: &Case, fill: usize) -> bool {
-    let disk = SimDisk::default();
+/// A server with job 1 in the tube `fails`, whose jobs die of a failure, job 2 in `ages`, whose jobs die of age, and
+/// job 3 in `fill`; and three clients.
+fn start(disk: &SimDisk) -> (Harness, [Client; 3]) {
     let mut harness = Harness::start(disk.clone(), SyncPolicy::Every(50), FILE_BYTES);
     let dead_tube = || Some("dead".into());
     let rules = vec![
@@ -105,10 +105,17 @@ fn has_waited(case: &Case, fill: usize) -> bool {
         TubeRule { max_age_s: Some(3), dead_tube: dead_tube(), ..TubeRule::new("ages") },
     ];
     harness.server.executor_mut().set_tube_rules(rules, START);
-    let [worker, other, filler] = [(); 3].map(|()| harness.connect());
+    let clients = [(); 3].map(|()| harness.connect());
     let put = |tube: &str| format!("use {tube}\r\nput 0 0 600 0\r\n\r\n");
     let puts = [put("fails"), put("ages"), put("fill")].concat();
-    assert!(harness.say(&other, &puts).ends_with("INSERTED 3\r\n"));
+    assert!(harness.say(&clients[1], &puts).ends_with("INSERTED 3\r\n"));
+    (harness, clients)
+}
+
+/// Returns whether the reply had to wait for the file.
+fn has_waited(case: &Case, fill: usize) -> bool {
+    let disk = SimDisk::default();
+    let (mut harness, [worker, other, filler]) = start(&disk);
     harness.say(&worker, case.prepare);
     harness.now = harness.now.plus_seconds(5);
     filler.pipe.borrow_mut().arrive(FILL.repeat(fill).as_bytes());
@@ -135,4 +142,35 @@ fn no_reply_leaves_before_the_log_has_what_it_says() {
         let waits = (0..MAX_FILL).filter(|&fill| has_waited(case, fill)).count();
         assert!((1..MAX_FILL).contains(&waits), "{}: {waits} of {MAX_FILL} replies wait", case.command);
     }
+}
+
+/// A job is reserved, fails and dies while the next file is being made. Then the server is killed in this operation of
+/// the disk. Returns whether the job is dead after that; if it is not, it must be as it was before.
+fn is_dead_after_kill(fill: usize, operation: u64) -> bool {
+    let disk = SimDisk::default();
+    let (mut harness, [worker, _, filler]) = start(&disk);
+    for (client, commands) in [(&filler, FILL.repeat(fill)), (&worker, "reserve-job 1\r\n".into())] {
+        client.pipe.borrow_mut().arrive(commands.as_bytes());
+        harness.turn(&[client]);
+    }
+    harness.now = harness.now.plus_seconds(600);
+    disk.crash_after(operation);
+    harness.turn(&[]);
+    while !disk.has_crashed() && harness.help() {}
+    let disk = disk.fork();
+    disk.crash_after(1 << 60);
+    let after = Harness::start(disk, SyncPolicy::Every(50), FILE_BYTES);
+    let queue = after.server.executor().queue();
+    let is_dead = is_in(queue, 1, "dead");
+    let timeouts = queue.job(JobId(1)).map(|job| job.record.counters.timeouts);
+    assert_eq!(timeouts, Some(u32::from(is_dead)), "operation {operation}, filled with {fill}");
+    is_dead
+}
+
+#[test]
+fn a_kill_leaves_no_job_in_its_tube_with_the_failure_of_which_it_has_died() {
+    const MAX_OPERATIONS: u64 = 20;
+    let operations = |fill| (1..=MAX_OPERATIONS).map(move |operation| (fill, operation));
+    let dead = (0..MAX_FILL).flat_map(operations).filter(|&(fill, at)| is_dead_after_kill(fill, at)).count();
+    assert!((1..MAX_FILL * MAX_OPERATIONS as usize).contains(&dead), "dead in {dead} runs");
 }

@@ -73,7 +73,7 @@ impl Harness {
             clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
         self.server.turn(events.into_iter(), self.now);
         for _ in 0..1000 {
-            if self.server.next_turn_at().is_none_or(|at| at > self.now) {
+            if self.disk.has_crashed() || self.server.next_turn_at().is_none_or(|at| at > self.now) {
                 return;
             }
             self.server.turn(std::iter::empty(), self.now);

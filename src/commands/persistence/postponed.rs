@@ -139,20 +139,20 @@ impl Persistence {
         logged
     }
 
-    /// Logs postponed changes, as far as there is room now.
+    /// Logs postponed changes, as far as there is room now. A death contains the state of its job, so it comes first.
     pub(super) fn catch_up(&mut self, queue: &Queue, now: Timestamp) {
-        let Some(binlog) = &mut self.binlog else { return };
-        while let Some(id) = binlog.next_postponed()
-            && let Some(job) = queue.job(id)
-        {
-            append_state(binlog, &job, job.record.state == JobState::Reserved, now);
-        }
         self.postponed.awaits_file = false;
         while let Some(&id) = self.postponed.deaths.first() {
             if let Err(no_room) = self.append_death(queue, id, now) {
                 self.postponed.awaits_file = no_room == NoRoom::Pending;
                 break;
             }
+        }
+        let Some(binlog) = &mut self.binlog else { return };
+        while let Some(id) = binlog.next_postponed()
+            && let Some(job) = queue.job(id).filter(|_| !self.postponed.awaits_death(id))
+        {
+            append_state(binlog, &job, job.record.state == JobState::Reserved, now);
         }
         while let Some(&id) = self.postponed.session_reservations.first()
             && self.log_session_reservation(queue, id, now).is_ok()
