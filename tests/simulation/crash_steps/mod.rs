@@ -489,7 +489,9 @@ impl Steps {
                 self.help(task);
             } else if has_events {
                 continue;
-            } else if let Some(at) = self.server.next_turn_at().filter(|&at| at <= until) {
+            } else if let Some(at) = self.server.next_turn_at()
+                && (at <= self.now || at <= until && !self.delays_execution())
+            {
                 self.now = self.now.max(at);
                 self.advance_model();
             } else if let Some(task) = self.slow.take() {
@@ -505,6 +507,14 @@ impl Steps {
             }
         }
         panic!("the server has not become idle after {TURNS_TO_REST} turns; {}", self.asked());
+    }
+
+    /// Whether the server waits for a file before it executes the command. The model has executed the command, so the
+    /// clock must not advance.
+    fn delays_execution(&self) -> bool {
+        let (queue, model) = (self.server.executor().queue(), &self.oracle.model);
+        let mut changed = self.doubt.asked.iter().flat_map(|asked| &asked.changed);
+        self.slow.is_some() && changed.any(|&id| facts_of(queue, id) != model.facts(id))
     }
 
     /// The next task of the store; `None` while making a file takes long.
