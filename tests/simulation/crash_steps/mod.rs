@@ -208,7 +208,7 @@ impl Steps {
         observer::take();
         self.say(|| format!("starts with {:?}", self.server.executor().queue().figures().jobs));
         let stages = self.stages_after_restart();
-        let chosen = self.judge(&self.server, &stages);
+        let chosen = self.judge(&self.server, &stages, false);
         self.note_outcome(&stages, &chosen);
         let mut model = stages[stages.len() - 1].clone();
         for (id, stage) in chosen {
@@ -247,7 +247,7 @@ impl Steps {
             for _ in 0..IMAGES {
                 let image = self.disk.crashed_image(&mut self.disk_random);
                 let (server, _) = self.open(&image).expect("the server starts");
-                self.judge(&server, &stages);
+                self.judge(&server, &stages, true);
             }
         }
         self.leave_disk();
