@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd_binlog::{OpenError, ReplaySummary, SyncPolicy};
+use beanstalkd_binlog::{Config, OpenError, ReplaySummary, SyncPolicy};
 use beanstalkd_types::clock::Timestamp;
 
 use crate::harness::{Harness, Restored, TAGS, config, open};
@@ -87,6 +87,34 @@ impl Log {
         assert!(log.files.keys().any(|index| !image.contains_key(index)), "the second has also written");
         log
     }
+
+    /// The log of two servers: the fourth file of the first, its newest one, is gone, and two others are damaged. The
+    /// second was started with `--recover`.
+    pub fn recovered(seed: u64) -> Self {
+        let filled_by = |seed| {
+            let mut first = new_harness(seed, 4096);
+            put_until(&mut first, 4, &mut Random::new(seed));
+            let mut files = first.disk.files();
+            files.split_off(&4);
+            (files.len() == 3).then_some(files)
+        };
+        let mut files = (seed..).find_map(filled_by).expect("a workload without a job that fills a file");
+        for (at, bytes) in [1500, 50].into_iter().zip(files.values_mut()) {
+            bytes[at..at + 40].fill(0xA5);
+        }
+        let settings = Config { recover: true, ..config(SyncPolicy::EachCommit, 4096, 9) };
+        let mut second = Harness::begin(SimDisk::with_files(&files), settings, None).unwrap();
+        second.max_body = 60;
+        put_until(&mut second, 7, &mut Random::new(seed));
+        // The idle server marks everything as durable. Compaction, which would remove the damaged files, does not run.
+        for _ in 0..3 {
+            second.now = second.now + 1_000_000_000;
+            second.log.commit(second.now).unwrap();
+            second.log.on_deadline(second.now).unwrap();
+            second.help_all().unwrap();
+        }
+        Self::new(second.disk.files())
+    }
 }
 
 fn harness_after(seed: u64, file_bytes: u64, turns: u64) -> Harness {
@@ -108,6 +136,15 @@ fn run_turns(harness: &mut Harness, seed: u64, turns: u64) {
         harness.turn(&mut random).unwrap();
     }
     harness.help_all().unwrap();
+}
+
+/// Puts jobs until they are in file `index`.
+fn put_until(harness: &mut Harness, index: u32, random: &mut Random) {
+    while harness.log.stats().current_index < index {
+        harness.put(random).unwrap();
+        harness.log.commit(harness.now).unwrap();
+        harness.help_all().unwrap();
+    }
 }
 
 /// Includes compaction: without it, the log would wake again and again.
@@ -137,14 +174,14 @@ fn is_reported(summary: &ReplaySummary) -> bool {
 
 /// The result of a start on a damaged log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub enum Outcome {
     Refused,
     Whole,
     LossReported,
 }
 
 /// Opens a damaged log. Fails if a loss is not reported.
-fn outcome(log: &Log, damaged: &Files, what: &str) -> Outcome {
+pub fn outcome(log: &Log, damaged: &Files, what: &str) -> Outcome {
     match reopen(damaged) {
         Err(OpenError::Faulty(refusals)) => {
             assert!(!refusals.is_empty());
@@ -164,7 +201,7 @@ fn outcome(log: &Log, damaged: &Files, what: &str) -> Outcome {
     }
 }
 
-fn changed(log: &Log, index: u32, change: impl FnOnce(&mut Vec<u8>)) -> Files {
+pub fn changed(log: &Log, index: u32, change: impl FnOnce(&mut Vec<u8>)) -> Files {
     let mut files = log.files.clone();
     change(files.get_mut(&index).unwrap());
     files
@@ -199,7 +236,7 @@ fn every_flipped_bit_of_a_log_with_a_cut_tail_is_refused_or_harmless() {
 
 #[test]
 fn truncation_at_every_byte_is_refused_or_reported() {
-    for log in [Log::closed(3), Log::killed(5), Log::restarted(7)] {
+    for log in [Log::closed(3), Log::killed(5), Log::restarted(7), Log::recovered(5)] {
         for (&index, bytes) in &log.files {
             for length in 0..bytes.len() {
                 let damaged = changed(&log, index, |bytes| bytes.truncate(length));
@@ -212,7 +249,7 @@ fn truncation_at_every_byte_is_refused_or_reported() {
 
 #[test]
 fn zeroed_blocks_are_refused_or_reported() {
-    for log in [Log::closed(3), Log::killed(5), Log::restarted(7)] {
+    for log in [Log::closed(3), Log::killed(5), Log::restarted(7), Log::recovered(5)] {
         for (&index, bytes) in &log.files {
             for block in [512, 4096] {
                 for start in (0..bytes.len()).step_by(block) {
@@ -222,6 +259,19 @@ fn zeroed_blocks_are_refused_or_reported() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn each_missing_file_of_a_recovered_log_is_refused_or_reported() {
+    let log = Log::recovered(5);
+    // Up to two files were made ahead.
+    let spare = log.files.last_key_value().unwrap().0 - 1;
+    for (index, bytes) in &log.files {
+        let mut removed = log.files.clone();
+        removed.remove(index);
+        let is_whole = outcome(&log, &removed, "removed") == Outcome::Whole;
+        assert!(!is_whole || *index >= spare || bytes.len() == 4, "{index} removed");
     }
 }
 

@@ -60,18 +60,15 @@ pub(crate) fn decide(situation: Situation) -> Decision {
     let Situation { writer, end, below_durable, recover } = situation;
     match (writer, end, below_durable, recover) {
         // Bytes that were on the medium are missing. A crash does not cause that; it is damage.
-        (OursSyncedFirst | OursAnsweredFirst, _, true, false) => Refuse,
-        (OursSyncedFirst | OursAnsweredFirst, Clean, true, true) => Accept,
-        (OursSyncedFirst | OursAnsweredFirst, Torn | DataBeyond, true, true) => ApplyAndCutTail,
+        (_, _, true, false) => Refuse,
         (_, Clean, _, _) => Accept,
         // A crash can tear bytes that were not synced. With -f 0, no client has received a reply that depends on them.
         (OursSyncedFirst, Torn | DataBeyond, false, false) => CutTail,
-        (OursSyncedFirst, Torn | DataBeyond, false, true) => ApplyAndCutTail,
-        (OursAnsweredFirst, Torn | DataBeyond, false, _) => ApplyAndCutTail,
+        (OursAnsweredFirst, Torn | DataBeyond, false, false) => ApplyAndCutTail,
         // C writes in order and does not record what it has synced: a crash can tear the tail, but nothing before it.
         (C, Torn, _, _) => CutTail,
-        (C, DataBeyond, _, false) => Refuse,
-        (C, DataBeyond, _, true) => ApplyAndCutTail,
+        (C, DataBeyond, false, false) => Refuse,
+        (_, Torn | DataBeyond, _, true) => ApplyAndCutTail,
     }
 }
 

@@ -49,7 +49,8 @@ impl Binlog {
         // 1. The tails to be cut off are copied.
         let tails = keep_tails(&mut *storage, &replay, &judgement)?;
         // 2. A new file records where the old ones end, and repeats the state that depends on records about to be cut.
-        let next_index = replay.files.last().map_or(1, |last| last.index + 1);
+        let newest = replay.files.last().map(|last| last.index).max(judgement.given_up.last().copied());
+        let next_index = newest.unwrap_or(0) + 1;
         if next_index > MAX_INDEX {
             return Err(OpenError::TooManyFiles);
         }
@@ -90,23 +91,22 @@ impl Binlog {
         Ok((log, summary))
     }
 
-    /// Records the end of each file that is ours or is about to be cut, so that a file that is shorter at a later start
-    /// counts as damaged, and which files the operator has agreed to lose. The new file records the end of the newest
-    /// one anyway, which is enough unless that file has lost durable bytes.
+    /// Records the end of each file that is ours, is about to be cut or has lost durable bytes, so that a file that is
+    /// shorter at a later start counts as damaged, and which files the operator has agreed to lose. The new file
+    /// records the end of the newest one anyway, which is enough unless that file is cut or has lost durable bytes.
     fn log_ends(&mut self, replay: &Replay, judgement: &Judgement) -> Result<(), OpenError> {
         let newest = replay.files.last().map_or(0, |last| last.index);
         for (at, file) in replay.files.iter().enumerate() {
-            if !file.is_ours() && !judgement.cuts.contains(&at) {
+            let must_record = judgement.cuts.contains(&at) || file.end < replay.durable_bytes(file);
+            if !file.is_ours() && !must_record {
                 continue;
             }
-            let cut = replay.facts.cuts.get(&file.index);
-            let known = cut.or(replay.facts.ends.get(&file.index));
             let end = LogPosition { file: file.index, offset: file.end };
             let is_known_anyway = file.index == newest
-                && cut.is_none()
+                && !replay.facts.cuts.contains_key(&file.index)
                 && file.end > 0
-                && file.end >= replay.durable_bytes(file);
-            if known != Some(&end.offset) && !is_known_anyway {
+                && !must_record;
+            if replay.facts.recorded_end(file.index) != Some(end.offset) && !is_known_anyway {
                 self.with_room(|log| log.append_cut(end))?;
             }
         }

@@ -194,8 +194,7 @@ impl Replay {
         for (at, file) in self.files.iter().enumerate() {
             let fault = match file.kind {
                 FileKind::Ours { .. } | FileKind::C(_) => self.judge_end(at, file, &mut judgement),
-                // Recovery has left no more of it.
-                FileKind::Blank if self.facts.cuts.contains_key(&file.index) => None,
+                FileKind::Blank if self.is_emptied(file.index) => None,
                 FileKind::Blank if self.was_used(file.index) => {
                     Some(LogFault::DamagedHeader { file: file.index })
                 }
@@ -232,10 +231,15 @@ impl Replay {
         judgement
     }
 
+    /// Whether recovery has left no record of file `index`, or the operator has agreed to lose it.
+    fn is_emptied(&self, index: u32) -> bool {
+        self.facts.cuts.get(&index).is_some_and(|&cut| cut <= VERSION_BYTES)
+    }
+
     /// Whether other files show that file `index` had contents.
     fn was_used(&self, index: u32) -> bool {
         self.facts.durable.file == index
-            || self.facts.ends.get(&index).is_some_and(|&end| end > VERSION_BYTES)
+            || self.facts.recorded_end(index).is_some_and(|end| end > VERSION_BYTES)
             || self.files.iter().any(|file| file.continued == Some(index))
     }
 
@@ -250,11 +254,6 @@ impl Replay {
     /// Adds a fault, or a warning if the operator wants to continue.
     fn refuse(&self, fault: Option<LogFault>, judgement: &mut Judgement) {
         let Some(fault) = fault else { return };
-        let given_up = fault.file_given_up().filter(|_| matches!(fault, LogFault::Missing { .. }));
-        if given_up.is_some_and(|file| self.facts.cuts.get(&file) == Some(&0)) {
-            // The operator agreed to lose it at an earlier start.
-            return;
-        }
         if self.recover {
             judgement.given_up.extend(fault.file_given_up());
             judgement.warnings.push(Warning::Overridden(fault));
@@ -271,11 +270,10 @@ impl Replay {
             below_durable: file.end < durable,
             recover: self.recover,
         };
-        let damaged = match situation.writer {
-            WrittenBy::C => LogFault::BadRecord { file: file.index, offset: file.end },
-            WrittenBy::OursSyncedFirst | WrittenBy::OursAnsweredFirst => {
-                LogFault::Damaged { file: file.index, offset: file.end, durable }
-            }
+        let damaged = if situation.below_durable {
+            LogFault::Damaged { file: file.index, offset: file.end, durable }
+        } else {
+            LogFault::BadRecord { file: file.index, offset: file.end }
         };
         match decide(situation) {
             Decision::Refuse => return Some(damaged),
@@ -286,17 +284,23 @@ impl Replay {
         (decide(Situation { recover: false, ..situation }) == Decision::Refuse).then_some(damaged)
     }
 
-    /// The offset up to which the file was on the medium.
+    /// The offset up to which the records of the file were on the medium.
     pub(crate) fn durable_bytes(&self, file: &FileState) -> u64 {
-        if !file.is_ours() {
+        if file.kind.version().is_none() {
             return 0;
         }
-        let MarkerFacts { durable, ends, cuts, .. } = &self.facts;
+        let MarkerFacts { durable, cuts, .. } = &self.facts;
         let cut = cuts.get(&file.index).copied();
-        let recorded_end = cut.or(ends.get(&file.index).copied());
-        // A file has its length before it has its name, and is never cut below an end that a marker records.
+        let recorded_end = self.facts.recorded_end(file.index);
         let length = recorded_end.unwrap_or(file.made_bytes);
-        if file.bytes < length {
+        let is_shortened = match cut {
+            // Recovery syncs everything before it shortens a file.
+            Some(cut) => file.bytes <= cut,
+            // A file of this server has its length before it has its name, and is never cut below an end that a marker
+            // records.
+            None => file.is_ours() && file.bytes < length,
+        };
+        if is_shortened {
             return length;
         }
         let known = match durable.file.cmp(&file.index) {
@@ -316,20 +320,20 @@ impl Replay {
                 continue;
             }
             if before.is_ours() && after.is_ours() {
-                // The operator may have agreed to lose some of them.
-                let mut missing = before.index + 1..after.index;
-                let missing = missing.find(|file| self.facts.cuts.get(file) != Some(&0));
-                self.refuse(missing.map(|file| LogFault::Missing { file }), judgement);
+                self.refuse(self.first_missing(before.index + 1..after.index), judgement);
             } else {
                 judgement.warnings.push(Warning::Gap { file: before.index + 1 });
             }
         }
         for file in &self.files {
-            if let Some(next) = file.continued.filter(|&next| !present(next)) {
-                self.refuse(Some(LogFault::Missing { file: next }), judgement);
-            }
+            self.refuse(self.first_missing(file.continued.filter(|&next| !present(next))), judgement);
         }
         self.judge_beginning(judgement);
+    }
+
+    /// The fault of these files, which do not exist: the first one of which recovery has left records is missing.
+    fn first_missing(&self, absent: impl IntoIterator<Item = u32>) -> Option<LogFault> {
+        absent.into_iter().find(|&file| !self.is_emptied(file)).map(|file| LogFault::Missing { file })
     }
 
     /// Checks that the oldest needed file exists. C removes files without a record, so facts from before it ran prove
@@ -337,8 +341,8 @@ impl Replay {
     fn judge_beginning(&self, judgement: &mut Judgement) {
         let (Some((oldest, said_by)), Some(first)) = (self.facts.oldest, self.files.first()) else { return };
         let c_ran = self.files.iter().any(|file| file.index > said_by && !file.is_ours());
-        if oldest != 0 && first.index > oldest && !c_ran {
-            self.refuse(Some(LogFault::Missing { file: oldest }), judgement);
+        if oldest != 0 && !c_ran {
+            self.refuse(self.first_missing(oldest..first.index), judgement);
         }
     }
 

@@ -108,6 +108,13 @@ pub(super) struct MarkerFacts {
     pub(super) time: i64,
 }
 
+impl MarkerFacts {
+    /// The end of file `index`, if a marker in a newer file records it.
+    pub(super) fn recorded_end(&self, index: u32) -> Option<u64> {
+        self.cuts.get(&index).or(self.ends.get(&index)).copied()
+    }
+}
+
 /// The replay of a directory.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
