@@ -262,6 +262,9 @@ fn a_file_that_recovery_has_cut_loses_no_more_without_a_report() {
     }
 }
 
+/// A change of the bytes of a file.
+type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 /// Fails if a start reports nothing although file `index` is shorter, partly zeroed or gone, and this has lost jobs; or
 /// if the next start with `--recover` does not report it. In a file of C, which has no checksums, the remains of a
 /// record can be a valid delete if the rest is zeros.
@@ -275,7 +278,7 @@ fn assert_no_silent_loss(log: &Log, index: u32, what: &str) {
     };
     for at in 0..length {
         let recovers = at % 64 == 0;
-        let damages: [(&str, &dyn Fn(&mut Vec<u8>)); 3] = [
+        let damages: [(&str, Damage<'_>); 3] = [
             ("cut at", &|bytes| bytes.truncate(at)),
             ("zeroed before", &|bytes| bytes[..length - at].fill(0)),
             ("zeroed from", &|bytes| bytes[at..].fill(0)),
@@ -292,7 +295,7 @@ fn assert_no_silent_loss(log: &Log, index: u32, what: &str) {
 }
 
 #[test]
-fn a_file_of_c_that_loses_whole_records_after_this_server_has_recorded_its_end_is_refused() {
+fn a_file_of_c_that_is_shorter_than_its_recorded_end_is_refused() {
     let before = CFile::new(7).full(1, b"one", READY);
     let (at, whole) = (before.bytes.len(), before.full(2, b"two", READY));
     let torn = whole.clone().full_without_body(3, 40);
