@@ -1,8 +1,8 @@
 //! A connected server, with the extensions that it offers.
 
 use beanstalk_client::{
-    Address, Client, Command, Connector, Dictionary, Error, Extensions, JobId, JobInfo, JobState, Refusal,
-    Reply, Seconds, TubeName, parse_dictionary,
+    Address, Client, Command, Connector, Counting, Dictionary, Error, Extensions, JobId, JobInfo, JobState,
+    Refusal, Reply, Seconds, TubeName, parse_dictionary,
 };
 use globset::GlobMatcher;
 
@@ -53,6 +53,11 @@ impl Server {
             Error::Connect { .. } => Failure::from(error),
             error => Failure::from(error).while_doing(&address.to_string()),
         })
+    }
+
+    /// How a release is sent that is no failure of the job: uncounted, if the server has that.
+    pub fn uncounted(&self) -> Counting {
+        if self.has("release-uncounted") { Counting::Uncounted } else { Counting::Counted }
     }
 
     /// Whether the server offers this extension: a command or a tag.

@@ -33,8 +33,7 @@ pub fn apply(server: &mut Server, change: &JobChange, jobs: &[JobInfo], each: &m
         JobChange::Kick => directly(server, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
         JobChange::Bury => after_reserve(server, jobs, |job| bury(job.id, job.pri), each),
         JobChange::Release { pri, delay } => {
-            let counting =
-                if server.has("release-uncounted") { Counting::Uncounted } else { Counting::Counted };
+            let counting = server.uncounted();
             let release = |job: &JobInfo| release(job.id, pri.unwrap_or(job.pri), *delay, counting);
             after_reserve(server, jobs, release, each)
         }
@@ -43,7 +42,10 @@ pub fn apply(server: &mut Server, change: &JobChange, jobs: &[JobInfo], each: &m
             let commands = jobs.iter().map(|job| Command::Reprioritize { id: JobId(job.id), priority });
             directly(server, commands, each)
         }
-        JobChange::Reprioritize(pri) => after_reserve(server, jobs, |job| put_back(job, *pri), each),
+        JobChange::Reprioritize(pri) => {
+            let counting = server.uncounted();
+            after_reserve(server, jobs, |job| put_back(job, *pri, counting), each)
+        }
         JobChange::Move(tube) if server.has("move") => {
             let tube = tube.as_str();
             directly(server, jobs.iter().map(|job| Command::Move { id: JobId(job.id), tube }), each)
@@ -70,15 +72,16 @@ pub fn release(id: u64, pri: u32, delay: impl Into<Seconds>, counting: Counting)
     Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay.into(), counting }
 }
 
-/// The command that returns a reserved job to the state in `job`, with the priority `pri`.
-pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
+/// The command that returns a reserved job to the state in `job`, with the priority `pri`. A release is
+/// counted as a failure or not, as `counting` says.
+pub fn put_back(job: &JobInfo, pri: u32, counting: Counting) -> Command<'static> {
     match job.state {
         JobState::Buried => bury(job.id, pri),
         JobState::Delayed => {
             // With less than a second left the delay is 0, and the job becomes ready that much earlier.
-            release(job.id, pri, u32::try_from(job.time_left).unwrap_or(u32::MAX), Counting::Counted)
+            release(job.id, pri, u32::try_from(job.time_left).unwrap_or(u32::MAX), counting)
         }
-        JobState::Ready | JobState::Reserved => release(job.id, pri, 0, Counting::Counted),
+        JobState::Ready | JobState::Reserved => release(job.id, pri, 0, counting),
     }
 }
 

@@ -42,7 +42,8 @@ fn move_batch(server: &mut Server, jobs: &[JobInfo], each: &mut EachResult<'_>) 
         match reply {
             Ok(inserted) => copies.push((*job, inserted.id)),
             Err(error) => {
-                server.client.call(put_back(job, job.pri))?;
+                let back = put_back(job, job.pri, server.uncounted());
+                server.client.call(back)?;
                 each(ChangeResult::Refused(put_failed(error).to_string()));
             }
         }

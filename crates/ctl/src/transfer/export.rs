@@ -185,8 +185,10 @@ fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result
         taken.push(info);
     }
     if let Err(failure) = file.append(&records) {
-        let back =
-            taken.iter().flat_map(|info| [Command::ReserveJob(JobId(info.id)), put_back(info, info.pri)]);
+        let counting = server.uncounted();
+        let back = taken
+            .iter()
+            .flat_map(|info| [Command::ReserveJob(JobId(info.id)), put_back(info, info.pri, counting)]);
         server.client.pipeline(back, |_, _| {})?;
         return Err(failure);
     }

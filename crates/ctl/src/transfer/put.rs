@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use beanstalk_client::{
-    Command, Counting, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
+    Command, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
 };
 
 use super::record::Record;
@@ -167,12 +167,13 @@ pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result
 /// changed: a worker may have it.
 pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>]) -> Result {
     let mut endless = with_endless_delay(server, records.iter().zip(ids.iter().copied()))?;
+    let counting = server.uncounted();
     let commands = endless.iter().flat_map(|(record, id)| {
         let (id, pri, delay) = (*id, record.pri, record.delay);
         match record.state {
             JobState::Buried => vec![Command::ReserveJob(JobId(id)), bury(id, pri)],
             JobState::Delayed if delay > 0 => {
-                vec![Command::ReserveJob(JobId(id)), release(id, pri, delay, Counting::Counted)]
+                vec![Command::ReserveJob(JobId(id)), release(id, pri, delay, counting)]
             }
             JobState::Ready | JobState::Reserved | JobState::Delayed => vec![Command::KickJob(JobId(id))],
         }

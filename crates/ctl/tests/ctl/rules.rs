@@ -291,3 +291,27 @@ fn a_rate_holds_and_ctrl_c_stops_it() {
     );
     assert_eq!(counts(address, "dead"), [2, 0, 0, 0]);
 }
+
+#[test]
+fn jobs_that_are_put_back_into_their_state_have_not_failed() {
+    let Ruled { address, directory, .. } =
+        &start("[[tube]]\nname = \"*\"\nmax-attempts = 1\ndead-tube = \"dead\"\n");
+    let file = directory.path().join("jobs");
+    std::fs::write(&file, "{\"tube\":\"t\",\"body\":\"a\",\"state\":\"delayed\",\"delay\":3600}\n").unwrap();
+    ctl(address, &["import", &file.to_string_lossy()]).ends_with(0);
+    assert_eq!((counts(address, "t"), counts(address, "dead")), ([0, 0, 1, 0], [0; 4]));
+
+    // A full disk makes the drain put its jobs back.
+    let ready = put(&mut client(address), "t", b"ready", 0);
+    let drained = directory.path().join("drained");
+    let limited = format!(
+        "ulimit -f 1; trap '' XFSZ; exec \"$0\" --server {address} export t --drain --yes --output {}",
+        drained.display()
+    );
+    put(&mut client(address), "t", &[b'x'; 4_000], 0);
+    let program = env!("CARGO_BIN_EXE_beanstalkctl");
+    let ended = std::process::Command::new("sh").args(["-c", &limited, program]).output().unwrap();
+    assert_eq!(ended.status.code(), Some(5), "{ended:?}");
+    assert_eq!((counts(address, "t"), counts(address, "dead")), ([2, 0, 1, 0], [0; 4]));
+    assert_eq!(client(address).stats_job(ready).unwrap().failures.unwrap_or(0), 0);
+}
