@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::destination::{Replacement, beside, lock};
 use super::export::{instance, sync_directory};
+use super::journal::read_entries;
 use super::record::{Record, is_drained, marked_as_drained};
 use crate::failure::{Failure, OfFile, Result};
 use crate::server::Server;
@@ -44,13 +45,15 @@ impl DrainFile {
         let has_binlog = server.stats.number_or_zero("binlog-current-index") > 0;
         let taking_path = beside(path, ".taking");
         let taking_file =
-            File::options().append(true).create(true).open(&taking_path).of_file(&taking_path)?;
+            File::options().read(true).append(true).create(true).open(&taking_path).of_file(&taking_path)?;
         sync_directory(&taking_path)?;
-        let text = fs::read(&taking_path).of_file(&taking_path)?;
         let instance = instance(server);
         let is_ours = |entry: &Value| has_binlog || entry["server"] == json!(instance);
-        let entries = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-        let taking = entries.filter(is_ours).filter_map(|entry| taken(&entry)).collect();
+        let mut taking = HashMap::new();
+        read_entries(&taking_path, taking_file.try_clone().of_file(&taking_path)?, &mut |_, entry| {
+            taking.extend(entry.filter(is_ours).and_then(|entry| taken(&entry)));
+            Ok(())
+        })?;
         let path = path.to_owned();
         Ok(Self { path, file, known, taking, taking_path, taking_file, server: instance, has_binlog })
     }

@@ -49,27 +49,17 @@ impl Journal {
         sync_directory(path)?;
         let mut journal =
             Self { path: path.to_owned(), file, done: HashSet::new(), finished: Vec::new(), open: None };
-        let mut reader = BufReader::new(journal.file.try_clone().of_file(path)?);
-        let mut whole = 0;
-        loop {
-            let mut line = Vec::new();
-            let read = reader.read_until(b'\n', &mut line).of_file(path)? as u64;
-            // An incomplete entry was never synced, so nothing was done after it.
-            if !line.ends_with(b"\n") {
-                break;
-            }
-            let entry: Option<Value> = serde_json::from_slice(&line).ok();
-            let taken = match (whole, entry) {
+        let file = journal.file.try_clone().of_file(path)?;
+        let length = read_entries(path, file, &mut |start, entry| {
+            let taken = match (start, entry) {
                 (0, Some(entry)) if entry == *header => Some(()),
                 (0, Some(entry)) => return Err(journal.belongs_to(&entry, header)),
                 (_, Some(entry)) => journal.take(&entry),
                 (_, None) => None,
             };
-            taken.ok_or_else(|| Failure::file(path, format!("invalid journal entry at byte {whole}")))?;
-            whole += read;
-        }
-        journal.file.set_len(whole).and_then(|()| journal.file.seek(SeekFrom::End(0))).of_file(path)?;
-        if whole == 0 {
+            taken.ok_or_else(|| Failure::file(path, format!("invalid journal entry at byte {start}")))
+        })?;
+        if length == 0 {
             journal.append(header)?;
         }
         Ok(journal)
@@ -136,6 +126,27 @@ impl Journal {
     fn append(&mut self, entry: &Value) -> Result {
         writeln!(self.file, "{entry}").and_then(|()| self.file.sync_data()).of_file(&self.path)
     }
+}
+
+/// Passes each line of the file with its offset to `take`: `None` if it is no JSON. Then cuts off an incomplete last
+/// line: it was never synced, so nothing was done after it. Returns the length of the file.
+pub fn read_entries(
+    path: &Path,
+    mut file: File,
+    take: &mut dyn FnMut(u64, Option<Value>) -> Result,
+) -> Result<u64> {
+    let (mut reader, mut start) = (BufReader::new(&file), 0);
+    loop {
+        let mut line = Vec::new();
+        let read = reader.read_until(b'\n', &mut line).of_file(path)? as u64;
+        if !line.ends_with(b"\n") {
+            break;
+        }
+        take(start, serde_json::from_slice(&line).ok())?;
+        start += read;
+    }
+    file.set_len(start).and_then(|()| file.seek(SeekFrom::End(0))).of_file(path)?;
+    Ok(start)
 }
 
 fn numbers(value: &Value) -> Option<Vec<Option<u64>>> {
