@@ -188,7 +188,21 @@ pub fn dictionary(server: &str, stats: &Dictionary) -> Value {
 }
 
 /// Keys whose values are text, even if they consist of digits.
-const TEXT_KEYS: &[&str] = &["name", "tube", "version", "id", "hostname", "os", "platform", "extensions"];
+const TEXT_KEYS: &[&str] = &[
+    "name",
+    "tube",
+    "version",
+    "id",
+    "hostname",
+    "os",
+    "platform",
+    "extensions",
+    "rule",
+    "address",
+    "identity",
+    "session",
+    "using",
+];
 
 fn scalar(key: &str, text: &str) -> Value {
     if TEXT_KEYS.contains(&key) {
@@ -232,6 +246,8 @@ pub fn job(info: &JobInfo) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use beanstalk_client::{Client, Command, Reply};
+
     use super::*;
 
     #[test]
@@ -262,7 +278,28 @@ mod tests {
         assert_eq!(scalar("rusage-utime", "0.25"), json!(0.25));
         assert_eq!(scalar("draining", "false"), json!(false));
         assert_eq!(scalar("id", "123"), json!("123"));
+        assert_eq!(scalar("using", "0123"), json!("0123"));
         assert_eq!(scalar("x", "inf"), json!("inf"));
         assert_eq!(scalar("x", "18446744073709551615"), json!(u64::MAX));
+    }
+
+    #[test]
+    fn quoted_values_of_stats_are_text() {
+        let Some(server) = beanstalkd_testkit::installed::ours(&[]) else { return };
+        let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
+        let clients = Command::ListClients { limit: 1, after: None };
+        for command in [Command::Stats, Command::StatsTube("default"), clients] {
+            let Reply::Data(data) = client.call(command).unwrap() else { panic!("no data") };
+            let data = String::from_utf8_lossy(data).replace("- {", "").replace(", ", "\n");
+            let quoted: Vec<&str> = data
+                .lines()
+                .filter_map(|line| Some(line.split_once(": \"")?.0))
+                .filter(|key| *key != "next")
+                .collect();
+            assert!(quoted.len() > 1, "{data}");
+            for key in quoted {
+                assert!(scalar(key, "1").is_string(), "{key}");
+            }
+        }
     }
 }

@@ -234,6 +234,9 @@ fn clients_are_listed_and_killed_where_the_server_knows_them() {
     assert!(line.is_some_and(|line| line.contains("ready") && line.contains("default")), "{listed}");
     let json = ctl(&address, &["clients", "--json"]).ends_with(0).json();
     assert!(json.iter().any(|client| client["id"] == *id), "{json:?}");
+    worker.use_tube(&name("123")).unwrap();
+    let json = ctl(&address, &["clients", "--json"]).ends_with(0).json();
+    assert!(json.iter().any(|client| client["id"] == *id && client["using"] == "123"), "{json:?}");
     ctl(&address, &["kill-client", &id]).ends_with(2);
     ctl(&address, &["kill-client", &id, "--dry-run"]).ends_with(0);
     ctl(&address, &["kill-client", &id, "--yes"]).ends_with(0);
