@@ -1,9 +1,10 @@
 //! The number of failures of a job, and the delay after each. Pure.
 //!
-//! The server has one counter for all releases of a job, and none for failures. Therefore the workers remember the jobs
-//! that they have had, with the counters of these jobs. Failures that another process has counted show in the delay of
-//! the job: after the N-th failure it is the delay of the N-th failure, and a client that releases a job without
-//! having tried it leaves no delay.
+//! C's server has one counter for all releases of a job, and none for failures. The workers count in the same way on
+//! both servers, so they do not use the `failures` of this one: they remember the jobs that they have had, with the
+//! counters of these jobs. Failures that another process has counted show in the delay of the job: after the N-th
+//! failure it is the delay of the N-th failure, and a client that releases a job without having tried it leaves no
+//! delay.
 
 use std::collections::BTreeMap;
 
