@@ -48,7 +48,7 @@ fn move_batch(server: &mut Server, jobs: &[JobInfo], each: &mut EachResult<'_>) 
             }
         }
     }
-    bury_copies(server, &copies)?;
+    let copies = bury_copies(server, copies, each)?;
     delete_originals(server, &copies, each)
 }
 
@@ -65,10 +65,34 @@ fn delay_of_copy(job: &JobInfo) -> u32 {
     }
 }
 
-fn bury_copies(server: &mut Server, copies: &[(&JobInfo, u64)]) -> Result {
-    let buried = copies.iter().filter(|(job, _)| job.state == JobState::Buried);
-    let commands = buried.flat_map(|(job, copy)| [Command::ReserveJob(JobId(*copy)), bury(*copy, job.pri)]);
-    Ok(server.client.pipeline(commands, |_, _| {})?)
+/// Buries the copies of buried jobs. If the server refuses that, the copy is deleted and the job stays buried. Returns
+/// the other copies.
+fn bury_copies<'a>(
+    server: &mut Server,
+    copies: Vec<(&'a JobInfo, u64)>,
+    each: &mut EachResult<'_>,
+) -> Result<Vec<(&'a JobInfo, u64)>> {
+    let (buried, mut good): (Vec<_>, Vec<_>) =
+        copies.into_iter().partition(|(job, _)| job.state == JobState::Buried);
+    let commands =
+        buried.iter().flat_map(|(job, copy)| [Command::ReserveJob(JobId(*copy)), bury(*copy, job.pri)]);
+    let mut refusals = Vec::with_capacity(buried.len());
+    server.client.pipeline(commands, |position, reply| {
+        if position % 2 == 1 {
+            refusals.push((reply != Reply::Buried).then(|| unexpected("bury", &reply).to_string()));
+        }
+    })?;
+    for ((job, copy), refusal) in buried.into_iter().zip(refusals) {
+        match refusal {
+            Some(why) if server.client.call(Command::Delete(JobId(copy)))? == Reply::Deleted => {
+                server.client.call(bury(job.id, job.pri))?;
+                each(ChangeResult::Refused(why));
+            }
+            // Another client has kicked or deleted the copy, which it can only do if the copy counts as the job.
+            Some(_) | None => good.push((job, copy)),
+        }
+    }
+    Ok(good)
 }
 
 fn delete_originals(server: &mut Server, copies: &[(&JobInfo, u64)], each: &mut EachResult<'_>) -> Result {

@@ -164,7 +164,8 @@ pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result
 }
 
 /// Removes the endless delay of these jobs, and restores their states. A job whose delay was already removed is not
-/// changed: a worker may have it.
+/// changed: a worker may have it. [`Failure::Refused`] if a job may keep the delay, because the server has refused a
+/// command.
 pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>]) -> Result {
     let mut endless = with_endless_delay(server, records.iter().zip(ids.iter().copied()))?;
     let counting = server.uncounted();
@@ -178,12 +179,28 @@ pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>
             JobState::Ready | JobState::Reserved | JobState::Delayed => vec![Command::KickJob(JobId(id))],
         }
     });
-    server.client.pipeline(commands, |_, _| {})?;
+    change_all(server, commands)?;
     // A job at the limit of its concurrency key cannot be reserved, so it cannot be buried or delayed: it is made
     // ready.
     endless.retain(|(record, _)| record.tags.iter().any(|tag| tag.word() == "con"));
     let left = with_endless_delay(server, endless.into_iter().map(|(record, id)| (record, Some(id))))?;
-    Ok(server.client.pipeline(left.iter().map(|(_, id)| Command::KickJob(JobId(*id))), |_, _| {})?)
+    change_all(server, left.iter().map(|(_, id)| Command::KickJob(JobId(*id))))
+}
+
+/// Executes the commands, and reports the first refusal. A job that is not found was deleted, or a worker has it, or
+/// its key has no free slot.
+fn change_all<'a>(server: &mut Server, commands: impl Iterator<Item = Command<'a>>) -> Result {
+    let mut refusal = None;
+    server.client.pipeline(commands, |_, reply| {
+        let refused = reply.refusal().filter(|refused| *refused != Refusal::NotFound);
+        refusal = refusal.take().or(refused);
+    })?;
+    refusal.map_or(Ok(()), |refusal| {
+        Err(Failure::Refused(format!(
+            "the server answered {refusal}: jobs that were put may still have a delay that never ends; run the same \
+             command again"
+        )))
+    })
 }
 
 /// Whether the job still has the endless delay. It is ready if an import was interrupted between the reserve and the

@@ -39,3 +39,29 @@ fn a_token_in_a_file_logs_in() {
     ctl(&address, &["tubes", "--token-file", "/missing"]).ends_with(5);
     ctl(&address, &["tubes", "--token-file", &file("empty", "\n")]).ends_with(2);
 }
+
+#[test]
+fn an_import_reports_that_it_may_not_end_the_delay_of_its_jobs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_string_lossy().into_owned()
+    };
+    let rules = format!(
+        "[identities.operator]\ntokens = [\"{SHA256_OF_TOKEN}\"]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = \
+         [\"*\"]\nmanage = [\"*\"]\n[strangers]\nproduce = [\"mail\"]\nobserve = [\"mail\"]\n"
+    );
+    let address = free_address().unwrap().to_string();
+    let _server = Server::start(&["--listen", &address, "--access", &file("rules.toml", &rules)]);
+    let jobs = file("jobs", "{\"tube\":\"mail\",\"body\":\"a\"}\n");
+    for _ in 0..2 {
+        let refused = ctl(&address, &["import", &jobs]).ends_with(4);
+        assert!(refused.err.contains("FORBIDDEN"), "{refused:?}");
+    }
+    // With the role, the same command ends the delay.
+    let token = file("token", &format!("{TOKEN}\n"));
+    ctl(&address, &["import", &jobs, "--token-file", &token]).ends_with(0);
+    let listed = ctl(&address, &["jobs", "mail", "--json", "--token-file", &token]).ends_with(0).json();
+    assert_eq!((listed.len(), listed[0]["state"].as_str()), (1, Some("ready")), "{listed:?}");
+}

@@ -115,6 +115,20 @@ fn a_move_that_is_refused_changes_nothing() {
 }
 
 #[test]
+fn a_job_whose_copy_cannot_be_buried_stays() {
+    let fake = Fake::start_with(FakeOptions { without: vec!["move"], ..FakeOptions::default() });
+    let mut client = client(&fake.address());
+    client.use_tube(&name("from")).unwrap();
+    // While the job is reserved for the move, its key has no free slot for the copy.
+    let tags = vec!["con:k:1".parse().unwrap()];
+    let id = client.put(b"x", &PutOptions { tags, ..PutOptions::default() }).unwrap().id;
+    client.reserve_job(id).unwrap();
+    client.bury(id, 7).unwrap();
+    ctl(&fake.address(), &["move", "--tube", "from", "--all", "--to", "to", "--yes"]).ends_with(4);
+    assert_eq!((counts(&fake.address(), "from"), counts(&fake.address(), "to")), ([0, 0, 0, 1], [0; 4]));
+}
+
+#[test]
 fn tubes_are_flushed() {
     for server in everywhere() {
         let (address, mut client) = (server.address(), server.client());
