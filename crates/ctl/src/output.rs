@@ -1,8 +1,9 @@
 //! Standard output: lines and tables of text, or a JSON value on each line.
 
+use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
-use beanstalk_client::{Dictionary, JobInfo, JobState, Tag};
+use beanstalk_client::{Dictionary, JobInfo, Tag};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Result;
@@ -161,7 +162,7 @@ pub fn with_commas(number: u64) -> String {
 }
 
 /// The numbers of jobs by state: `3 ready, 1 buried`.
-pub fn by_state(counts: impl IntoIterator<Item = (JobState, u64)>) -> String {
+pub fn by_state(counts: impl IntoIterator<Item = (impl Display, u64)>) -> String {
     let parts = counts.into_iter().map(|(state, count)| format!("{} {state}", with_commas(count)));
     parts.collect::<Vec<_>>().join(", ")
 }

@@ -77,9 +77,12 @@ impl JobChange {
         }
     }
 
-    /// Whether a job in this state can be changed. A reserved job belongs to its client.
-    pub fn applies_to(&self, state: JobState) -> bool {
+    /// Whether the job can be changed. A reserved job belongs to its client, and one that waits for a group cannot be
+    /// reserved or kicked.
+    pub fn applies_to(&self, info: &JobInfo) -> bool {
+        let state = info.state;
         match self {
+            Self::Kick | Self::Bury | Self::Release { .. } if info.held => false,
             Self::Kick => matches!(state, JobState::Delayed | JobState::Buried),
             Self::Bury => matches!(state, JobState::Ready | JobState::Delayed),
             Self::Delete
@@ -105,7 +108,7 @@ struct Targets {
     tubes: Vec<String>,
     by_state: BTreeMap<JobState, u64>,
     /// The number of jobs that match but whose state does not allow the change.
-    left_out: BTreeMap<JobState, u64>,
+    left_out: BTreeMap<&'static str, u64>,
     /// The number of jobs that match but are not dead, if the change is for dead jobs.
     not_dead: u64,
     /// The tubes that dead jobs came from.
@@ -127,8 +130,9 @@ impl Targets {
                 Some(_) => {}
             }
         }
-        if !change.applies_to(info.state) {
-            *self.left_out.entry(info.state).or_default() += 1;
+        if !change.applies_to(info) {
+            let why = if info.held { "waiting for a group" } else { info.state.as_str() };
+            *self.left_out.entry(why).or_default() += 1;
             return;
         }
         let tube = self.tubes.iter().position(|tube| *tube == info.tube).unwrap_or_else(|| {
@@ -182,8 +186,8 @@ impl Targets {
 }
 
 /// The numbers of jobs by state, as text.
-fn states(counts: &BTreeMap<JobState, u64>) -> String {
-    by_state(counts.iter().map(|(state, count)| (*state, *count)))
+fn states(counts: &BTreeMap<impl fmt::Display, u64>) -> String {
+    by_state(counts.iter().map(|(state, count)| (state, *count)))
 }
 
 /// The results, counted.

@@ -101,11 +101,33 @@ fn after_reserve(
     each: &mut EachResult<'_>,
 ) -> Result {
     let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(JobId(job.id)), then(job)]);
-    Ok(server.client.pipeline(commands, |position, reply| {
+    let mut not_found = Vec::new();
+    server.client.pipeline(commands, |position, reply| {
         if position % 2 == 1 {
-            each(result(reply));
+            match result(reply) {
+                ChangeResult::Stale => not_found.push(&jobs[position / 2]),
+                other => each(other),
+            }
         }
-    })?)
+    })?;
+    let infos = server.job_infos(not_found.iter().map(|job| job.id))?;
+    for (job, info) in not_found.into_iter().zip(infos) {
+        each(match info {
+            None => ChangeResult::Gone,
+            Some(info) if is_unchanged(job, &info) => ChangeResult::Refused(NO_SLOT.to_owned()),
+            Some(_) => ChangeResult::Stale,
+        });
+    }
+    Ok(())
+}
+
+/// Why a job that exists and has not changed cannot be reserved.
+const NO_SLOT: &str = "its key or the rule of its tube allows no more reserved jobs at present";
+
+/// Whether no client has reserved, kicked or moved the job since.
+fn is_unchanged(before: &JobInfo, now: &JobInfo) -> bool {
+    (before.state, &before.tube, before.reserves, before.kicks)
+        == (now.state, &now.tube, now.reserves, now.kicks)
 }
 
 /// The result for a reply.

@@ -200,8 +200,9 @@ fn change_job(server: &mut Server, id: u64, change: &JobChange) -> Result<String
     let Some(info) = server.job_infos([id])?.pop().flatten() else {
         return Ok(format!("job {id} is gone"));
     };
-    if !change.applies_to(info.state) {
-        return Ok(format!("job {id} is {}: this action is not possible", info.state));
+    if !change.applies_to(&info) {
+        let state = if info.held { "waiting for a group" } else { info.state.as_str() };
+        return Ok(format!("job {id} is {state}: this action is not possible"));
     }
     let mut said = String::new();
     batch::apply(server, change, &[info], &mut |result| {

@@ -150,7 +150,10 @@ fn drain_all(server: &mut Server, ids: &[u64], mut file: DrainFile, out: &mut Ou
     print_report(out, done, true)?;
     match ids.len() as u64 - done {
         0 => file.finish(),
-        left => Err(Failure::Refused(format!("kept {}, which changed meanwhile", counted(left, "job")))),
+        left => Err(Failure::Refused(format!(
+            "kept {}, which changed meanwhile, or whose key or rule allows no more reserved jobs",
+            counted(left, "job")
+        ))),
     }
 }
 

@@ -129,6 +129,32 @@ fn a_job_whose_copy_cannot_be_buried_stays() {
 }
 
 #[test]
+fn jobs_that_cannot_be_changed_are_reported_with_the_reason() {
+    for server in everywhere().into_iter().filter(Any::has_extensions) {
+        let (address, mut client) = (server.address(), server.client());
+        client.use_tube(&name("t")).unwrap();
+        let mut put = |tag: &str| {
+            let tags = vec![tag.parse().unwrap()];
+            client.put(b"x", &PutOptions { tags, ..PutOptions::default() }).unwrap().id
+        };
+        let (holder, blocked) = (put("con:k:1"), put("con:k:1"));
+        let (_, held) = (put("grp:g"), put("aft:g"));
+        client.reserve_job(holder).unwrap();
+        for change in ["kick", "bury", "release"] {
+            let refused = ctl(&address, &[change, &held.to_string()]).ends_with(4);
+            assert!(refused.err.contains("1 waiting for a group cannot be"), "{refused:?}");
+        }
+        for change in ["bury", "release"] {
+            let refused = ctl(&address, &[change, &blocked.to_string()]).ends_with(4);
+            assert!(refused.out.contains("allows no more reserved jobs"), "{refused:?}");
+            assert!(!refused.out.contains("meanwhile"), "{refused:?}");
+        }
+        let asked = ctl(&address, &["release", "--tube", "t", "--all"]).ends_with(2);
+        assert!(asked.err.contains("leave out 1 reserved, 1 waiting for a group"), "{asked:?}");
+    }
+}
+
+#[test]
 fn tubes_are_flushed() {
     for server in everywhere() {
         let (address, mut client) = (server.address(), server.client());
