@@ -34,9 +34,10 @@ pub enum Error {
     TimedOut,
     /// The received bytes are not a reply of the protocol. The connection can no longer be used.
     Malformed(ReplyError),
-    /// The data after OK does not have the form that the protocol defines for the command.
+    /// The data after OK does not have the form that the protocol defines for the command. The connection can be used
+    /// further.
     MalformedData(YamlError),
-    /// A reply of the protocol that this command does not have.
+    /// A reply of the protocol that this command does not have. The connection can no longer be used.
     Unexpected {
         /// The name of the command.
         command: &'static str,
@@ -125,13 +126,13 @@ impl Error {
         }
     }
 
-    /// Whether the connection can no longer be used: it is lost, or the start of the next reply is not known.
+    /// Whether the connection can no longer be used: it is lost, or out of step.
     pub(crate) fn is_end_of_connection(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Io(_) | Self::Closed => true,
             Self::SpeaksTls | Self::SpeaksNoTls { .. } => true,
-            Self::Malformed(_) | Self::Unasked { .. } => true,
-            Self::TimedOut | Self::MalformedData(_) | Self::Unexpected { .. } | Self::Refused(_) => false,
+            Self::Malformed(_) | Self::Unexpected { .. } | Self::Unasked { .. } => true,
+            Self::TimedOut | Self::MalformedData(_) | Self::Refused(_) => false,
             Self::Unconfirmed { .. } | Self::Unsupported { .. } | Self::PoolExhausted => false,
         }
     }
@@ -162,11 +163,12 @@ impl Error {
         matches!(self, Self::Refused(Refusal::OutOfMemory | Refusal::InternalError))
     }
 
-    /// Whether the server has sent an answer that the protocol does not define for the command. It is not known which
-    /// command its next bytes answer, so the connection cannot be used any more.
+    /// Whether the server has sent something that is not a reply to the command. It is not known which command its next
+    /// bytes answer, so the connection cannot be used any more: a method of a [`Client`](crate::Client) has closed it.
+    /// A caller of [`Connection::call`](crate::Connection::call), who gets every reply, closes it with
+    /// [`Connection::hang_up`](crate::Connection::hang_up).
     pub fn is_out_of_step(&self) -> bool {
-        let is_of_data = matches!(self, Self::Malformed(_) | Self::MalformedData(_));
-        is_of_data || matches!(self, Self::Unexpected { .. } | Self::Unasked { .. })
+        matches!(self, Self::Malformed(_) | Self::Unexpected { .. } | Self::Unasked { .. })
     }
 
     /// Whether the reply was TIMED_OUT: no job came in time.

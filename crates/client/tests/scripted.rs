@@ -1,14 +1,18 @@
 //! Every method of the client against prepared replies: the bytes that it sends, and its result.
 
 use beanstalk_client::{
-    Client, Connection, Culprit, Cursor, Error, Field, Fields, JobId, JobState, ModeWord, PutOptions,
-    Refusal, TubeName, Verb,
+    Address, Client, Connection, Connector, Culprit, Cursor, Error, Field, Fields, JobId, JobState, ModeWord,
+    Pool, PutOptions, Refusal, TubeName, Verb,
 };
 use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+mod support;
+
+use support::{on_one_thread, reconnecting as connector, scripted};
 
 /// Runs `act` on a client whose socket already has `reply`. Returns its result and the bytes that it sent.
 fn with<T>(reply: &str, act: impl FnOnce(&mut Client) -> T) -> (T, String) {
@@ -296,4 +300,65 @@ fn garbage_from_a_server_is_an_error_and_not_a_panic() {
         let _ = beanstalk_client::parse_list(&bytes);
         let _ = beanstalk_client::Page::parse(&bytes, "t", JobState::Ready);
     }
+}
+
+/// A server whose first connection answers a command with a reply that is not its own, and each later command with the
+/// reply to the one before. The second connection answers right.
+fn one_reply_off(wrong: &str) -> (Address, tempfile::TempDir) {
+    let bytes = |replies: &[&str]| replies.iter().map(|reply| reply.as_bytes().to_vec()).collect();
+    let (right, late) = ("INSERTED 7\r\n", "INSERTED 6\r\n");
+    let (address, directory) = scripted(vec![bytes(&[wrong, late, late]), bytes(&[right, right])]);
+    (address.parse().unwrap(), directory)
+}
+
+#[test]
+fn after_the_reply_to_another_command_a_connection_is_not_used_any_more() {
+    let options = PutOptions::new();
+    let keyed = PutOptions::new().tag("idp:k".parse().unwrap());
+    let once = Connector::new();
+    // A put with a key asks for the extensions first.
+    for (wrong, first) in [("DELETED\r\n", &options), ("TOUCHED\r\n", &keyed)] {
+        let is_unexpected =
+            |error: &Error| matches!(error, Error::Unexpected { .. }) && error.is_out_of_step();
+
+        let (address, _directory) = one_reply_off(wrong);
+        let mut client = connector().connect(&address).unwrap();
+        assert!(is_unexpected(&client.put(b"x", first).unwrap_err()));
+        assert_eq!(client.put(b"y", &options).unwrap().id, 7);
+        let (address, _directory) = one_reply_off(wrong);
+        let mut client = once.connect(&address).unwrap();
+        assert!(is_unexpected(&client.put(b"x", first).unwrap_err()));
+        assert!(matches!(client.put(b"y", &options), Err(Error::Closed)));
+        let (address, _directory) = one_reply_off(wrong);
+        let pool = Pool::new(once.clone(), address, 1);
+        assert!(is_unexpected(&pool.get().unwrap().put(b"x", first).unwrap_err()));
+        assert!(pool.is_empty());
+        assert_eq!(pool.get().unwrap().put(b"y", &options).unwrap().id, 7);
+
+        on_one_thread(async {
+            let (address, _directory) = one_reply_off(wrong);
+            let mut client = connector().connect_async(&address).await.unwrap();
+            assert!(is_unexpected(&client.put(b"x", first).await.unwrap_err()));
+            assert_eq!(client.put(b"y", &options).await.unwrap().id, 7);
+            let (address, _directory) = one_reply_off(wrong);
+            let mut client = once.connect_async(&address).await.unwrap();
+            assert!(is_unexpected(&client.put(b"x", first).await.unwrap_err()));
+            assert!(matches!(client.put(b"y", &options).await, Err(Error::Closed)));
+            let (address, _directory) = one_reply_off(wrong);
+            let pool = beanstalk_client::asynchronous::Pool::new(once.clone(), address, 1);
+            assert!(is_unexpected(&pool.get().await.unwrap().put(b"x", first).await.unwrap_err()));
+            assert!(pool.is_empty());
+            assert_eq!(pool.get().await.unwrap().put(b"y", &options).await.unwrap().id, 7);
+        });
+    }
+}
+
+#[test]
+fn after_data_that_cannot_be_read_a_connection_is_used_further() {
+    let (address, _directory) = scripted(vec![vec![b"OK 3\r\nabc\r\n".to_vec(), b"USING a\r\n".to_vec()]; 2]);
+    let address = address.parse().unwrap();
+    let pool = Pool::new(Connector::new(), address, 1);
+    let error = pool.get().unwrap().stats().unwrap_err();
+    assert!(matches!(error, Error::MalformedData(_)) && !error.is_out_of_step(), "{error}");
+    assert_eq!((pool.len(), pool.get().unwrap().list_tube_used().unwrap().as_str()), (1, "a"));
 }

@@ -17,8 +17,9 @@ use crate::lock;
 /// that are returned. Clones are the same pool.
 ///
 /// A borrower gets a connection with the connector's time-out, and its puts go into the tube `default` until it uses
-/// another one, whatever the last borrower has set. A returned connection is closed if a reply is outstanding, if it
-/// has reserved a job (which becomes ready), or if its watched tubes, mode, session or log-in have changed.
+/// another one, whatever the last borrower has set. A returned connection is closed if a reply is outstanding or was
+/// unexpected, if it has reserved a job (which becomes ready), or if its watched tubes, mode, session or log-in have
+/// changed.
 ///
 /// The connections have no session, even if the connector has one: two connections cannot share it.
 #[derive(Debug, Clone)]

@@ -57,7 +57,6 @@ macro_rules! methods {
         impl Client {
             $(
                 $(#[$doc])*
-                #[allow(unreachable_patterns, reason = "a row may have a result for every reply")]
                 #[allow(unused_variables, reason = "few rows use the fields")]
                 pub fn $name(&mut self $(, $argument: $of)*) -> Result<$result, Error> {
                     $(let $before = $value_before;)?

@@ -78,8 +78,8 @@ impl Connection {
         self.engine.set_extensions(extensions);
     }
 
-    /// Closes the connection. The next command opens another one.
-    pub(crate) fn hang_up(&mut self) {
+    /// Closes the connection. With [`Connector::reconnect`], the next command opens another one.
+    pub fn hang_up(&mut self) {
         self.stream = None;
         self.engine.hang_up();
     }
@@ -99,8 +99,12 @@ impl Connection {
         self.engine.extensions().ok_or(Error::Closed)
     }
 
-    /// Finds out whether a server that has refused a request does not have its extension.
+    /// Handles the error of a request: ends a connection that is out of step, and finds out whether a server that has
+    /// refused the request does not have its extension.
     pub(crate) fn explain(&mut self, extension: Option<&'static str>, error: Error) -> Error {
+        if error.is_end_of_connection() {
+            self.hang_up();
+        }
         if self.engine.may_lack_extension(extension, &error) {
             // If the server does not answer, its refusal is all that is known.
             let _ = self.known_extensions();

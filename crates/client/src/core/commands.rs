@@ -16,7 +16,7 @@ macro_rules! with_commands {
             /// Puts a job into the used tube.
             fn put(body: &[u8], options: &PutOptions) -> Inserted {
                 Request::Put(options, body);
-                reply => Inserted::of_reply(&reply)?
+                reply @ (Reply::Inserted(_) | Reply::Duplicate(..)) => Inserted::of_reply(&reply)?
             }
 
             /// Changes the used tube.

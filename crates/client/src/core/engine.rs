@@ -294,18 +294,25 @@ impl Engine {
     /// [`Strays`]: super::exchange::Strays
     pub(crate) fn is_answered_by(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
         let (reply, _) = self.reply()?;
-        match (preliminary, reply) {
+        let error = match (preliminary, reply) {
             (Preliminary::Extensions, Reply::Data(data)) => {
                 self.extensions = Some(Extensions::from_stats(&parse_dictionary(data)?));
+                return Ok(false);
             }
-            (Preliminary::UseDefault, Reply::Using(_)) => {}
+            (Preliminary::UseDefault, Reply::Using(_)) => return Ok(false),
             (Preliminary::Touch(_), Reply::Touched) => return Ok(true),
-            (Preliminary::Touch(id), Reply::NotFound) => self.exchange.strays.remove(id),
-            (Preliminary::Extensions, other) => return Err(Error::of_reply(Verb::Stats, &other)),
-            (Preliminary::UseDefault, other) => return Err(Error::of_reply(Verb::Use, &other)),
-            (Preliminary::Touch(_), other) => return Err(Error::of_reply(Verb::Touch, &other)),
+            (Preliminary::Touch(id), Reply::NotFound) => {
+                self.exchange.strays.remove(id);
+                return Ok(false);
+            }
+            (Preliminary::Extensions, other) => Error::of_reply(Verb::Stats, &other),
+            (Preliminary::UseDefault, other) => Error::of_reply(Verb::Use, &other),
+            (Preliminary::Touch(_), other) => Error::of_reply(Verb::Touch, &other),
+        };
+        if error.is_end_of_connection() {
+            self.hang_up();
         }
-        Ok(false)
+        Err(error)
     }
 
     pub(crate) fn set_extensions(&mut self, extensions: Extensions) {

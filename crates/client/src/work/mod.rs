@@ -517,7 +517,8 @@ impl Worker {
         away: Duration,
         backoff: &mut Backoff,
     ) -> Option<Duration> {
-        let may_help = error.is_of_network() || error.is_out_of_step() || error.is_temporary();
+        let is_wrong_answer = error.is_out_of_step() || matches!(error, Error::MalformedData(_));
+        let may_help = error.is_of_network() || is_wrong_answer || error.is_temporary();
         if !may_help || away > self.patience || self.stopper.is_stopped() {
             return None;
         }

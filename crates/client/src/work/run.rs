@@ -285,9 +285,6 @@ impl<C: SlotClient> RunningSlot<'_, C> {
             return;
         }
         let Err(error) = self.touch(delivery.id).await else { return };
-        if error.is_out_of_step() {
-            self.client.hang_up();
-        }
         let is_open = self.client.engine().number() == self.reserved_on;
         self.is_lost = error.is_not_found() || !is_open && !self.worker.has_session();
         span.run(|| self.worker.emit(&Event::NotTouched(delivery, &error)));
