@@ -160,6 +160,25 @@ async fn a_pool_lends_what_it_has_and_says_when_it_has_none() {
     assert_eq!((pool.len(), pool.is_empty()), (1, false));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_counts_a_connection_once_while_it_is_lent_and_returned() {
+    let fake = Fake::start();
+    let pool = Pool::new(Connector::new(), fake.address().parse().unwrap(), 1);
+    let borrower = tokio::spawn({
+        let pool = pool.clone();
+        async move {
+            for _ in 0..5_000 {
+                pool.get().await.unwrap();
+            }
+        }
+    });
+    while !borrower.is_finished() {
+        assert!(pool.len() <= 1);
+    }
+    borrower.await.unwrap();
+    assert_eq!(pool.len(), 1);
+}
+
 #[tokio::test]
 async fn a_pipeline_hands_refusals_on_as_replies_or_as_errors() {
     for server in installed::servers(&[]) {

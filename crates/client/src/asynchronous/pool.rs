@@ -31,10 +31,16 @@ pub struct Pool {
 struct PoolShared {
     connector: Connector,
     address: Address,
-    max_connections: usize,
-    idle: Mutex<Vec<Client>>,
+    state: Mutex<PoolState>,
     /// A permit for each connection that can be borrowed.
     permits: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    idle: Vec<Client>,
+    /// The connections that are borrowed or being opened.
+    in_use: usize,
 }
 
 impl Pool {
@@ -42,8 +48,8 @@ impl Pool {
     pub fn new(connector: Connector, address: Address, max_connections: usize) -> Self {
         let max_connections = max_connections.clamp(1, Semaphore::MAX_PERMITS);
         let permits = Arc::new(Semaphore::new(max_connections));
-        let (connector, idle) = (connector.for_pool(), Mutex::default());
-        Self { shared: Arc::new(PoolShared { connector, address, max_connections, idle, permits }) }
+        let (connector, state) = (connector.for_pool(), Mutex::default());
+        Self { shared: Arc::new(PoolShared { connector, address, state, permits }) }
     }
 
     /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
@@ -67,16 +73,15 @@ impl Pool {
         };
         // A semaphore that is never closed always gives a permit in the end.
         let permit = permit.map_err(|_| Error::PoolExhausted)?;
-        let idle = lock(&shared.idle).pop();
-        let client = ready(idle, &shared).await?;
-        Ok(PooledClient { client: Some(client), shared, _permit: permit })
+        let mut lent = PooledClient::new(shared, permit);
+        lent.make_ready().await?;
+        Ok(lent)
     }
 
     /// The number of open connections.
     pub fn len(&self) -> usize {
-        let PoolShared { permits, max_connections, .. } = &*self.shared;
-        let idle = lock(&self.shared.idle);
-        max_connections - permits.available_permits() + idle.len()
+        let state = lock(&self.shared.state);
+        state.in_use + state.idle.len()
     }
 
     /// Whether no connection is open.
@@ -85,30 +90,47 @@ impl Pool {
     }
 }
 
-async fn ready(idle: Option<Client>, shared: &PoolShared) -> Result<Client, Error> {
-    if let Some(mut client) = idle
-        && client.is_alive().await
-    {
-        client.engine.lend(shared.connector.timeout);
-        return Ok(client);
-    }
-    shared.connector.connect_async(&shared.address).await
-}
-
 /// A borrowed connection, which goes back to its pool when it is dropped.
 #[derive(Debug)]
 pub struct PooledClient {
-    /// Always present, except for a moment in `drop`.
+    /// Always present, except for a moment in `make_ready` and `drop`.
     client: Option<Client>,
     shared: Arc<PoolShared>,
     /// Dropped after the connection has been returned.
     _permit: OwnedSemaphorePermit,
 }
 
+impl PooledClient {
+    /// Takes an idle connection, if there is one.
+    fn new(shared: Arc<PoolShared>, permit: OwnedSemaphorePermit) -> Self {
+        let mut state = lock(&shared.state);
+        state.in_use += 1;
+        let client = state.idle.pop();
+        drop(state);
+        Self { client, shared, _permit: permit }
+    }
+
+    async fn make_ready(&mut self) -> Result<(), Error> {
+        let PoolShared { connector, address, .. } = &*self.shared;
+        if let Some(client) = &mut self.client
+            && client.is_alive().await
+        {
+            client.engine.lend(connector.timeout);
+            return Ok(());
+        }
+        // The old connection is closed before the new one is opened.
+        self.client = None;
+        self.client = Some(connector.connect_async(address).await?);
+        Ok(())
+    }
+}
+
 impl Drop for PooledClient {
     fn drop(&mut self) {
         let client = self.client.take().filter(|client| client.engine.can_be_lent());
-        lock(&self.shared.idle).extend(client);
+        let mut state = lock(&self.shared.state);
+        state.in_use -= 1;
+        state.idle.extend(client);
     }
 }
 
