@@ -239,6 +239,16 @@ mod tests {
     }
 
     #[test]
+    fn fish_completes_every_option_that_is_a_tube() {
+        let files = files().unwrap();
+        let fish = String::from_utf8_lossy(&files[3].1);
+        for [command, option] in [["delete", "-s t -l tube"], ["import", "-l tube"], ["move", "-l to"]] {
+            let tubes = format!("from {command}\" {option} -x -a \"(__beanstalkctl_tubes)");
+            assert!(fish.contains(&tubes), "{command} {option}");
+        }
+    }
+
+    #[test]
     fn the_command_line_has_no_contradictions() {
         Cli::command().debug_assert();
     }

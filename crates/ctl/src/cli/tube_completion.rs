@@ -110,12 +110,16 @@ fn fish(script: &str, cli: &Command) -> String {
     text.push_str(&format!(
         "complete -c beanstalkctl -n \"__fish_seen_subcommand_from {all}\" -f -a \"(__beanstalkctl_tubes)\"\n"
     ));
-    for option in ["-s t -l tube", "-l to"] {
-        text.push_str(&format!(
-            "complete -c beanstalkctl -n \
-             \"__fish_seen_subcommand_from delete kick bury release move reprioritize peek\" \
-             {option} -x -a \"(__beanstalkctl_tubes)\"\n"
-        ));
+    for command in cli.get_subcommands() {
+        for option in command.get_opts() {
+            let (name, short) = (command.get_name(), option.get_short());
+            let short = short.map_or_else(String::new, |short| format!("-s {short} "));
+            let Some(long @ ("tube" | "to")) = option.get_long() else { continue };
+            text.push_str(&format!(
+                "complete -c beanstalkctl -n \"__fish_seen_subcommand_from {name}\" \
+                 {short}-l {long} -x -a \"(__beanstalkctl_tubes)\"\n"
+            ));
+        }
     }
     text
 }
