@@ -2,9 +2,10 @@
 //!
 //! Owns: the required result of each operation of the queue ([`Model`]), what a restart keeps of it ([`Facts`]), and
 //! the reply to each command, byte for byte ([`Server`]). It is written from the protocol document and searches whole
-//! lists, so that it has no index or count that could be wrong. It shares types with the server under test, never code
-//! that decides anything. Never: has a socket or a clock. Driven by the model test, the simulation, the tests of the
-//! binlog and of durability, and the fake server of beanstalkctl's tests.
+//! lists, so that it has no index or count that could be wrong. It shares types with the server under test, and only
+//! one function that decides something: `parse_tags`, which says whether the tags of a put are valid. Its own tests and
+//! the conformance suite (`tests/conformance/topics/tags.rs`) test that. Never: has a socket or a clock. Driven by the
+//! model test, the simulation, the tests of the binlog and of durability, and the fake server of beanstalkctl's tests.
 //!
 //! ```
 //! use beanstalkd_model::{Answer, Server};

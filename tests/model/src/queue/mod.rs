@@ -280,7 +280,7 @@ impl Model {
         let tube = self.client(client).using;
         let state =
             State::Delayed { until: if delay_s == 0 { now } else { self.end_of_delay(delay_s, now) } };
-        let (ttr_s, counters) = (ttr_s.at_least_one(), Counters::default());
+        let (ttr_s, counters) = (ttr_s.max(1.into()), Counters::default());
         let (created_at, ready_since, reserved_since) = (now, now, now);
         let held = tags.after.is_some_and(|after| {
             [tags.group, self.kept_group].contains(&Some(after.group))
@@ -445,7 +445,7 @@ impl Model {
         }
         let job = self.job_mut(id);
         let State::Reserved { by, until: before } = job.state else { return false };
-        let until = after_s(now, for_s.unwrap_or(job.ttr_s).at_least_one());
+        let until = after_s(now, for_s.unwrap_or(job.ttr_s).max(1.into()));
         job.state = State::Reserved { until, by };
         if by != client && until != before {
             self.note(Change::SessionReserved(JobId(id)));
