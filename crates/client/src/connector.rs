@@ -120,8 +120,8 @@ impl Connector {
         Self { session: Some((name, grace)), ..self }
     }
 
-    /// Connects again when a connection is lost, and restores its state: log-in, session, used and watched tubes, mode.
-    /// [`Repeat`](crate::Repeat) defines which commands are sent again.
+    /// Connects again when a connection is lost, and restores its state: log-in, session, used tube, watched tubes with
+    /// their weights, mode, fields. [`Repeat`](crate::Repeat) defines which commands are sent again.
     #[must_use]
     pub fn reconnect(self, reconnect: Reconnect) -> Self {
         Self { reconnect: Some(reconnect), ..self }
