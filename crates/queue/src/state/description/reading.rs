@@ -49,8 +49,8 @@ impl Queue {
     pub fn read_description(&mut self, from: &mut Reader<'_>, now: Timestamp) -> Result<(), Malformed> {
         let numbers: Numbers = from.value()?;
         let (events, dead) = (from.value()?, from.since(5)?);
-        if numbers.next_id > MAX_NUMBER || numbers.next_burial > MAX_NUMBER {
-            return Err(Malformed("a number is too large"));
+        if !(1..=MAX_NUMBER).contains(&numbers.next_id) || numbers.next_burial > MAX_NUMBER {
+            return Err(Malformed("a number is too large, or the next id is 0"));
         }
         let tubes = self.read_tubes(from, now)?;
         let clients = self.read_clients(&tubes, from)?;
@@ -251,7 +251,7 @@ impl Queue {
             let (tags, body) = (from.bytes()?, from.bytes()?);
             let tube = *tubes.get(job.tube as usize).ok_or(Malformed("a job has no tube"))?;
             let id = Some(job.id);
-            if job.id.0 >= numbers.next_id || id <= newest && self.jobs.get(job.id).is_some() {
+            if !(1..numbers.next_id).contains(&job.id.0) || id <= newest && self.jobs.get(job.id).is_some() {
                 return Err(Malformed("the id of a job was never issued, or occurs twice"));
             }
             newest = newest.max(id);
@@ -398,4 +398,30 @@ fn read_reserve_settings(
         typical_run_ns: described.typical_run_ns,
         ..ReserveSettings::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::description::Writer;
+    use crate::job::JobId;
+    use crate::testing::{NOW, TestJob};
+
+    #[test]
+    fn ids_begin_with_1() {
+        let mut queue = Queue::default();
+        let client = queue.connect();
+        queue.skip_ids_below(0x1122_3344_5566_7788);
+        let JobId(id) = TestJob::default().put(&mut queue, client, NOW);
+        let mut bytes = Vec::new();
+        queue.describe(&mut Writer::new(&mut |part| bytes.extend(part)));
+        let read = |bytes: &[u8]| Queue::default().read_description(&mut Reader::new(bytes), NOW);
+        assert_eq!(read(&bytes), Ok(()));
+        for number in [id, queue.next_id().0] {
+            let mut changed = bytes.clone();
+            let at = bytes.windows(8).position(|bytes| bytes == number.to_le_bytes()).unwrap();
+            changed[at..at + 8].fill(0);
+            assert!(read(&changed).is_err());
+        }
+    }
 }
