@@ -27,6 +27,10 @@ const PROGRESS_BYTES: u64 = 512 * 1024 * 1024;
 /// The minimum length of a record in either version.
 const MIN_RECORD_BYTES: u64 = SHORT_BYTES;
 
+/// The maximum number of zeros with which a record of this server begins: the length of the name in a short record, and
+/// the id without its last byte.
+const MAX_FIRST_ZEROS: u64 = 4 + 7;
+
 /// The kind of a file, as found by the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
@@ -329,8 +333,7 @@ impl Replay {
         file.file_end = FileEnd::Torn;
         let mut offset = file.end;
         while let Some(start) = reader.first_nonzero(offset)? {
-            // A record may begin with up to three more zeros: those of its name's length.
-            offset = start.saturating_sub(11).max(offset);
+            offset = start.saturating_sub(MAX_FIRST_ZEROS).max(offset);
             while offset <= start {
                 let bytes = reader.at(offset, MAX_HEAD_BYTES)?;
                 let tagged = Layout::read(Version::Seven, bytes, file.bytes - offset)
@@ -374,8 +377,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Notes the facts in a marker. After a damaged record, its facts about other files do not count: the marker will
-    /// be cut off, and the new file repeats them.
+    /// Notes the facts in a marker. After a damaged record, only those count that markers of all kinds have: the marker
+    /// will be cut off, and the new file repeats the others.
     fn note_marker(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
         let facts = &mut self.facts;
         // After a clean exit, ids that were announced ahead but not assigned can be assigned.
