@@ -5,15 +5,15 @@
 //! The executor counts them; the event loop asks once a turn whether a line is due.
 
 use std::fmt;
+use std::iter::{once, repeat};
 
 use log::warn;
 
 use super::Executor;
-use crate::binlog::LogState;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::description::{Described, Malformed, Reader, Writer};
+use crate::exchange::BodyRefusal;
 use crate::log_setup::Count;
-use crate::protocol::Reply;
 
 /// The shortest time between two lines, and how long the status shows the last one.
 const INTERVAL_NS: u64 = 60 * NS_PER_S;
@@ -23,75 +23,85 @@ const INTERVAL_NS: u64 = 60 * NS_PER_S;
 pub(super) struct RefusedPuts {
     /// All refused puts, including those that are too long.
     pub total: u64,
-    draining: u64,
-    no_room: u64,
-    /// How many of `draining` and `no_room` have been logged.
-    logged: u64,
+    /// The contents of the next line.
+    unlogged: RefusedPutsLine,
     last: Option<(Timestamp, RefusedPutsLine)>,
 }
 
-/// The contents of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The contents of a line: the numbers of puts by the reason for which they were refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RefusedPutsLine {
-    puts: u64,
-    reason: &'static str,
+    draining: u64,
+    disk_full: u64,
+    memory_low: u64,
+}
+
+impl RefusedPutsLine {
+    const fn puts(self) -> u64 {
+        self.draining + self.disk_full + self.memory_low
+    }
 }
 
 impl fmt::Display for RefusedPutsLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "refused {}: {}", Count(self.puts, "put"), self.reason)
+        write!(out, "refused {}", Count(self.puts(), "put"))?;
+        let reasons = [
+            (self.draining, "the server drains"),
+            (self.disk_full, "the disk of the binlog is full"),
+            (
+                self.memory_low,
+                "memory is low, or an identity or the cooldowns have used up their share of it",
+            ),
+        ];
+        let reasons = reasons.into_iter().filter(|&(puts, _)| puts > 0);
+        reasons
+            .zip(once(": ").chain(repeat("; ")))
+            .try_for_each(|((_, reason), sep)| write!(out, "{sep}{reason}"))
     }
 }
 
 impl Described for RefusedPuts {
     fn describe(&self, out: &mut Writer<'_>) {
         // The time and the words of the last line matter only for a minute.
-        let Self { total, draining, no_room, logged, last: _ } = self;
-        [*total, *draining, *no_room, *logged].describe(out);
+        let Self { total, unlogged: RefusedPutsLine { draining, disk_full, memory_low }, last: _ } = self;
+        [*total, *draining, disk_full + memory_low, 0].describe(out);
     }
 
+    /// Does not know which of the puts were refused because the disk was full. An older program describes all puts that
+    /// it has refused, and how many of them it has logged.
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let [total, draining, no_room, logged]: [u64; 4] = from.value()?;
         let is_possible = draining.checked_add(no_room).is_some_and(|both| both >= logged);
-        let read = Self { total, draining, no_room, logged, last: None };
-        is_possible.then_some(read).ok_or(Malformed("the number of refused puts"))
+        let memory_low = no_room.saturating_sub(logged.saturating_sub(draining));
+        let unlogged =
+            RefusedPutsLine { draining: draining.saturating_sub(logged), disk_full: 0, memory_low };
+        is_possible
+            .then_some(Self { total, unlogged, last: None })
+            .ok_or(Malformed("the number of refused puts"))
     }
 }
 
 impl RefusedPuts {
-    /// Counts a put that gets this reply.
-    pub(crate) fn count(&mut self, reply: &Reply<'_>) {
+    /// Counts a put that is refused for this reason.
+    pub(crate) fn count(&mut self, refusal: BodyRefusal, is_disk_full: bool) {
         self.total += 1;
-        self.draining += u64::from(matches!(reply, Reply::Draining));
-        self.no_room += u64::from(matches!(reply, Reply::OutOfMemory));
-    }
-
-    #[inline]
-    fn unlogged(&self) -> u64 {
-        debug_assert!(self.logged <= self.draining + self.no_room, "only refused puts are logged");
-        self.draining + self.no_room - self.logged
+        let is_for_room = refusal == BodyRefusal::OutOfMemory;
+        self.unlogged.draining += u64::from(refusal == BodyRefusal::Draining);
+        self.unlogged.disk_full += u64::from(is_for_room && is_disk_full);
+        self.unlogged.memory_low += u64::from(is_for_room && !is_disk_full);
     }
 
     /// When a line is due.
     #[inline]
     fn due_at(&self) -> Option<Timestamp> {
-        (self.unlogged() > 0).then(|| self.last.map_or(Timestamp(0), |(at, _)| at + INTERVAL_NS))
+        (self.unlogged.puts() > 0).then(|| self.last.map_or(Timestamp(0), |(at, _)| at + INTERVAL_NS))
     }
 
     /// The line that is due.
-    fn take_due(&mut self, is_draining: bool, is_disk_full: bool, now: Timestamp) -> Option<RefusedPutsLine> {
-        if self.due_at().is_none_or(|at| at > now) {
-            return None;
-        }
-        let reason = if is_draining {
-            "the server drains"
-        } else if is_disk_full {
-            "the disk of the binlog is full"
-        } else {
-            "memory is low, or an identity or the cooldowns have used up their share of it"
-        };
-        let refused = RefusedPutsLine { puts: self.unlogged(), reason };
-        self.logged = self.draining + self.no_room;
+    #[inline]
+    fn take_due(&mut self, now: Timestamp) -> Option<RefusedPutsLine> {
+        self.due_at().filter(|&at| at <= now)?;
+        let refused = std::mem::take(&mut self.unlogged);
         self.last = Some((now, refused));
         Some(refused)
     }
@@ -106,12 +116,7 @@ impl Executor {
     /// Logs a line about refused puts if one is due.
     #[inline]
     pub fn log_refused_puts(&mut self, now: Timestamp) {
-        if self.counters.refused_puts.unlogged() == 0 {
-            return;
-        }
-        let binlog = self.persistence.binlog.as_ref();
-        let is_full = binlog.is_some_and(|binlog| binlog.stats().state == LogState::Full);
-        if let Some(refused) = self.counters.refused_puts.take_due(self.is_draining, is_full, now) {
+        if let Some(refused) = self.counters.refused_puts.take_due(now) {
             warn!("{refused}");
         }
     }
@@ -137,26 +142,55 @@ mod tests {
         let mut lines = Vec::new();
         for second in 0..100 {
             for _ in 0..5 {
-                puts.count(&Reply::OutOfMemory);
+                puts.count(BodyRefusal::OutOfMemory, true);
             }
             let now = Timestamp(second * NS_PER_S);
-            lines.extend(puts.take_due(false, true, now).map(|refused| (second, refused.to_string())));
+            lines.extend(puts.take_due(now).map(|refused| (second, refused.to_string())));
         }
         let line = |puts| format!("refused {puts} puts: the disk of the binlog is full");
         assert_eq!(lines, [(0, line(5)), (60, line(300))]);
         // The last puts get their line even if no other put is refused.
         assert_eq!(puts.due_at(), Some(Timestamp(120 * NS_PER_S)));
-        let last = puts.take_due(true, false, Timestamp(120 * NS_PER_S)).unwrap();
-        assert_eq!(last.to_string(), "refused 195 puts: the server drains");
+        let last = puts.take_due(Timestamp(120 * NS_PER_S)).unwrap();
+        assert_eq!(last.to_string(), line(195));
         assert_eq!((puts.due_at(), puts.total), (None, 500));
         assert_eq!(puts.recent(Timestamp(179 * NS_PER_S)), Some(last));
         assert_eq!(puts.recent(Timestamp(180 * NS_PER_S)), None);
     }
 
     #[test]
+    fn a_line_has_the_reasons_for_which_its_puts_were_refused() {
+        let mut puts = RefusedPuts::default();
+        let mut line_at = |minute, refusals: &[(BodyRefusal, bool)]| {
+            refusals.iter().for_each(|&(refusal, is_disk_full)| puts.count(refusal, is_disk_full));
+            puts.take_due(Timestamp(minute * INTERVAL_NS)).map(|refused| refused.to_string())
+        };
+        let memory = "memory is low, or an identity or the cooldowns have used up their share of it";
+        let line = line_at(1, &[(BodyRefusal::OutOfMemory, false), (BodyRefusal::Draining, true)]);
+        assert_eq!(line, Some(format!("refused 2 puts: the server drains; {memory}")));
+        let line = line_at(2, &[(BodyRefusal::OutOfMemory, true), (BodyRefusal::JobTooBig, false)]);
+        assert_eq!(line.unwrap(), "refused 1 put: the disk of the binlog is full");
+        assert_eq!(line_at(3, &[]), None);
+    }
+
+    #[test]
+    fn the_next_program_logs_the_puts_that_this_one_has_not_logged() {
+        let read = |numbers: [u64; 4]| {
+            let mut bytes = Vec::new();
+            numbers.describe(&mut Writer::new(&mut |part| bytes.extend(part)));
+            RefusedPuts::read(&mut Reader::new(&bytes)).map(|puts| puts.unlogged)
+        };
+        let line = |draining, memory_low| Ok(RefusedPutsLine { draining, disk_full: 0, memory_low });
+        assert_eq!(read([9, 3, 4, 0]), line(3, 4));
+        assert_eq!(read([9, 3, 4, 2]), line(1, 4));
+        assert_eq!(read([9, 3, 4, 5]), line(0, 2));
+        assert!(read([9, 3, 4, 8]).is_err());
+    }
+
+    #[test]
     fn a_put_that_is_too_long_is_the_fault_of_its_client_and_gets_no_line() {
         let mut puts = RefusedPuts::default();
-        puts.count(&Reply::JobTooBig);
+        puts.count(BodyRefusal::JobTooBig, true);
         assert_eq!((puts.total, puts.due_at()), (1, None));
     }
 }

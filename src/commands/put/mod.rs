@@ -13,7 +13,7 @@ pub(super) use self::line::LineOf;
 use super::guard::Permission;
 use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
-use crate::binlog::NoRoom;
+use crate::binlog::{LogState, NoRoom};
 use crate::clock::Timestamp;
 use crate::exchange::{BodyRefusal, Output, Put, Until};
 use crate::job::{Body, JobId, JobState, Priority};
@@ -161,7 +161,9 @@ impl Executor {
     pub(super) fn count_refused_put(&mut self, refusal: BodyRefusal) {
         match refusal {
             BodyRefusal::JobTooBig | BodyRefusal::OutOfMemory | BodyRefusal::Draining => {
-                self.counters.refused_puts.count(&refusal.into());
+                let binlog = self.persistence.binlog.as_ref();
+                let is_disk_full = binlog.is_some_and(|binlog| binlog.state() == LogState::Full);
+                self.counters.refused_puts.count(refusal, is_disk_full);
             }
             BodyRefusal::BadTag => self.counters.malformed += 1,
             BodyRefusal::NotFound

@@ -563,12 +563,18 @@ impl Binlog {
             live_bytes: self.live_bytes(),
             syncs,
             sync_us,
-            state: match (self.health.is_serving(), self.ahead.is_refused() || self.is_store_full()) {
-                (false, _) => LogState::Failed,
-                (true, true) => LogState::Full,
-                (true, false) => LogState::Ok,
-            },
+            state: self.state(),
             database: self.storage.database(),
+        }
+    }
+
+    /// Whether the log serves, and whether its store has room.
+    #[must_use]
+    pub fn state(&self) -> LogState {
+        match (self.health.is_serving(), self.ahead.is_refused() || self.is_store_full()) {
+            (false, _) => LogState::Failed,
+            (true, true) => LogState::Full,
+            (true, false) => LogState::Ok,
         }
     }
 
