@@ -12,8 +12,7 @@ use super::manage::{
 use super::put_tags::{self, MAX_PUT_LINE_BYTES, complete};
 use super::session::{Grace, session};
 use super::workers::{
-    IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, reserve_mode, touch,
-    wait_job, watch,
+    IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, wait_job, watch,
 };
 use crate::described;
 use crate::job::{Counting, JobId, JobState, Position, Priority};
@@ -177,7 +176,8 @@ commands! {
     "delete-batch" DeleteBatch(ids: IdList<'a>) Ours
         up to MAX_DELETE_BATCH_LINE_BYTES => |rest| IdList::parse(rest).map(Command::DeleteBatch);
     "touch-all" TouchAll Ours => |rest| alone(rest, Command::TouchAll);
-    "reserve-mode" ReserveMode(mode: ModeWord) Ours => reserve_mode;
+    "reserve-mode" ReserveMode(mode: ModeWord) Ours
+        => |rest| arguments(rest).and_then(ModeWord::of_word).map(Command::ReserveMode);
     "reserve-with-abort" ReserveWithAbort { timeout_s: Option<Seconds> } Ours
         => |rest| optional_timeout(rest).map(|timeout_s| Command::ReserveWithAbort { timeout_s });
     "stats-group " StatsGroup(group: &'a str) Ours => |rest| name(rest).map(Command::StatsGroup);

@@ -96,11 +96,6 @@ words! {
     }
 }
 
-/// ` <mode>`
-pub(super) fn reserve_mode(rest: &[u8]) -> Option<Command<'_>> {
-    arguments(rest).and_then(ModeWord::of_word).map(Command::ReserveMode)
-}
-
 /// ` <n> [<seconds>]`
 pub(super) fn reserve_batch(rest: &[u8]) -> Option<Command<'_>> {
     let (most, rest) = leading_u32(arguments(rest)?)?;
