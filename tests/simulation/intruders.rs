@@ -166,3 +166,21 @@ fn a_put_whose_line_came_before_a_right_was_taken_is_refused() {
     server.pass(NS_PER_S);
     assert_eq!(server.received(&client), "FORBIDDEN\r\n");
 }
+
+#[test]
+fn an_abandoned_put_that_its_old_identity_paid_for_is_not_given_back_to_the_new_one() {
+    let table = |name, user| {
+        format!("[identities.{name}]\nunix-users = [{user}]\nproduce = [\"*\"]\nputs-per-second = 1\n")
+    };
+    let mut server = Guarded::with(&(table("team", 1) + &table("other", 7)));
+    let (client, other) = (server.connect(Some(ANNA)), server.connect(Some(ANONYMOUS)));
+    let put = "put 0 0 1 1\r\nx\r\n";
+    assert_eq!(server.reply(&client, &put.repeat(2)), "INSERTED 1\r\n");
+    let after = format!("{}[identities.team]\n", table("other", 1).replace("[1]", "[1, 7]"));
+    server.0.replace_rules(AccessRules::parse(&after, &|_| None).unwrap());
+    assert_eq!(server.reply(&other, put), "INSERTED 3\r\n");
+    client.pipe.borrow_mut().break_off();
+    server.ask(&client, "");
+    assert_eq!(server.0.client_count(), 1, "the broken connection is gone");
+    assert_eq!(server.reply(&other, put), "");
+}

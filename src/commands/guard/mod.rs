@@ -395,7 +395,13 @@ impl Executor {
             }
         }
         for known in guard.clients.iter_mut().flatten() {
+            let before = known.identity;
             known.become_identity(rules.identify(known.peer, known.names(), known.token.as_ref()));
+            if let Some(puts) = &mut known.waiting
+                && figures[known.identity.index()].name != guard.figures[before.index()].name
+            {
+                puts.count = 0;
+            }
             figures[known.identity.index()].connections += u64::from(known.certificate.is_some());
             usage[known.identity.index()].watched += known.watched;
         }

@@ -13,6 +13,8 @@ use crate::queue::ClientId;
 pub(super) struct WaitingPuts {
     /// When all of them are permitted.
     pub(super) at: Timestamp,
+    /// How many puts their identity gets back if they are abandoned; 0 if they were charged to another identity, which
+    /// the client had before a reload.
     pub(super) count: u32,
 }
 
