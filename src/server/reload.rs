@@ -12,6 +12,9 @@ use crate::clock::Timestamp;
 /// How many certificates are checked in a turn; each check takes about 100 microseconds.
 const CHECKS_PER_TURN: usize = 4;
 
+/// How many connections are visited in a turn; most of them may have no certificate.
+const VISITS_PER_TURN: usize = 1024;
+
 impl<S: Stream> Server<S> {
     /// Puts new access rules in force; from each client's next command on, the server refuses what is no longer
     /// allowed. A wait for a job ends with TIMED_OUT if its client may no longer reserve from the tube. Called between
@@ -37,11 +40,11 @@ impl<S: Stream> Server<S> {
         self.next_check = Some(0);
     }
 
-    /// Checks certificates, up to the limit for a turn.
+    /// Checks certificates, up to the limits for a turn.
     pub(super) fn check_certificates(&mut self, now: Timestamp) {
-        let Some(mut index) = self.next_check.take() else { return };
-        let mut checks = 0;
-        while checks < CHECKS_PER_TURN {
+        let Some(first) = self.next_check.take() else { return };
+        let (mut index, mut checks) = (first, 0);
+        while checks < CHECKS_PER_TURN && index < first + VISITS_PER_TURN {
             let Some(connection) = self.connections.get(index) else { return };
             if let Some(connection) = connection.as_deref().filter(|connection| connection.has_certificate())
             {

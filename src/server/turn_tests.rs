@@ -116,6 +116,19 @@ fn fill_a_turn(server: &mut Server<FakeStream>, commands: usize) -> Vec<(ClientI
 }
 
 #[test]
+fn a_turn_after_a_reload_visits_only_some_of_the_connections_without_a_certificate() {
+    let mut server = server();
+    let _clients: Vec<_> = (0..2500).map(|_| connect(&mut server)).collect();
+    server.recheck_certificates();
+    let has_more = |server: &Server<_>| server.next_turn_at() == Some(Timestamp::default());
+    let turns = iter::repeat_with(|| {
+        server.turn(iter::empty(), START);
+        has_more(&server)
+    });
+    assert_eq!(turns.take_while(|&has_more| has_more).count(), 2);
+}
+
+#[test]
 fn a_flush_by_the_api_is_no_connection_and_no_client_of_a_tube() {
     let mut server = server();
     server.executor_mut().accept_orders();
