@@ -1,8 +1,9 @@
-//! The attachments that precede a record and belong to it: the tags of a job, the cooldown that a delete starts, the
-//! group that it frees.
+//! The attachments. Four kinds precede a record and belong to it: the tags of a job, the cooldown that a delete starts,
+//! the group that it frees, the number of puts that are one change with it. Four kinds stand alone: a copied cooldown,
+//! a group that is free, the end of a cooldown, the session of a reservation.
 //!
-//! Owns: the layout of the markers that hold these, and of their contents. Driven by the writer, which appends them in
-//! one piece with their record, and by the replay, which uses them only if the record follows.
+//! Owns: the layout of the markers that hold these, and of their contents. Driven by the writer, which appends the
+//! first four in one piece with their record, and by the replay, which uses those only if the record follows.
 
 use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, WallOffset, put, take};
 use super::marker::{FIXED_AT, KIND_AT, MAGIC, MAGIC_AT};
@@ -38,7 +39,8 @@ pub(super) const MAX_SESSION_UNITS: u64 = MAX_SESSION_BYTES.div_ceil(PART_BYTES)
 const MAX_BYTES: usize = TagSet::MAX_BYTES;
 const _: () = assert!(MAX_COOLDOWN_BYTES <= MAX_BYTES && MAX_BYTES.div_ceil(PART_BYTES) <= u8::MAX as usize);
 
-/// The maximum number of short records for a delete: for a cooldown, for a group that it frees, and for itself.
+/// The maximum number of short records for a delete: for a cooldown, for a group that it frees, and for itself. One
+/// more says how many puts are one change with it, if there are any.
 pub(super) const MAX_DELETE_UNITS: u64 =
     (MAX_COOLDOWN_BYTES.div_ceil(PART_BYTES) + TubeName::MAX_BYTES.div_ceil(PART_BYTES) + 1) as u64;
 
