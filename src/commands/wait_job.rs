@@ -44,9 +44,10 @@ impl Executor {
         answer(caller.output, &reply)
     }
 
-    /// Whether the rules let the client wait for the end of its job. `None` if it does not wait for a job's end.
+    /// Whether the rules let the client wait for the end of its job, or the job has just ended. `None` if it does not
+    /// wait for a job's end.
     pub(super) fn may_wait_for_job(&self, client: ClientId) -> Option<bool> {
         let id = self.queue.awaited_by(client)?;
-        self.queue.job(id).map(|_| self.meets_for_job(client, id, Roles::ANY))
+        Some(self.queue.job(id).is_none() || self.meets_for_job(client, id, Roles::ANY))
     }
 }
