@@ -38,7 +38,8 @@ const MAX_NUMBER: u64 = u64::MAX / 2;
 const SPARSE: usize = 8;
 const FEW_INDEXES: usize = 4096;
 
-/// The first version of the format that has the rates of tubes. In older descriptions, they are taken to be as now.
+/// The first version of the format that has the rates of tubes, and the number of jobs that went to dead tubes. In
+/// older descriptions, the rates are taken to be as now.
 const RATES_SINCE_VERSION: u32 = 5;
 
 impl Queue {
@@ -48,7 +49,7 @@ impl Queue {
     /// If the bytes are not a description. The queue must not be used then.
     pub fn read_description(&mut self, from: &mut Reader<'_>, now: Timestamp) -> Result<(), Malformed> {
         let numbers: Numbers = from.value()?;
-        let (events, dead) = (from.value()?, from.since(5)?);
+        let (events, dead) = (from.value()?, from.since(RATES_SINCE_VERSION)?);
         if !(1..=MAX_NUMBER).contains(&numbers.next_id) || numbers.next_burial > MAX_NUMBER {
             return Err(Malformed("a number is too large, or the next id is 0"));
         }
