@@ -266,7 +266,7 @@ impl<S: Stream> Server<S> {
         ])
     }
 
-    /// Whether there are replies that no socket has taken, or commands that will be answered without further input.
+    /// Whether there are replies that no socket has taken, or commands that continue in the next turn.
     #[must_use]
     pub fn owes_replies(&self) -> bool {
         self.connections.iter().flatten().any(|connection| {

@@ -26,7 +26,7 @@ const MAX_PROBED_BLOCKS: usize = 512;
 
 /// A key of an [`OrderedQueue`].
 pub trait Key: Copy + Ord {
-    /// The id of the entry: the smaller, the older. Not 0.
+    /// The id of the entry: the smaller, the older. Not 0 in a queue that is asked for its oldest entry.
     fn id(self) -> u64;
 }
 

@@ -1,7 +1,7 @@
 //! The loop around [`Server`]: the poll, the sockets, the signals, the clock.
 //!
 //! Owns: everything that uses the system while the server runs. Turns the poll's events into [`Readiness`], reads the
-//! clock once a turn, and decides how long to sleep. `listeners.rs` accepts clients.
+//! clock before each turn, and decides how long to sleep. `listeners.rs` accepts clients.
 
 mod hand_over;
 mod listeners;

@@ -4,8 +4,8 @@
 //! to a client in the meantime, the ready ones, parked or not, the delayed, the buried, and the reservations of all
 //! clients, once each. Last, it ends the cooldowns of the tube. A job that changes its state in the meantime may get
 //! behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids are larger, they
-//! were put later, or they were moved here from another tube. While no flush is running, this costs only a check for an
-//! empty list when a job changes its state. Driven by the server, which deletes the jobs one by one.
+//! were put at a later instant, or they were moved here from another tube. While no flush is running, this costs only a
+//! check for an empty list when a job changes its state. Driven by the server, which deletes the jobs one by one.
 
 use std::collections::BTreeSet;
 

@@ -23,7 +23,8 @@ pub(crate) const SAFETY_MARGIN_NS: u64 = NS_PER_S;
 /// How many watched tubes fit into the client's record.
 const FEW_TUBES: usize = 4;
 
-/// A client's identity. An id is never assigned twice, so an id that is used after the client's end finds no client.
+/// A client's identity. An id is assigned again only after 2^32 other clients, so an id that is used after the client's
+/// end finds no client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId {
     /// The client's index; a later client may have the same index.

@@ -330,7 +330,7 @@ impl Queue {
     /// Records that the job differs from its last logged record.
     #[inline]
     pub(crate) fn note(&mut self, change: Change) {
-        debug_assert!(self.agrees_with(change), "a change is noted after it has happened: {change:?}");
+        debug_assert!(self.agrees_with(change), "the queue is as the change says: {change:?}");
         if !self.outbox.keeps_changes {
             return;
         }
