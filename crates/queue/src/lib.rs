@@ -8,7 +8,7 @@
 //! or family of commands, and `advance.rs` for the effects of time; `rules/` has a file for each rule for tags and
 //! tubes; most of them have the same hooks. The data structures are the crate `beanstalkd-structures`.
 //!
-//! The public face, by purpose:
+//! The main methods, by purpose:
 //!
 //! | for | methods of [`Queue`] |
 //! |---|---|

@@ -33,7 +33,7 @@ impl Queue {
         let (tube, link) = (job.tube, job.link());
         let (since, body) = self.end(id, link, ending, now);
         if let Some(since) = since
-            && let Some(times) = self.tubes.times(tube, now)
+            && let Some(times) = self.tubes.times_mut(tube, now)
         {
             times.observe_run(now.since_ns(since), now);
         }

@@ -172,7 +172,7 @@ impl Queue {
     /// Counts the waiting time of a job that has been ready since the instant `since` and is now reserved.
     #[inline]
     fn observe_wait(&mut self, tube: TubeKey, since: Timestamp, now: Timestamp) {
-        if let Some(times) = self.tubes.times(tube, now) {
+        if let Some(times) = self.tubes.times_mut(tube, now) {
             times.observe_wait(now.since_ns(since), now);
         }
     }

@@ -341,7 +341,7 @@ impl Tubes {
     /// The record to which the tube's next duration is added. Creates the record, unless the maximum number of records
     /// exists.
     #[inline]
-    pub(crate) fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut TubeTimes> {
+    pub(crate) fn times_mut(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut TubeTimes> {
         let events = self.slab[key.index()].events.get_or_insert_default();
         if events.times.is_none() {
             if self.timed == times::MAX_TIMED_TUBES {
