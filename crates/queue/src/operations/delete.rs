@@ -61,7 +61,7 @@ impl Queue {
             "the job is in the collection that its link names"
         );
         if link.marks.intersects(!Marks::RULED) {
-            return self.end_tagged(id, link, ending, now);
+            return self.end_marked(id, link, ending, now);
         }
         let before = in_debug(|| self.counted(link.tube));
         let since = self.unlink_plain(id, link);

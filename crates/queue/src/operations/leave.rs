@@ -161,7 +161,7 @@ impl Queue {
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));
             if job.has(Marks::KEYED) {
-                self.left_tagged(id, JobState::Reserved);
+                self.left_marked(id, JobState::Reserved);
             }
             if is_session {
                 // A restart would find the reservation.

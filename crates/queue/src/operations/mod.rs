@@ -51,7 +51,7 @@ impl Queue {
         let (state, before) = (link.collection.state(), in_debug(|| self.counted(link.tube)));
         debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
         let since =
-            if link.marks.is_empty() { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) };
+            if link.marks.is_empty() { self.unlink_plain(id, link) } else { self.unlink_marked(id, link) };
         debug_assert!(!self.is_linked(id), "a job that was taken out is in no collection");
         debug_assert_eq!(
             self.counted(link.tube),
@@ -130,7 +130,7 @@ impl Queue {
         if marks.is_empty() {
             self.enqueue(id, tube, priority, now);
         } else {
-            self.enter_ready_tagged(id, now);
+            self.enter_ready_marked(id, now);
         }
     }
 
@@ -205,7 +205,7 @@ impl Queue {
         self.tubes.get_mut(key).buried.insert((number, id));
         self.sums.jobs.buried += 1;
         if !marks.is_empty() {
-            self.buried_tagged(id);
+            self.buried_marked(id);
         }
         debug_assert!(self.is_linked_as(id, JobState::Buried));
         debug_assert_eq!(self.counted(key), before.more(JobState::Buried, priority), "one more is counted");

@@ -49,7 +49,7 @@ impl Queue {
             // Without memory, the job keeps its old tags.
             let _ = self.retag_in(id, name, now);
             self.jobs.expect_mut(id).tube = target;
-            self.moved_tagged(id, from);
+            self.moved_marked(id, from);
         } else {
             self.jobs.expect_mut(id).tube = target;
         }
@@ -65,7 +65,7 @@ impl Queue {
                 self.tubes.get_mut(target).buried.insert((number.into(), id));
                 self.sums.jobs.buried += 1;
                 if !marks.is_empty() {
-                    self.buried_tagged(id);
+                    self.buried_marked(id);
                 }
             }
             Collection::Reserved(_) if self.session_of_job(id).is_some() => {

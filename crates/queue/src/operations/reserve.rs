@@ -155,7 +155,7 @@ impl Queue {
         self.note(if is_of_session { Change::SessionReserved(id) } else { Change::Reserved(id) });
         // The job still counts for the rule of its tube.
         if marked.intersects(!Marks::RULED) {
-            self.reserved_tagged(id);
+            self.reserved_marked(id);
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved));
         debug_assert_eq!(

@@ -206,7 +206,7 @@ impl Queue {
         self.schedule(Timer::Client(index));
         self.note(Change::SessionReserved(id));
         if !marks.is_empty() {
-            self.reserved_tagged(id);
+            self.reserved_marked(id);
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved), "the session has the job again");
         debug_assert!(before.has_grown_to(self.counted(tube), 0), "the number of jobs stays the same");

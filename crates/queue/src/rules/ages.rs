@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use beanstalkd_structures::Timer;
 
-use super::{Ending, JobEnd, Rule, TaggedJob};
+use super::{Ending, JobEnd, MarkedJob, Rule};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
@@ -50,7 +50,7 @@ fn arrived_at(created_at: Timestamp, tags: &TagSet<'_>) -> Timestamp {
 
 impl Rule for Ages {
     #[inline]
-    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         if queue.max_age_of(job.tube).is_none() || job.tags.dead.is_some() {
             return;
         }
@@ -59,7 +59,7 @@ impl Rule for Ages {
         }
     }
 
-    fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn reserved(queue: &mut Queue, job: &MarkedJob<'_>) {
         if job.marks.intersects(Marks::AGES) {
             queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
             queue.jobs.expect_mut(job.id).marks &= !Marks::AGES;
@@ -67,11 +67,11 @@ impl Rule for Ages {
         debug_assert!(!queue.jobs.expect(job.id).has(Marks::AGES), "a reserved job does not age");
     }
 
-    fn moved(queue: &mut Queue, job: &TaggedJob<'_>, _from: TubeKey) {
+    fn moved(queue: &mut Queue, job: &MarkedJob<'_>, _from: TubeKey) {
         Self::added(queue, job);
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
+    fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
         if job.marks.intersects(Marks::AGES) {
             queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
         }
@@ -250,7 +250,7 @@ impl Queue {
     /// Deletes a job that is in no collection, because its time is over.
     pub(crate) fn remove_expired(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked(id), "a job that ends was taken out of its collection");
-        let body = self.remove_tagged(id, None, Ending::Expired, now);
+        let body = self.remove_marked(id, None, Ending::Expired, now);
         self.rules.expiry.keep_body(body);
     }
 }

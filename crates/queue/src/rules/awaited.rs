@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 
 use beanstalkd_structures::{OrderedQueue, Timer};
 
-use super::{JobEnd, Rule, Rules, TaggedJob};
+use super::{JobEnd, MarkedJob, Rule, Rules};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
@@ -97,11 +97,11 @@ impl Awaited {
 }
 
 impl Rule for Awaited {
-    fn buried(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn buried(queue: &mut Queue, job: &MarkedJob<'_>) {
         queue.answer_job_waits(job, WaitOutcome::Buried);
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
+    fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
         queue.answer_job_waits(job, WaitOutcome::Deleted);
     }
 
@@ -220,7 +220,7 @@ impl Queue {
     }
 
     /// Ends the waits of all clients that wait for this job.
-    fn answer_job_waits(&mut self, job: &TaggedJob<'_>, outcome: WaitOutcome) {
+    fn answer_job_waits(&mut self, job: &MarkedJob<'_>, outcome: WaitOutcome) {
         if !job.marks.intersects(Marks::AWAITED) {
             return;
         }

@@ -4,7 +4,7 @@
 
 use beanstalkd_structures::{OrderedQueue, Timer};
 
-use super::{Ending, JobEnd, Rule, Rules, TaggedJob};
+use super::{Ending, JobEnd, MarkedJob, Rule, Rules};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
@@ -35,7 +35,7 @@ impl Expiry {
     }
 
     /// Removes the expiry of the job, if it has one.
-    fn forget(&mut self, job: &TaggedJob<'_>) {
+    fn forget(&mut self, job: &MarkedJob<'_>) {
         if let Some(at) = expires_at(job) {
             let found = self.jobs.remove((at, job.id));
             assert!(found.is_some(), "each job that can expire has a timer");
@@ -44,13 +44,13 @@ impl Expiry {
 }
 
 /// When the job expires unless a client reserves it before.
-fn expires_at(job: &TaggedJob<'_>) -> Option<Timestamp> {
+fn expires_at(job: &MarkedJob<'_>) -> Option<Timestamp> {
     let seconds = job.tags.expires_after_s.filter(|_| job.marks.intersects(Marks::EXPIRES))?;
     Some(job.created_at.plus_seconds(seconds))
 }
 
 impl Rule for Expiry {
-    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         let Some(seconds) = job.tags.expires_after_s else { return };
         let record = queue.jobs.expect(job.id);
         if queue.jobs.history(record).counters.reserves == 0 {
@@ -60,12 +60,12 @@ impl Rule for Expiry {
         }
     }
 
-    fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn reserved(queue: &mut Queue, job: &MarkedJob<'_>) {
         queue.rules.expiry.forget(job);
         queue.jobs.expect_mut(job.id).marks &= !Marks::EXPIRES;
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
+    fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
         queue.rules.expiry.forget(job);
     }
 
@@ -95,14 +95,14 @@ impl Queue {
     /// When the job expires unless a client reserves it before.
     pub(crate) fn expires_at(&self, id: JobId) -> Option<Timestamp> {
         let job = self.jobs.get(id).filter(|job| job.has(Marks::EXPIRES))?;
-        expires_at(&TaggedJob::new(id, job, &self.tags(id)?))
+        expires_at(&MarkedJob::new(id, job, &self.tags(id)?))
     }
 
     /// Deletes a job that has expired.
     pub(super) fn expire(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked_as(id, JobState::Reserved), "a job that was reserved does not expire");
         let link = self.jobs.expect_mut(id).link();
-        let (_, body) = self.end_tagged(id, link, Ending::Expired, now);
+        let (_, body) = self.end_marked(id, link, Ending::Expired, now);
         self.rules.expiry.keep_body(body);
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, LinkedList, VecDeque};
 
 use beanstalkd_structures::OrderedQueue;
 
-use super::{JobEnd, Rule, TaggedJob};
+use super::{JobEnd, MarkedJob, Rule};
 use crate::Queue;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
@@ -156,18 +156,18 @@ impl Groups {
 }
 
 impl Rule for Groups {
-    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         if let Some(group) = job.tags.group {
             queue.rules.groups.get_or_make(group.as_str()).members += 1;
         }
     }
 
     /// A held job may not be reserved.
-    fn may_be_reserved(_queue: &Queue, job: &TaggedJob<'_>) -> bool {
+    fn may_be_reserved(_queue: &Queue, job: &MarkedJob<'_>) -> bool {
         !job.marks.intersects(Marks::HELD)
     }
 
-    fn left(queue: &mut Queue, job: &TaggedJob<'_>, state: JobState) {
+    fn left(queue: &mut Queue, job: &MarkedJob<'_>, state: JobState) {
         if state == JobState::Buried
             && let Some(group) = job.tags.group
         {
@@ -175,13 +175,13 @@ impl Rule for Groups {
         }
     }
 
-    fn buried(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn buried(queue: &mut Queue, job: &MarkedJob<'_>) {
         if let Some(group) = job.tags.group {
             queue.rules.groups.change(group.as_str(), |group| group.buried += 1);
         }
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut JobEnd) {
+    fn ended(queue: &mut Queue, job: &MarkedJob<'_>, end: &mut JobEnd) {
         if let Some(group) = job.tags.group
             && queue.rules.groups.leave(group.as_str())
         {

@@ -15,35 +15,35 @@ use crate::tags::TagSet;
 /// `reserved`, `buried` and a `moved` reservation.
 pub(crate) trait Rule {
     /// The job is new: it was put, or restored from a log.
-    fn added(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
+    fn added(_queue: &mut Queue, _job: &MarkedJob<'_>) {}
 
     /// The job is ready from now on. The rule returns whether clients may reserve it; otherwise it is parked.
-    fn admits(_queue: &mut Queue, _job: &TaggedJob<'_>) -> bool {
+    fn admits(_queue: &mut Queue, _job: &MarkedJob<'_>) -> bool {
         true
     }
 
     /// Whether the job may be reserved, in any state; asked by `reserve-job`.
-    fn may_be_reserved(_queue: &Queue, _job: &TaggedJob<'_>) -> bool {
+    fn may_be_reserved(_queue: &Queue, _job: &MarkedJob<'_>) -> bool {
         true
     }
 
     /// The job was reserved, from any state.
-    fn reserved(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
+    fn reserved(_queue: &mut Queue, _job: &MarkedJob<'_>) {}
 
     /// The job has left this state: it was taken from its tube, or released by its client.
-    fn left(_queue: &mut Queue, _job: &TaggedJob<'_>, _state: JobState) {}
+    fn left(_queue: &mut Queue, _job: &MarkedJob<'_>, _state: JobState) {}
 
     /// The job was buried.
-    fn buried(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
+    fn buried(_queue: &mut Queue, _job: &MarkedJob<'_>) {}
 
     /// The job has come into its tube from the tube `from`.
-    fn moved(_queue: &mut Queue, _job: &TaggedJob<'_>, _from: TubeKey) {}
+    fn moved(_queue: &mut Queue, _job: &MarkedJob<'_>, _from: TubeKey) {}
 
     /// The job has new tags, those of `after`.
-    fn retagged(_queue: &mut Queue, _before: &TaggedJob<'_>, _after: &TaggedJob<'_>) {}
+    fn retagged(_queue: &mut Queue, _before: &MarkedJob<'_>, _after: &MarkedJob<'_>) {}
 
     /// The job has ended.
-    fn ended(_queue: &mut Queue, _job: &TaggedJob<'_>, _end: &mut JobEnd) {}
+    fn ended(_queue: &mut Queue, _job: &MarkedJob<'_>, _end: &mut JobEnd) {}
 
     /// The next deadline.
     fn next_due(_rules: &Rules) -> Option<DueKey> {
@@ -90,7 +90,7 @@ pub(super) type Tick = fn(&mut Queue, JobId, Timestamp);
 
 /// A job with marks, as the hooks see it. Its tags are empty if only its tube, or a client that waits, has marked it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TaggedJob<'a> {
+pub(crate) struct MarkedJob<'a> {
     pub(crate) id: JobId,
     pub(crate) tube: TubeKey,
     pub(crate) created_at: Timestamp,
@@ -100,7 +100,7 @@ pub(crate) struct TaggedJob<'a> {
     pub(crate) tags: &'a TagSet<'a>,
 }
 
-impl<'a> TaggedJob<'a> {
+impl<'a> MarkedJob<'a> {
     pub(crate) fn new(id: JobId, job: &Job, tags: &'a TagSet<'a>) -> Self {
         let &Job { tube, created_at, marks, .. } = job;
         Self { id, tube, created_at, marks, body_bytes: job.body().len(), tags }

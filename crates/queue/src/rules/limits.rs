@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::{JobEnd, Rule, TaggedJob};
+use super::{JobEnd, MarkedJob, Rule};
 use crate::state::jobs::Marks;
 use crate::state::keys::TubeKey;
 use crate::{ClientId, Queue};
@@ -16,7 +16,7 @@ use crate::{ClientId, Queue};
 pub(crate) struct TubeLimits;
 
 impl Rule for TubeLimits {
-    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         if let Some(ruled) = &mut queue.tubes.get_mut(job.tube).ruled
             && ruled.rule.is_some()
         {
@@ -27,7 +27,7 @@ impl Rule for TubeLimits {
         }
     }
 
-    fn moved(queue: &mut Queue, job: &TaggedJob<'_>, from: TubeKey) {
+    fn moved(queue: &mut Queue, job: &MarkedJob<'_>, from: TubeKey) {
         if job.marks.intersects(Marks::RULED) {
             queue.jobs.expect_mut(job.id).marks &= !Marks::RULED;
             queue.uncount(from, job.body_bytes);
@@ -35,7 +35,7 @@ impl Rule for TubeLimits {
         Self::added(queue, job);
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
+    fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
         if job.marks.intersects(Marks::RULED) {
             queue.uncount(job.tube, job.body_bytes);
         }

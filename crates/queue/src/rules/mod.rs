@@ -17,14 +17,13 @@
 //! every job. A failed job has exactly one next state, so `retries.rs` decides it alone.
 //!
 //! The operations check the marks of a job once. About a job without marks no rule is asked. For a job with marks they
-//! call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]). In the
-//! names of these functions, `tagged` means that the job has marks: a job in a tube with a rule, or for whose end a
-//! client waits, has some even if it has no tags. A new rule is therefore a file, its state in [`Rules`], and its name
-//! in `each_rule`; a job that it concerns needs a mark. One place decides whether a ready job may be reserved,
-//! [`Queue::admit`], and the job's collection shows the decision: the tube's ready queue has only jobs that no rule
-//! keeps back; the others are parked. Delayed jobs that wait for a group are held. Jobs whose time is over are ended
-//! before a client gets them (`overdue.rs`). A function that changes the decision for other jobs calls
-//! [`Queue::serve_waiting`] at the end.
+//! call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]). A job in a
+//! tube with a rule, or for whose end a client waits, has marks even if it has no tags. A new rule is therefore a file,
+//! its state in [`Rules`], and its name in `each_rule`; a job that it concerns needs a mark. One place decides whether
+//! a ready job may be reserved, [`Queue::admit`], and the job's collection shows the decision: the tube's ready queue
+//! has only jobs that no rule keeps back; the others are parked. Delayed jobs that wait for a group are held. Jobs
+//! whose time is over are ended before a client gets them (`overdue.rs`). A function that changes the decision for
+//! other jobs calls [`Queue::serve_waiting`] at the end.
 //!
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
@@ -68,7 +67,7 @@ use self::awaited::Awaited;
 use self::expiry::Expiry;
 use self::groups::Groups;
 pub(crate) use self::hooks::Ending;
-use self::hooks::{JobEnd, Rule, TaggedJob, Tick, each_rule};
+use self::hooks::{JobEnd, MarkedJob, Rule, Tick, each_rule};
 use self::limits::TubeLimits;
 use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
@@ -226,13 +225,13 @@ impl Queue {
     }
 
     /// Makes a change with a copy of the job's tags.
-    fn with_tags<T>(&mut self, id: JobId, change: impl FnOnce(&mut Self, &TaggedJob<'_>) -> T) -> T {
+    fn with_tags<T>(&mut self, id: JobId, change: impl FnOnce(&mut Self, &MarkedJob<'_>) -> T) -> T {
         let mut bytes = std::mem::take(&mut self.rules.scratch);
         let job = self.jobs.expect(id);
         bytes.clear();
         bytes.extend_from_slice(self.rules.tags.get(id, job));
         let tags = TagSet::decode(&bytes).expect("the job has tags");
-        let job = TaggedJob::new(id, job, &tags);
+        let job = MarkedJob::new(id, job, &tags);
         let result = change(self, &job);
         self.rules.scratch = bytes;
         result
@@ -247,9 +246,9 @@ impl Queue {
         counters: Counters,
         separate_tags: Option<Box<[u8]>>,
         tags: &'a TagSet<'a>,
-    ) -> TaggedJob<'a> {
+    ) -> MarkedJob<'a> {
         job.marks = Marks::of_tags(tags, separate_tags.is_some());
-        let added = TaggedJob::new(id, &job, tags);
+        let added = MarkedJob::new(id, &job, tags);
         debug_assert!(!tags.is_empty(), "a job without tags has no marks");
         self.jobs.insert(id, job);
         self.jobs.set_counters(id, counters);
@@ -267,8 +266,8 @@ impl Queue {
         added
     }
 
-    /// Makes a job with tags ready that is in no collection yet, although its record names the ready queue already.
-    pub(crate) fn enter_ready_tagged(&mut self, id: JobId, now: Timestamp) {
+    /// Makes a job with marks ready that is in no collection yet, although its record names the ready queue already.
+    pub(crate) fn enter_ready_marked(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
         let job = self.jobs.expect_mut(id);
         let (tube, priority) = (job.tube, job.priority);
@@ -282,7 +281,7 @@ impl Queue {
     }
 
     /// Decides the collection of a ready job: each rule may keep it back.
-    pub(crate) fn admit(&mut self, job: &TaggedJob<'_>, priority: Priority, now: Timestamp) {
+    pub(crate) fn admit(&mut self, job: &MarkedJob<'_>, priority: Priority, now: Timestamp) {
         debug_assert!(!self.is_linked(job.id), "a job that becomes ready is in no other collection");
         // The hook of each rule is called, even if another rule keeps the job back.
         if each_rule!(&admits(self, job)) {
@@ -300,12 +299,12 @@ impl Queue {
     pub(crate) fn may_be_reserved(&self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         let Some(tags) = self.tags(id) else { return true };
-        let job = TaggedJob::new(id, job, &tags);
+        let job = MarkedJob::new(id, job, &tags);
         each_rule!(&&may_be_reserved(self, &job))
     }
 
-    /// Takes a job with tags out of its collection; as `unlink_from`.
-    pub(crate) fn unlink_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+    /// Takes a job with marks out of its collection; as `unlink_from`.
+    pub(crate) fn unlink_marked(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let since = self.unlink_for_now(id, link);
         if link.marks.intersects(Marks::IN_ROTATION) {
             self.forget_position(link.tube);
@@ -315,15 +314,15 @@ impl Queue {
 
     /// Unlinks a job with tags that becomes ready again at once: its key keeps its position in the tube's rotation.
     pub(crate) fn unlink_for_now(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let since = self.take_out_tagged(id, link);
+        let since = self.take_out_marked(id, link);
         if leaves_rules(link) {
-            self.left_tagged(id, link.collection.state());
+            self.left_marked(id, link.collection.state());
         }
         since
     }
 
-    /// Takes a job with tags out of its collection, without calling `left`.
-    fn take_out_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+    /// Takes a job with marks out of its collection, without calling `left`.
+    fn take_out_marked(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let (state, before) = (link.collection.state(), in_debug(|| self.counted(link.tube)));
         debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
         let since = match link.collection {
@@ -353,14 +352,14 @@ impl Queue {
         since
     }
 
-    /// Calls the rules when a job with tags has left this state.
-    pub(crate) fn left_tagged(&mut self, id: JobId, state: JobState) {
+    /// Calls the rules when a job with marks has left this state.
+    pub(crate) fn left_marked(&mut self, id: JobId, state: JobState) {
         self.with_tags(id, |queue, job| each_rule!(left(queue, job, state)));
     }
 
-    /// Calls the rules when a job with tags was reserved.
+    /// Calls the rules when a job with marks was reserved.
     #[inline(never)]
-    pub(crate) fn reserved_tagged(&mut self, id: JobId) {
+    pub(crate) fn reserved_marked(&mut self, id: JobId) {
         debug_assert!(
             self.is_linked_as(id, JobState::Reserved),
             "the job is reserved when the rules are called"
@@ -381,9 +380,9 @@ impl Queue {
         debug_assert!(!self.jobs.expect(id).has(kept), "a reserved job has no mark of a rule's collection");
     }
 
-    /// Calls the rules when a job with tags was buried.
+    /// Calls the rules when a job with marks was buried.
     #[inline(never)]
-    pub(crate) fn buried_tagged(&mut self, id: JobId) {
+    pub(crate) fn buried_marked(&mut self, id: JobId) {
         if !self.jobs.expect(id).has(Marks::TAGGED | Marks::AWAITED) {
             return;
         }
@@ -392,8 +391,8 @@ impl Queue {
         debug_assert!(self.is_linked_as(id, JobState::Buried), "no rule takes a buried job away");
     }
 
-    /// Calls the rules when a job with tags has moved to another tube.
-    pub(crate) fn moved_tagged(&mut self, id: JobId, from: TubeKey) {
+    /// Calls the rules when a job with marks has moved to another tube.
+    pub(crate) fn moved_marked(&mut self, id: JobId, from: TubeKey) {
         debug_assert!(
             self.jobs.get(id).is_some_and(|job| job.tube != from),
             "the job has moved when the rules are called"
@@ -402,7 +401,7 @@ impl Queue {
     }
 
     /// Replaces the tags of `before` by those of `after`.
-    fn retagged(&mut self, before: &TaggedJob<'_>, after: &TaggedJob<'_>) {
+    fn retagged(&mut self, before: &MarkedJob<'_>, after: &MarkedJob<'_>) {
         each_rule!(retagged(self, before, after));
     }
 
@@ -411,18 +410,18 @@ impl Queue {
         if job.has(Marks::UPGRADED) { priority.min(job.priority) } else { priority }
     }
 
-    /// Ends a job with tags. Returns since when it was reserved, if it was, and its body, which may be followed by its
+    /// Ends a job with marks. Returns since when it was reserved, if it was, and its body, which may be followed by its
     /// tags.
-    pub(crate) fn end_tagged(
+    pub(crate) fn end_marked(
         &mut self,
         id: JobId,
         link: Link,
         ending: Ending,
         now: Timestamp,
     ) -> (Option<Timestamp>, Body) {
-        let since = self.take_out_tagged(id, link);
+        let since = self.take_out_marked(id, link);
         let left = Some(link.collection.state()).filter(|_| leaves_rules(link));
-        let body = self.remove_tagged(id, left, ending, now);
+        let body = self.remove_marked(id, left, ending, now);
         if link.marks.intersects(Marks::IN_ROTATION) {
             self.forget_position(link.tube);
         }
@@ -430,11 +429,11 @@ impl Queue {
     }
 
     /// Removes a job that is in no collection. `left` is the state that it has left, if rules must be called for that.
-    fn remove_tagged(&mut self, id: JobId, left: Option<JobState>, ending: Ending, now: Timestamp) -> Body {
+    fn remove_marked(&mut self, id: JobId, left: Option<JobState>, ending: Ending, now: Timestamp) -> Body {
         debug_assert!(!self.is_linked(id), "a job ends in no collection");
         if left == Some(JobState::Ready) {
             // The rules need its record.
-            self.left_tagged(id, JobState::Ready);
+            self.left_marked(id, JobState::Ready);
         }
         let job = self.jobs.remove(id).expect("the queue has this job");
         let is_separate = job.has(Marks::TAGGED) && !job.has(Marks::BEHIND_BODY);
@@ -444,7 +443,7 @@ impl Queue {
             None => TagStorage::behind_body(&job),
         };
         let tags = TagSet::decode(bytes).expect("the job has tags");
-        let ended = TaggedJob::new(id, &job, &tags);
+        let ended = MarkedJob::new(id, &job, &tags);
         if let Some(state) = left.filter(|&state| state != JobState::Ready) {
             each_rule!(left(self, &ended, state));
         }
@@ -458,7 +457,7 @@ impl Queue {
     }
 
     /// Calls the rules when a job has ended, and notes the change.
-    fn note_end(&mut self, ended: &TaggedJob<'_>, ending: Ending, now: Timestamp) {
+    fn note_end(&mut self, ended: &MarkedJob<'_>, ending: Ending, now: Timestamp) {
         let mut end = JobEnd { ending, now, begins_cooldown: false, freed_group: None };
         each_rule!(ended(self, ended, &mut end));
         match ending {

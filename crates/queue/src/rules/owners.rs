@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::groups::GROUP_BYTES;
 use super::unique::cooldown_bytes;
-use super::{JobEnd, Rule, TaggedJob, index_bytes};
+use super::{JobEnd, MarkedJob, Rule, index_bytes};
 use crate::job::JobId;
 use crate::state::keys::TubeKey;
 use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT};
@@ -138,7 +138,7 @@ fn group_cost(name: &str) -> u64 {
 }
 
 impl Rule for Owners {
-    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();
         queue.rules.owners.add(owner, job_cost(job.body_bytes, job.tags));
@@ -148,20 +148,20 @@ impl Rule for Owners {
         }
     }
 
-    fn moved(queue: &mut Queue, job: &TaggedJob<'_>, from: TubeKey) {
+    fn moved(queue: &mut Queue, job: &MarkedJob<'_>, from: TubeKey) {
         if let Some(owner) = job.tags.owner {
             queue.leave_tube(owner.as_str(), from);
             queue.enter_tube(owner.as_str(), job.tube);
         }
     }
 
-    fn retagged(queue: &mut Queue, before: &TaggedJob<'_>, after: &TaggedJob<'_>) {
+    fn retagged(queue: &mut Queue, before: &MarkedJob<'_>, after: &MarkedJob<'_>) {
         let Some(owner) = after.tags.owner else { return };
         queue.rules.owners.add(owner.as_str(), job_cost(after.body_bytes, after.tags));
         queue.rules.owners.subtract(owner.as_str(), job_cost(before.body_bytes, before.tags));
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
+    fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();
         if let Some(group) = job.tags.group {

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::ruled::KeptFromDeadTube;
 use super::tag_storage::StoredBody;
-use super::{Queue, TaggedJob, index_bytes};
+use super::{MarkedJob, Queue, index_bytes};
 use crate::assertions::in_debug;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Counters, JobId, JobState};
@@ -142,7 +142,7 @@ impl Queue {
         let target = rule.as_ref().and_then(|rule| rule.dead_tube.as_deref());
         let target = self.tubes.find_or_make(target.expect("the rule of a dead job names a dead tube"));
         self.jobs.expect_mut(id).tube = target;
-        self.moved_tagged(id, from);
+        self.moved_marked(id, from);
         self.flushes.note_arrival(id, target);
         self.note(Change::Died(id));
         self.sums.dead += 1;
@@ -225,8 +225,8 @@ impl Queue {
             true => StoredBody { body, separate_tags: None },
             false => StoredBody::new(body, bytes, false)?,
         };
-        let before = TaggedJob::new(id, job, &old);
-        let after = TaggedJob { tags: &new, ..before };
+        let before = MarkedJob::new(id, job, &old);
+        let after = MarkedJob { tags: &new, ..before };
         self.retagged(&before, &after);
         let is_separate = stored.separate_tags.is_some();
         self.rules.jobs += usize::from(!new.is_empty());

@@ -18,7 +18,7 @@ use super::gate::Gate;
 use super::limits::TubeLimits;
 use super::tube_rule::{Rate, RuleBook, TubeRule};
 use super::turns::{self, Turns};
-use super::{Rule, TaggedJob};
+use super::{MarkedJob, Rule};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -261,7 +261,7 @@ impl Queue {
         let Some(ruled) = &self.tubes.get(job.tube).ruled else { return };
         let is_known = job.has(Marks::RULED);
         if ruled.rule.is_some() != is_known {
-            let job = TaggedJob::new(id, job, &TagSet::NONE);
+            let job = MarkedJob::new(id, job, &TagSet::NONE);
             if is_known {
                 // It is added again, and is not counted yet.
                 TubeLimits::moved(self, &job, job.tube);
@@ -310,7 +310,7 @@ impl Queue {
         );
         job.marks |= Marks::RULED;
         if rule.max_age_s.is_some() {
-            let job = TaggedJob::new(id, job, &TagSet::NONE);
+            let job = MarkedJob::new(id, job, &TagSet::NONE);
             Ages::added(self, &job);
         }
     }

@@ -23,7 +23,7 @@ use beanstalkd_structures::OrderedQueue;
 use super::index::{Hash, Ranked, hash_of, ranked_after, with_hash_and_rank};
 use super::line::{KeyLine, SlotKey};
 use super::used_keys::{KeyJobs, UsedKeys};
-use super::{Rule, TaggedJob};
+use super::{MarkedJob, Rule};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
@@ -63,7 +63,7 @@ impl Slots {
 
 impl Rule for Slots {
     /// Only the first job of a line may be reserved, and only while a slot is free.
-    fn admits(queue: &mut Queue, job: &TaggedJob<'_>) -> bool {
+    fn admits(queue: &mut Queue, job: &MarkedJob<'_>) -> bool {
         let Some(tag) = job.tags.concurrency else { return true };
         let line = queue.line(job.tube, tag);
         let Some(taken) = queue.rules.slots.keys.enter_alone(line.key, job.id) else {
@@ -74,12 +74,12 @@ impl Rule for Slots {
     }
 
     /// A slot that is being offered counts as free.
-    fn may_be_reserved(queue: &Queue, job: &TaggedJob<'_>) -> bool {
+    fn may_be_reserved(queue: &Queue, job: &MarkedJob<'_>) -> bool {
         job.tags.concurrency.is_none_or(|tag| queue.is_line_below_limit(queue.line(job.tube, tag)))
     }
 
     /// A job in the ready queue was the first of its line.
-    fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn reserved(queue: &mut Queue, job: &MarkedJob<'_>) {
         let Some(tag) = job.tags.concurrency else { return };
         let line = queue.line(job.tube, tag);
         if queue.rules.slots.keys.take_if_alone(line.key, job.id) {
@@ -97,7 +97,7 @@ impl Rule for Slots {
         }
     }
 
-    fn left(queue: &mut Queue, job: &TaggedJob<'_>, state: JobState) {
+    fn left(queue: &mut Queue, job: &MarkedJob<'_>, state: JobState) {
         match (job.tags.concurrency, state) {
             (Some(tag), JobState::Ready) => queue.leave_line(job.id, tag),
             (Some(tag), JobState::Reserved) => queue.free_slot(tag),

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use beanstalkd_structures::{HashIndex, OrderedQueue, Timer};
 
 use super::index::{hash_of, mixed};
-use super::{Ending, JobEnd, Rule, Rules, TaggedJob};
+use super::{Ending, JobEnd, MarkedJob, Rule, Rules};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
@@ -108,28 +108,28 @@ impl Rules {
 }
 
 impl Rule for UniqueKeys {
-    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         if let Some(tag) = job.tags.idempotency {
             queue.claim_key(job.id, job.tube, tag.key);
             queue.rules.unique.reserved_bytes += reserved_bytes(tag);
         }
     }
 
-    fn moved(queue: &mut Queue, job: &TaggedJob<'_>, from: TubeKey) {
+    fn moved(queue: &mut Queue, job: &MarkedJob<'_>, from: TubeKey) {
         if let Some(tag) = job.tags.idempotency {
             queue.free_key(job.id, from, tag.key);
             queue.claim_key(job.id, job.tube, tag.key);
         }
     }
 
-    fn retagged(queue: &mut Queue, before: &TaggedJob<'_>, after: &TaggedJob<'_>) {
+    fn retagged(queue: &mut Queue, before: &MarkedJob<'_>, after: &MarkedJob<'_>) {
         if let (Some(tag), None) = (before.tags.idempotency, after.tags.idempotency) {
             queue.rules.unique.reserved_bytes -= reserved_bytes(tag);
             queue.free_key(before.id, before.tube, tag.key);
         }
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut JobEnd) {
+    fn ended(queue: &mut Queue, job: &MarkedJob<'_>, end: &mut JobEnd) {
         let Some(tag) = job.tags.idempotency else { return };
         queue.rules.unique.reserved_bytes -= reserved_bytes(tag);
         if end.ending == Ending::Deleted && !tag.cooldown_s.is_zero() {

@@ -338,7 +338,7 @@ impl Queue {
             self.schedule(Timer::Client(client));
         }
         if !marks.is_empty() {
-            self.reserved_tagged(id);
+            self.reserved_marked(id);
             if described.is_upgraded {
                 self.jobs.expect_mut(id).marks |= Marks::UPGRADED;
             }
