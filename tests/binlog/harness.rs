@@ -120,8 +120,8 @@ pub struct Harness {
     pub seen_durable: SequenceNumber,
     /// The greatest id whose put may have been acknowledged.
     pub acknowledged_id: u64,
-    /// Whether replies are sent before the sync (`-f MS`). No id may be assigned twice even then.
-    acknowledges_at_commit: bool,
+    /// With `-f MS`, replies are sent before the sync. No id may be assigned twice even then.
+    sync: SyncPolicy,
     pub max_body: u64,
     /// Whether the workload moves jobs to other tubes.
     pub relocates: bool,
@@ -145,15 +145,15 @@ impl Harness {
             helper: VecDeque::new(),
             seen_durable: SequenceNumber::default(),
             acknowledged_id: before.map_or(0, |before| before.acknowledged_id),
-            acknowledges_at_commit: matches!(config.sync, SyncPolicy::Every(_)),
+            sync: config.sync,
             max_body: 300,
             relocates: before.is_some_and(|before| before.relocates),
             tags: before.map_or(TagChoice::NEVER, |before| before.tags),
         };
         assert!(summary.next_job_id > harness.acknowledged_id, "an id would be assigned twice");
         // With `-F` nothing is promised but that the server starts.
-        if let Some(before) = before.filter(|_| config.sync != SyncPolicy::Never) {
-            before.check(&restored, &cooldowns_of(&harness.log), config.sync);
+        if let Some(before) = before.filter(|before| before.sync != SyncPolicy::Never) {
+            before.check(&restored, &cooldowns_of(&harness.log), before.sync);
         }
         harness.restore(restored, summary.next_job_id);
         Ok(harness)
@@ -199,7 +199,7 @@ impl Harness {
         self.migrate();
         self.log.commit(self.now)?;
         self.log.check_invariants();
-        if self.acknowledges_at_commit {
+        if let SyncPolicy::Every(_) = self.sync {
             self.acknowledged_id = self.model.next_id - 1;
         }
         let done = random.below(4);

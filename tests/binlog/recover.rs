@@ -22,7 +22,6 @@ const HEAD: usize = 4 + 84 + 84;
 
 /// The changed length of a file of C: beyond its version and the length of the first name, C has no checksum that would
 /// show a change.
-/// would show it.
 const HEAD_OF_C: usize = 4 + 8;
 
 /// The result of a start.
@@ -262,8 +261,8 @@ fn a_file_that_recovery_has_cut_loses_no_more_without_a_report() {
     }
 }
 
-/// A change of the bytes of a file.
-type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+/// A kind of damage, and what it does to a file.
+type Damage<'a> = (&'a str, &'a dyn Fn(&mut Vec<u8>));
 
 /// Fails if a start reports nothing although file `index` is shorter, partly zeroed or gone, and this has lost jobs; or
 /// if the next start with `--recover` does not report it. In a file of C, which has no checksums, the remains of a
@@ -278,7 +277,7 @@ fn assert_no_silent_loss(log: &Log, index: u32, what: &str) {
     };
     for at in 0..length {
         let recovers = at % 64 == 0;
-        let damages: [(&str, Damage<'_>); 3] = [
+        let damages: [Damage<'_>; 3] = [
             ("cut at", &|bytes| bytes.truncate(at)),
             ("zeroed before", &|bytes| bytes[..length - at].fill(0)),
             ("zeroed from", &|bytes| bytes[at..].fill(0)),

@@ -100,7 +100,8 @@ impl FileState {
 pub(super) struct MarkerFacts {
     /// The highest durable position.
     pub(super) durable: LogPosition,
-    /// The highest index below which no file was needed, and the file that records this.
+    /// The highest index below which no file was needed, and the file that records this. `None` if the last server did
+    /// not sync before it removed files.
     pub(super) oldest: Option<(u32, u32)>,
     /// The ends of files.
     pub(super) ends: BTreeMap<u32, u64>,
@@ -385,8 +386,10 @@ impl Replay {
         let known = if marker.kind == MarkerKind::Closed { 0 } else { facts.next_id };
         facts.next_id = known.max(marker.next_job_id).min(MAX_JOB_ID);
         facts.durable = facts.durable.max(marker.durable);
-        if marker.sync != SyncPolicy::Never && facts.oldest.is_none_or(|(oldest, _)| oldest <= marker.oldest)
-        {
+        if marker.sync == SyncPolicy::Never {
+            // Its server may have removed files without a marker that a loss of power leaves.
+            facts.oldest = None;
+        } else if facts.oldest.is_none_or(|(oldest, _)| oldest <= marker.oldest) {
             facts.oldest = Some((marker.oldest, file.index));
         }
         match marker.kind {
