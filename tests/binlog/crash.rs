@@ -1,5 +1,5 @@
-//! Loss of power at every operation of the disk, whatever each server on it syncs: nothing that was durable is lost, and
-//! the server starts.
+//! Loss of power at every operation of the disk, whatever each server on it syncs: nothing that was durable is lost,
+//! and the server starts.
 
 use std::collections::BTreeSet;
 
@@ -131,7 +131,7 @@ fn run_and_compact(disk: &SimDisk, sync: SyncPolicy, jobs: &mut BTreeSet<u64>, w
 }
 
 #[test]
-fn servers_with_other_policies_follow_each_other_and_none_refuses_what_the_last_one_removed() {
+fn files_that_were_removed_are_not_missed_after_a_change_of_the_sync_policy() {
     for (order, exits) in (0..27).flat_map(|order| [(order, false), (order, true)]) {
         let order = [order / 9, order / 3 % 3, order % 3].map(|nth| POLICIES[nth]);
         let disk = SimDisk::default();
