@@ -13,7 +13,7 @@ use super::compaction::{Compaction, DescribedCompaction};
 use super::durability::{Durability, LogMark};
 use super::files_ahead::{DescribedNextFile, FilesAhead};
 use super::ids::Ids;
-use super::room::Spare;
+use super::room::{Room, Spare};
 use super::{Binlog, Contents, IDLE_MARK_NS, OPEN_AHEAD};
 use crate::clock::Timestamp;
 use crate::described;
@@ -190,10 +190,12 @@ impl DescribedLog {
         log.check_lists()?;
         let Contents { files, cooldowns, room, .. } = &mut log.contents;
         room.need(files.job_count() + cooldowns.len() as u64);
-        let bytes = files.newest().map_or(0, |file| file.bytes);
-        room.use_file(bytes, log.progress.end.offset);
-        let is_end = room.end_in(bytes) == log.progress.end.offset;
-        if is_end { Ok(log) } else { Err(Malformed("the end of the log")) }
+        let (bytes, offset) = (files.newest().map_or(0, |file| file.bytes), log.progress.end.offset);
+        if !Room::has_tail(bytes, offset) {
+            return Err(Malformed("the end of the log"));
+        }
+        room.use_file(bytes, offset);
+        Ok(log)
     }
 
     /// The jobs in the log, each once, by ascending id.

@@ -213,9 +213,14 @@ impl Room {
 
     // ---- what there is ----
 
+    /// Whether a file of `bytes` has room for its tail after `offset`.
+    pub(crate) fn has_tail(bytes: u64, offset: u64) -> bool {
+        TAIL_BYTES + offset <= bytes
+    }
+
     /// Notes that records are now appended to a file of `bytes`, from `offset` on.
     pub(crate) fn use_file(&mut self, bytes: u64, offset: u64) {
-        debug_assert!(TAIL_BYTES + offset <= bytes, "a file has room for its front and its tail");
+        debug_assert!(Self::has_tail(bytes, offset), "a file has room for its front and its tail");
         self.free = bytes.saturating_sub(TAIL_BYTES + offset);
     }
 
