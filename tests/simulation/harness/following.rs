@@ -14,6 +14,8 @@ impl Harness {
         }
     }
 
+    /// Expects the ends of waits. The fields of a reserved job are those at the time of the reply, so another client
+    /// may change them after the reservation.
     pub(super) fn expect_deliveries(&mut self) {
         for (index, outcome) in std::mem::take(&mut self.oracle.model.deliveries) {
             self.client(index).abortable_from = None;
@@ -23,19 +25,15 @@ impl Harness {
                 client.owed += 1;
             }
         }
-    }
-
-    /// A client that has waited is answered. The fields of its job are those of this moment: another client may have
-    /// changed the job since the reservation.
-    fn expect_delivery(&mut self, index: u32, outcome: WaitOutcome, bytes: Vec<u8>) {
-        let now = self.now;
-        let reply = match outcome {
-            WaitOutcome::Reserved(id) if self.oracle.model.has_reserved(index, id.0) => {
-                self.oracle.delivery(index, outcome, now)
+        for client in &mut self.clients {
+            let index = client.id.index;
+            if let Some((outcome, reply)) = &mut client.delivery
+                && let WaitOutcome::Reserved(id) = *outcome
+                && self.oracle.model.has_reserved(index, id.0)
+            {
+                *reply = self.oracle.delivery(index, *outcome, self.now).expect("a reply to no batch");
             }
-            _ => None,
-        };
-        self.client(index).expected.extend(reply.unwrap_or(bytes));
+        }
     }
 
     pub(super) fn client(&mut self, index: u32) -> &mut Client {
@@ -57,8 +55,8 @@ impl Harness {
                 let client = self.client(index);
                 if client.owed > 0 {
                     client.owed -= 1;
-                    if let Some((outcome, bytes)) = client.delivery.take() {
-                        self.expect_delivery(index, outcome, bytes);
+                    if let Some((_, reply)) = client.delivery.take() {
+                        client.expected.extend(reply);
                     }
                 } else if waits {
                     client.expect_end_of_wait();
