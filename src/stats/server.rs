@@ -193,7 +193,8 @@ impl Described for CommandCounts {
                 counts.0[verb as usize] = count;
             }
         }
-        Ok(counts)
+        let total = counts.0.iter().try_fold(0_u64, |sum, &count| sum.checked_add(count));
+        total.map(|_| counts).ok_or(Malformed("the numbers of commands"))
     }
 }
 
