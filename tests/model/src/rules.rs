@@ -366,18 +366,6 @@ impl Model {
         has_left || !stays
     }
 
-    /// Ends jobs whose time is over, and passes over those whose keys are used up, until a client may get the first
-    /// job of the tube.
-    pub(crate) fn refresh_head(&mut self, index: TubeIndex, now: Timestamp) {
-        loop {
-            self.pass_used_up(index);
-            let Some((_, id)) = self.head(index) else { break };
-            if !self.ends_instead(id, now) {
-                break;
-            }
-        }
-    }
-
     /// Gives back the jobs of a client that is gone.
     pub(crate) fn give_back_all(&mut self, ids: Vec<u64>, now: Timestamp) {
         let mut ids: Vec<_> =

@@ -58,11 +58,16 @@ impl Model {
         self.is_fair(job.tube) && next.is_some_and(|(_, id)| id != job.id)
     }
 
-    /// A reserve probes the tube: jobs whose keys are used up leave the front until the first job may be reserved.
-    pub(crate) fn pass_used_up(&mut self, index: TubeIndex) {
-        while let Some((_, id)) = self.head(index)
-            && !self.may_be_reserved(self.job(id).expect("it is there"))
-        {
+    /// A reserve probes the tube: jobs whose time is over end, and jobs whose keys are used up leave the front, until a
+    /// client may get the first job.
+    pub(crate) fn refresh_head(&mut self, index: TubeIndex, now: Timestamp) {
+        while let Some((_, id)) = self.head(index) {
+            if self.ends_instead(id, now) {
+                continue;
+            }
+            if self.may_be_reserved(self.job(id).expect("it is there")) {
+                break;
+            }
             self.job_mut(id).is_in_front = false;
             self.shorten_rotation(index);
         }
@@ -88,10 +93,10 @@ impl Model {
     /// Lines up a job that has become ready and for which no client waits. It replaces a less urgent one with the same
     /// key and limit.
     pub(crate) fn line_up(&mut self, id: u64) {
-        if self.is_behind(id) {
-            return;
-        }
         let job = self.job(id).expect("it is ready").clone();
+        if self.is_behind(id) {
+            return self.shorten_rotation(job.tube);
+        }
         let is_alike = |other: &Job| {
             job.tags.concurrency.is_some()
                 && (other.tube, other.tags.concurrency) == (job.tube, job.tags.concurrency)

@@ -344,7 +344,7 @@ impl Model {
     ) -> Reserve {
         self.client_mut(client).worker = true;
         let watching = self.client(client).watching.clone();
-        watching.iter().for_each(|&tube| self.pass_used_up(tube));
+        watching.iter().for_each(|&tube| self.refresh_head(tube, now));
         let open = watching.into_iter().filter(|&tube| self.lets_through(tube));
         let heads: Vec<(u32, u64)> = open.filter_map(|tube| self.head(tube)).collect();
         let is_drawn = |&&(_, id): &&(u32, u64)| self.client(client).is_weighted && drawn == Some(id);
