@@ -31,7 +31,7 @@ use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 use self::judge::ids_of;
 use crate::facts::facts_of;
 
-/// The number of servers that run on the same disk, one after another.
+/// The number of servers that run on the same disk, one after another, each until it crashes.
 const SERVERS: u64 = 5;
 /// The maximum number of steps of a server.
 const MAX_STEPS: u64 = 40;
@@ -110,6 +110,8 @@ struct Steps {
     doubt: Doubt,
     /// The next file of the log, while making it takes long. The store does nothing else meanwhile.
     slow: Option<StoreTask>,
+    /// Whether power was lost since the last server.
+    has_lost_power: bool,
     now: Timestamp,
     outcome: Outcome,
     trace: bool,
@@ -122,12 +124,12 @@ struct Steps {
 pub fn run(seed: u64, trace: bool) -> Outcome {
     observer::take();
     let mut steps = Steps::new(seed, trace);
-    for _ in 0..SERVERS {
-        steps.start();
+    let mut crashes = 0;
+    while steps.start() && crashes < SERVERS {
         steps.run_server();
         steps.crash();
+        crashes += 1;
     }
-    steps.start();
     Outcome { turns: steps.oracle.model.turns, ..steps.outcome }
 }
 
@@ -164,6 +166,7 @@ impl Steps {
             oracle,
             clients: Vec::new(),
             slow: None,
+            has_lost_power: false,
             now: START,
             outcome: Outcome::default(),
             trace,
@@ -197,7 +200,9 @@ impl Steps {
         Ok((Server::new(executor), summary.next_job_id))
     }
 
-    fn start(&mut self) {
+    /// Starts a server, which must have each job of the model. Returns false if a loss of power has moved a job back,
+    /// where the model cannot follow.
+    fn start(&mut self) -> bool {
         self.now = self.now + self.random.pick(&[0, 0, 300, 2000, 20_000]) * NS_PER_MS;
         let disk = self.disk.clone();
         let (server, next_id) = self.open(&disk).expect("the server starts");
@@ -208,7 +213,12 @@ impl Steps {
         observer::take();
         self.say(|| format!("starts with {:?}", self.server.executor().queue().figures().jobs));
         let stages = self.stages_after_restart();
-        let chosen = self.judge(&self.server, &stages, false);
+        let moves_back = std::mem::take(&mut self.has_lost_power);
+        let chosen = self.judge(&self.server, &stages, moves_back);
+        let queue = self.server.executor().queue();
+        if chosen.iter().any(|&(id, stage)| facts_of(queue, id) != stages[stage].facts(id)) {
+            return false;
+        }
         self.note_outcome(&stages, &chosen);
         let mut model = stages[stages.len() - 1].clone();
         for (id, stage) in chosen {
@@ -219,6 +229,7 @@ impl Steps {
         self.oracle.model = model;
         self.settled();
         self.compare();
+        true
     }
 
     /// Runs the server that has started, until the disk crashes or for some steps.
@@ -267,6 +278,7 @@ impl Steps {
     fn leave_disk(&mut self) {
         let is_kill = self.settings.sync != SyncPolicy::EachCommit || self.random.once_in(2);
         self.say(|| format!("crashes, by a kill: {is_kill}"));
+        self.has_lost_power |= !is_kill;
         self.disk = if is_kill { self.disk.fork() } else { self.disk.crashed_image(&mut self.disk_random) };
         self.disk.crash_after(NEVER);
     }
