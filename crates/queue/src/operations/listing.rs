@@ -1,41 +1,14 @@
 //! Makes the list of all tubes, a few tubes at a time.
 //!
-//! Owns: the position of the list while tubes are created and removed. A tube that exists from the request to the end
-//! is in the list exactly once. The order is that of `list-tubes`, except for a tube that replaced a removed tube: it
-//! is at the position that the list had at that moment. A tube that was created after the request is not in the list.
-//! Driven by [`Queue`].
+//! Owns: the next tubes of the list, whose position is in `state/tube_listing.rs`. A tube that exists from the request
+//! to the end is in the list exactly once. The order is that of `list-tubes`, except for a tube that replaced a removed
+//! tube: it is at the position that the list had at that moment. A tube that was created after the request is not in
+//! the list. Driven by [`Queue`].
 
 use std::mem;
 
 use crate::Queue;
-use crate::state::tubes::Tube;
 use crate::tube_name::TubeName;
-
-/// The position of the list.
-#[derive(Debug, Default)]
-pub(crate) struct TubeListing {
-    /// The number of the list. A tube with this number is already listed, or is not in the list.
-    number: u32,
-    /// How many tubes of the order have been examined; `None` if no list is being made.
-    position: Option<usize>,
-    /// Tubes that were moved from after the position to before it and must still be listed.
-    moved: Vec<TubeName>,
-}
-
-impl TubeListing {
-    /// The number that a new tube gets: a list that is being made does not include it.
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Notes that the tube has moved to `index` in the order.
-    pub(crate) fn note_move(&mut self, tube: &mut Tube, index: usize) {
-        let is_passed = self.position.is_some_and(|position| index < position);
-        if is_passed && mem::replace(&mut tube.listed, self.number) != self.number {
-            self.moved.push(tube.name.clone());
-        }
-    }
-}
 
 impl Queue {
     /// How often a tube was created or removed. While this number is the same, the list has the same tubes.

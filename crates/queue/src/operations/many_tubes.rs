@@ -1,41 +1,20 @@
 //! Clients that watch many tubes: their reserves do not probe every tube.
 //!
-//! Owns: what such a client knows about its tubes, and which clients probe a tube again when its first job becomes more
-//! urgent. A client probes a tube once and then subscribes to it. When the tube gets a more urgent first job, or its
-//! pause ends, the subscriptions end, and each of these clients probes the tube again before its next reserve. When
-//! another client takes a job, nothing happens. A client may therefore believe that a tube's first job is more urgent
-//! than it is, but never less urgent, and it corrects this when that tube comes first. The cost of each probe counts
-//! for the command that caused it. Clients that watch few tubes do not take part in this.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Owns: which clients probe a tube again when its first job becomes more urgent; what a client knows about its tubes
+//! is in `state/many_tubes.rs`. A client probes a tube once and then subscribes to it. When the tube gets a more urgent
+//! first job, or its pause ends, the subscriptions end, and each of these clients probes the tube again before its next
+//! reserve. When another client takes a job, nothing happens. A client may therefore believe that a tube's first job is
+//! more urgent than it is, but never less urgent, and it corrects this when that tube comes first. The cost of each
+//! probe counts for the command that caused it. Clients that watch few tubes do not take part in this.
 
 use beanstalkd_structures::OrderedQueue;
 
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::state::keys::{ClientKey, ReadyKey, TubeKey, WaitKey};
+use crate::state::keys::{ClientKey, TubeKey, WaitKey};
 
 /// How many probes of tubes cost as much as a simple command.
 pub(super) const PROBES_PER_WORK: u64 = 2;
-
-/// The tubes of a client that watches many, with its knowledge about them.
-#[derive(Debug, Default)]
-pub(crate) struct ManyTubes {
-    /// Every tube that the client watches.
-    tubes: BTreeMap<TubeKey, KnownHead>,
-    /// The first jobs of tubes at the last probe. No tube outside `to_probe` has a more urgent job now.
-    heads: BTreeSet<(ReadyKey, TubeKey)>,
-    /// Tubes to probe again. The client subscribes to the others.
-    to_probe: BTreeSet<TubeKey>,
-}
-
-#[derive(Debug)]
-struct KnownHead {
-    /// Index of the tube in the client's list.
-    position: u32,
-    /// The tube's first job, if it is in `heads`.
-    head: Option<ReadyKey>,
-}
 
 /// The result of the search of a reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,56 +25,6 @@ pub(crate) enum ReserveSearch {
     Nothing,
     /// There are more tubes than one call probes.
     Unfinished,
-}
-
-impl ManyTubes {
-    pub(crate) fn watches(&self, tube: TubeKey) -> bool {
-        self.tubes.contains_key(&tube)
-    }
-
-    pub(crate) fn position_of(&self, tube: TubeKey) -> Option<usize> {
-        self.tubes.get(&tube).map(|known| known.position as usize)
-    }
-
-    /// Whether the client knows a job of the tube.
-    pub(crate) fn has_head(&self, tube: TubeKey) -> bool {
-        self.tubes.get(&tube).is_some_and(|known| known.head.is_some())
-    }
-
-    /// Whether the client knows a job of any tube.
-    #[inline]
-    pub(crate) fn knows_a_job(&self) -> bool {
-        !self.heads.is_empty()
-    }
-
-    /// Whether a tube is to be probed again.
-    #[inline]
-    pub(crate) fn must_probe(&self) -> bool {
-        !self.to_probe.is_empty()
-    }
-
-    /// A tube that must be probed again.
-    pub(crate) fn next_to_probe(&mut self) -> Option<TubeKey> {
-        self.to_probe.pop_first()
-    }
-
-    /// Notes that the list has `tube` at `position`.
-    fn set_position(&mut self, tube: TubeKey, position: usize) {
-        let known = self.tubes.entry(tube).or_insert(KnownHead { position: 0, head: None });
-        known.position = position as u32;
-    }
-
-    /// Notes that the tube now has this first job.
-    pub(crate) fn set_head(&mut self, tube: TubeKey, head: Option<ReadyKey>) {
-        let known = self.tubes.get_mut(&tube).expect("a client probes tubes that it watches");
-        let before = std::mem::replace(&mut known.head, head);
-        if before != head {
-            let removed = before.map(|before| self.heads.remove(&(before, tube)));
-            debug_assert!(removed != Some(false), "a head that the client knows is among the heads");
-            self.heads.extend(head.map(|head| (head, tube)));
-        }
-        debug_assert!(self.heads.len() <= self.tubes.len(), "a tube has one head");
-    }
 }
 
 impl Queue {
@@ -128,9 +57,7 @@ impl Queue {
             if let Some(&moved) = record.watching.get(position) {
                 many.set_position(moved, position);
             }
-            many.set_head(tube, None);
-            many.tubes.remove(&tube);
-            if !many.to_probe.remove(&tube) {
+            if many.forget(tube) {
                 let subscribers = &mut self.clients.subscribers[tube.index()];
                 let found = subscribers.remove(client);
                 assert!(found.is_some(), "a client subscribes to each tube that it need not probe");
@@ -160,10 +87,7 @@ impl Queue {
             self.clients.subscribers.resize_with(index + 1, OrderedQueue::default);
         }
         debug_assert!(
-            self.clients[client]
-                .many
-                .as_ref()
-                .is_some_and(|many| many.watches(tube) && !many.to_probe.contains(&tube)),
+            self.clients[client].many.as_ref().is_some_and(|many| many.subscribes_to(tube)),
             "a client subscribes to a tube that it watches and need not probe"
         );
         self.clients.subscribers[index].insert(client);
@@ -177,7 +101,7 @@ impl Queue {
         self.work += subscribers.len() as u64 / PROBES_PER_WORK;
         for client in subscribers.iter() {
             let many = self.clients[client].many.as_mut();
-            let is_new = many.expect("a subscriber watches many tubes").to_probe.insert(tube);
+            let is_new = many.expect("a subscriber watches many tubes").probe_again(tube);
             debug_assert!(is_new, "a client that has to probe a tube does not subscribe to it");
         }
     }
@@ -196,7 +120,7 @@ impl Queue {
                 self.probe(client, tube);
                 continue;
             }
-            let Some(&(head, tube)) = many.heads.first() else { break ReserveSearch::Nothing };
+            let Some((head, tube)) = many.first_head() else { break ReserveSearch::Nothing };
             if self.rules.must_refresh_heads && !self.refresh_head(tube, &mut left, now) {
                 break ReserveSearch::Unfinished;
             }
@@ -239,53 +163,6 @@ impl Queue {
             return 0;
         };
         subscribers.iter().filter(|&client| self.clients[client].wait.is_some()).count()
-    }
-
-    /// Asserts the invariants of the fields.
-    #[inline]
-    pub(crate) fn check_many_tubes(&self) {
-        let mut subscriptions = 0;
-        for (index, client) in &self.clients.records {
-            let index = ClientKey(index as u32);
-            let Some(many) = &client.many else {
-                assert!(client.is_leaving || client.watching.len() <= self.slices.few_tubes);
-                continue;
-            };
-            let is_waiting = client.wait.map(|wait| (wait.number.get(), index));
-            assert_eq!(self.clients.many_waiting.iter().find(|&(_, waiting)| waiting == index), is_waiting);
-            assert_eq!(many.tubes.len(), client.watching.len(), "each watched tube is indexed");
-            assert_eq!(many.heads.len(), many.tubes.values().filter(|known| known.head.is_some()).count());
-            assert!(many.to_probe.iter().all(|&tube| many.watches(tube)));
-            assert!(
-                is_waiting.is_none() || many.to_probe.is_empty(),
-                "a client that waits has probed each tube"
-            );
-            for (position, &tube) in client.watching.iter().enumerate() {
-                let known = &many.tubes[&tube];
-                assert_eq!(known.position as usize, position);
-                assert!(known.head.is_none_or(|head| many.heads.contains(&(head, tube))));
-                let subscribes = self
-                    .clients
-                    .subscribers
-                    .get(tube.index())
-                    .is_some_and(|set| set.iter().any(|other| other == index));
-                assert_ne!(
-                    subscribes,
-                    many.to_probe.contains(&tube),
-                    "a client subscribes to a tube, or has to probe it"
-                );
-                subscriptions += usize::from(subscribes);
-                if let (true, Some(head)) = (subscribes, self.tubes.get(tube).open_head()) {
-                    assert!(
-                        known.head.is_some_and(|known| known <= head),
-                        "a known head is at least as urgent as the first job of the tube"
-                    );
-                    assert!(is_waiting.is_none(), "no client waits for a job that it could have");
-                }
-            }
-        }
-        assert_eq!(subscriptions, self.clients.subscribers.iter().map(OrderedQueue::len).sum::<usize>());
-        assert!(self.clients.many_waiting.iter().all(|(_, client)| self.clients[client].many.is_some()));
     }
 }
 

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use beanstalkd_structures::Timer;
 
-use crate::operations::modes::USUAL_WEIGHT;
 use crate::state::clients::Client;
 use crate::state::keys::TubeKey;
+use crate::state::reserve_settings::USUAL_WEIGHT;
 use crate::state::tubes::{DEFAULT, reserve_in_slab};
 use crate::{ClientId, Queue};
 

@@ -11,10 +11,10 @@ use slab::Slab;
 use smallvec::{SmallVec, smallvec};
 
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::operations::many_tubes::ManyTubes;
-use crate::operations::modes::ReserveSettings;
 use crate::random::Generator;
 use crate::state::keys::{ClientKey, Reservation, TubeKey, WaitKey};
+use crate::state::many_tubes::ManyTubes;
+use crate::state::reserve_settings::ReserveSettings;
 use crate::state::tubes::DEFAULT;
 
 /// The last part of a time to run, in which the client does not wait for another job (protocol, "reserve").

@@ -24,12 +24,16 @@
 
 pub(crate) mod clients;
 mod description;
+pub(crate) mod flushes;
 mod invariants;
 pub(crate) mod jobs;
 pub(crate) mod keys;
+pub(crate) mod many_tubes;
 mod moves;
+pub(crate) mod reserve_settings;
 pub(crate) mod sessions;
 pub(crate) mod times;
+pub(crate) mod tube_listing;
 pub(crate) mod tubes;
 pub(crate) mod views;
 mod waits_for;
@@ -39,13 +43,13 @@ use std::collections::VecDeque;
 use beanstalkd_structures::{Deadlines, Timer};
 
 use self::clients::{Client, ClientId, Clients};
+use self::flushes::Flushes;
 use self::jobs::Jobs;
 use self::keys::TubeKey;
 use self::sessions::Sessions;
 use self::tubes::{Removal, TubeCounters, Tubes};
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::operations::flush::Flushes;
 use crate::rules::Rules;
 
 /// The whole state of the work queue. It has more fields than other types because each part is a type of its own.

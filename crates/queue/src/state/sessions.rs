@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::state::clients::Client;
 use crate::state::keys::ClientKey;
+use crate::{ClientId, Queue};
 
 /// The key of a session. Sessions of two identities never have the same key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +22,9 @@ pub struct SessionKey {
     pub name: Arc<str>,
 }
 
+/// The end of a session whose grace has not begun.
+pub(crate) const UNBEGUN: Timestamp = Timestamp(u64::MAX - 1);
+
 /// A session.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -27,8 +33,22 @@ pub(crate) struct Session {
     pub grace_ms: u32,
     /// The index of the attached client.
     pub attached: Option<ClientKey>,
-    /// When the session ends if no client comes; `NEVER` while one is attached.
+    /// When the session ends if no client comes; `NEVER` while one is attached, [`UNBEGUN`] after a restart until its
+    /// grace begins.
     pub ends_at: Timestamp,
+}
+
+/// A reservation that belongs to a session.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionReservation<'a> {
+    /// The session.
+    pub key: &'a SessionKey,
+    /// How long the session lasts without a client.
+    pub grace_ms: u32,
+    /// When the reservation ends.
+    pub until: Timestamp,
+    /// How often the job was reserved, this time included.
+    pub reserves: u32,
 }
 
 /// All sessions.
@@ -47,5 +67,129 @@ impl Sessions {
     pub(crate) fn bytes(&self) -> usize {
         const PER_SESSION: usize = 512;
         self.records.len() * PER_SESSION
+    }
+}
+
+impl Queue {
+    /// The facts about a session's reservation that the log must have.
+    #[must_use]
+    pub fn session_reservation(&self, id: JobId) -> Option<SessionReservation<'_>> {
+        if self.sessions.records.is_empty() {
+            return None;
+        }
+        let job = self.jobs.get(id)?;
+        let history = self.jobs.history(job);
+        let session = self.sessions.records.get(&history.holder?)?;
+        let until = job.collection().deadline()?;
+        Some(SessionReservation {
+            key: &session.key,
+            grace_ms: session.grace_ms,
+            until,
+            reserves: history.counters.reserves,
+        })
+    }
+
+    /// Whether the client has a session.
+    #[inline]
+    #[must_use]
+    pub fn has_session(&self, client: ClientId) -> bool {
+        self.client(client).has_session
+    }
+
+    /// The key of the session to which the client is attached.
+    #[must_use]
+    pub fn session_of(&self, client: ClientId) -> Option<&SessionKey> {
+        let index = self.sessions.of_client.get(&client.key()).filter(|_| self.client(client).has_session)?;
+        self.sessions.records.get(index).map(|session| &session.key)
+    }
+
+    /// The key of the session that has reserved the job.
+    #[must_use]
+    pub fn session_of_job(&self, id: JobId) -> Option<&SessionKey> {
+        let holder = self.jobs.history(self.jobs.get(id)?).holder?;
+        self.sessions.records.get(&holder).map(|session| &session.key)
+    }
+
+    /// Whether the job is reserved by a session without a client, and is therefore kept for its grace.
+    #[must_use]
+    pub fn is_kept_for_grace(&self, id: JobId) -> bool {
+        let holder = self.jobs.get(id).and_then(|job| self.jobs.history(job).holder);
+        let session = holder.and_then(|holder| self.sessions.records.get(&holder));
+        session.is_some_and(|session| session.attached.is_none())
+    }
+
+    /// The index of the client that has the reservations of this one: its session, if it has one, or itself.
+    #[inline]
+    pub(crate) fn holder_for(&self, index: ClientKey) -> ClientKey {
+        if self.clients[index].has_session { self.session_index(index) } else { index }
+    }
+
+    #[inline(never)]
+    pub(crate) fn session_index(&self, index: ClientKey) -> ClientKey {
+        *self.sessions.of_client.get(&index).expect("a client that has a session is attached to one")
+    }
+
+    pub(crate) fn session_mut(&mut self, index: ClientKey) -> &mut Session {
+        self.sessions.records.get_mut(&index).expect("the client is a session")
+    }
+
+    /// Whether a reservation of `holder` belongs to this client.
+    #[inline]
+    pub(crate) fn is_reserved_by(&self, holder: Option<ClientKey>, client: ClientId) -> bool {
+        holder == Some(client.key()) || holder.is_some() && holder == Some(self.holder_for(client.key()))
+    }
+
+    /// When the safety margin begins of the first reservation of the client or its session.
+    #[inline]
+    pub(crate) fn margin_of(&self, index: ClientKey) -> Option<Timestamp> {
+        self.clients[self.holder_for(index)].margin_at()
+    }
+
+    /// The next deadline of a client that is a session, or is attached to one.
+    #[inline(never)]
+    pub(crate) fn deadline_with_session(&self, index: ClientKey) -> Option<Timestamp> {
+        let client = &self.clients[index];
+        let first_ends_at = client.reserved.first().map(|first| first.until);
+        if client.is_session() {
+            let ends_at = self.sessions.records.get(&index).map(|session| session.ends_at);
+            return Timestamp::earliest([first_ends_at, ends_at]);
+        }
+        match client.wait {
+            Some(wait) => Timestamp::earliest([self.margin_of(index), Some(wait.until)]),
+            // Reservations that have not joined the session yet.
+            None => first_ends_at,
+        }
+    }
+
+    /// Asserts the invariants of the fields.
+    #[inline]
+    pub(crate) fn check_sessions(&self) {
+        let count =
+            |is: fn(&Client) -> bool| self.clients.records.iter().filter(|(_, client)| is(client)).count();
+        assert_eq!(count(|client| client.is_session()), self.sessions.records.len());
+        assert_eq!(self.sessions.by_key.len(), self.sessions.records.len(), "a session is found by its key");
+        for (&index, session) in &self.sessions.records {
+            assert_eq!(self.sessions.by_key.get(&session.key), Some(&index));
+            let attached = session.attached;
+            assert_eq!(attached.is_some(), session.ends_at == Timestamp::NEVER, "only a grace has an end");
+            assert!(
+                attached.is_some() || !self.clients[index].reserved.is_empty(),
+                "a session without a client has reservations"
+            );
+            assert_eq!(attached.map(|client| self.session_index(client)), attached.map(|_| index));
+        }
+        assert_eq!(
+            count(|client| client.has_session),
+            self.sessions.of_client.len(),
+            "a session has one client at most"
+        );
+        for (&client, index) in &self.sessions.of_client {
+            assert!(self.clients[client].has_session);
+            assert_eq!(
+                self.sessions.records[index].attached,
+                Some(client),
+                "a session has one client at most"
+            );
+        }
     }
 }

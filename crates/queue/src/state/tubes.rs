@@ -15,12 +15,12 @@ use slab::Slab;
 
 use crate::JobCounts;
 use crate::clock::Timestamp;
-use crate::operations::listing::TubeListing;
 use crate::rules::TubeTagState;
 use crate::rules::ruled::TubeRuleState;
 use crate::rules::tube_rule::RuleBook;
 use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
 use crate::state::times::{self, TubeTimes};
+use crate::state::tube_listing::TubeListing;
 use crate::tube_name::TubeName;
 
 /// The tube "default": the first that is created, and never removed.
