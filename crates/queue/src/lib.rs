@@ -4,9 +4,19 @@
 //! argument. Never knows connections, bytes or the binlog. Driven by the server, which calls one method per command,
 //! then takes the [`Delivery`]s for clients that waited and the [`Change`]s for the log.
 //!
-//! Where to read on: `state/mod.rs` has the whole state and its invariants; `operations/` has a file for each command
-//! or family of commands, and `advance.rs` for the effects of time; `rules/` has a file for each rule for tags and
-//! tubes; most of them have the same hooks. The data structures are the crate `beanstalkd-structures`.
+//! Where to read on:
+//!
+//! | part | what it is | uses |
+//! |---|---|---|
+//! | `state/` | the whole state and its invariants: `state/mod.rs`; the state of each rule is a field | `rules` |
+//! | `moves/` | the moves of a job from one state to another, and the clients that wait for it | `state`, `rules` |
+//! | `rules/` | a file for each rule for tags and tubes; most of them have the same hooks | `state`, `moves` |
+//! | `operations/` | a file for each command or family of commands, and `advance.rs` for the effects of time | `state`, `moves`, `rules` |
+//! | `invariants.rs` | the check of all invariants, for tests and debug builds | `state`, `rules` |
+//!
+//! Moves and rules call each other: a move calls the hooks of the rules, and a rule that frees jobs moves them. No part
+//! uses the operations. `tests/architecture/` fails if a part uses another than its row names. The data structures are
+//! the crate `beanstalkd-structures`.
 //!
 //! The main methods, by purpose:
 //!
@@ -24,7 +34,7 @@
 //! | time | `next_deadline`, `advance` |
 //! | room that a command may need | `reserve_put`, `reserve_client`, `reserve_tube`, `reserve_weight`: each fails before anything has changed |
 //! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`, `next_freed_group`; at the start `restore`, `restore_cooldown`, `restore_session_reservation`, `finish_restore` |
-//! | hand-over to a new program | `is_quiet`, `describe`, `read_description` in `state/description/` |
+//! | hand-over to a new program | `is_quiet`, `describe`, `read_description` in `operations/description/` |
 //! | what there is | `job`, `body`, `peek`, `tube`, `tubes_from`, `page`, `search_reserved`, `group`, `figures`, `bytes`, `work`, and further queries; a list of all tubes: `begin_listing`, `list_next`, `give_up_listing` |
 //!
 //! A job moves along these arrows; each is one method:
@@ -60,6 +70,8 @@
 // With a new state or collection, the compiler points at every `match` that must handle it.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod invariants;
+mod moves;
 mod operations;
 mod rules;
 mod state;
@@ -72,6 +84,7 @@ pub use self::operations::pages::{Page, PageOrder, Search};
 pub use self::operations::put::NewJob;
 pub use self::operations::release::{Release, Released};
 pub use self::operations::session::{BeginSession, SessionJoin};
+pub use self::operations::views::{Figures, JobView, TubeView};
 pub use self::operations::watch::PreviousTube;
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::awaited::WaitJob;
@@ -85,7 +98,6 @@ pub use self::state::reserve_settings::ReserveMode;
 pub use self::state::sessions::{SessionKey, SessionReservation};
 pub use self::state::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::state::tubes::TubeCounters;
-pub use self::state::views::{Figures, JobView, TubeView};
 pub use self::state::{Change, Delivery, JobCounts, PoisonLimits, Queue, Slices, WaitOutcome};
 
 use beanstalkd_types::{

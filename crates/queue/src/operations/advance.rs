@@ -28,6 +28,16 @@ pub struct Advanced {
 const DUE_PER_ADVANCE: u64 = 32;
 
 impl Queue {
+    /// The earliest instant at which `advance` has work.
+    #[must_use]
+    #[inline]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        if !self.clients.leaving.is_empty() || self.has_more_to_do() {
+            return Some(Timestamp::default());
+        }
+        self.deadlines.first().map(|(at, _)| at)
+    }
+
     /// Handles what has become due by `now`, the earliest first, up to a share that takes a fraction of a turn: while
     /// `next_deadline` is not after `now`, there is more to do.
     #[inline]
@@ -127,7 +137,7 @@ impl Queue {
     }
 
     /// The time to run is over: makes the job ready again, or buries it if this has happened too often.
-    pub(crate) fn time_out(&mut self, id: JobId, now: Timestamp) {
+    pub(super) fn time_out(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(self.is_linked_as(id, JobState::Reserved), "a reservation alone times out");
         let until = in_debug(|| self.jobs.get(id).and_then(|job| job.collection().deadline()));
         debug_assert!(until <= Some(now), "a reservation does not end early");

@@ -10,9 +10,9 @@ use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::rules::Ending;
-use crate::rules::tag_storage::StoredBody;
 use crate::rules::unique::Duplicate;
 use crate::state::jobs::Marks;
+use crate::state::tag_storage::StoredBody;
 use crate::tags::{EncodedTags, Name};
 use crate::{ClientId, Queue};
 

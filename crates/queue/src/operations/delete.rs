@@ -18,7 +18,7 @@ impl Queue {
 
     /// Deletes a job and records how it ended.
     #[inline(always)]
-    pub(crate) fn delete_with(
+    pub(super) fn delete_with(
         &mut self,
         client: ClientId,
         id: JobId,
@@ -49,7 +49,7 @@ impl Queue {
     /// Ends a job that has been looked up. Returns since when it was reserved, if it was, and its body; the caller
     /// checks whether the tube must end, too.
     #[inline(always)]
-    pub(crate) fn end(
+    pub(super) fn end(
         &mut self,
         id: JobId,
         link: Link,

@@ -48,7 +48,7 @@ impl Queue {
     }
 
     /// Releases a limited number of jobs and tubes of clients that have disconnected.
-    pub(crate) fn continue_leaving(&mut self, now: Timestamp) {
+    pub(super) fn continue_leaving(&mut self, now: Timestamp) {
         let mut share = self.slices.given_back;
         while share > 0
             && let Some(&index) = self.clients.leaving.front()
@@ -86,7 +86,7 @@ impl Queue {
     }
 
     /// Removes a client that has no jobs and tubes left.
-    pub(crate) fn remove_client(&mut self, index: ClientKey) {
+    pub(super) fn remove_client(&mut self, index: ClientKey) {
         let client = self.clients.records.remove(index.index());
         debug_assert!(
             client.reserved.is_empty() && client.watching.is_empty(),
@@ -104,7 +104,7 @@ impl Queue {
     }
 
     /// Releases at most one share of the jobs that the client has reserved.
-    pub(crate) fn give_back_jobs(&mut self, index: ClientKey, share: &mut usize, now: Timestamp) {
+    pub(super) fn give_back_jobs(&mut self, index: ClientKey, share: &mut usize, now: Timestamp) {
         let mut jobs = self.take_reservations(index, share);
         // Waiting clients get the most urgent job first.
         jobs.sort_unstable();

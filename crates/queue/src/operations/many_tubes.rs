@@ -1,24 +1,19 @@
 //! Clients that watch many tubes: their reserves do not probe every tube.
 //!
-//! Owns: which clients probe a tube again when its first job becomes more urgent; what a client knows about its tubes
-//! is in `state/many_tubes.rs`. A client probes a tube once and then subscribes to it. When the tube gets a more urgent
-//! first job, or its pause ends, the subscriptions end, and each of these clients probes the tube again before its next
-//! reserve. When another client takes a job, nothing happens. A client may therefore believe that a tube's first job is
-//! more urgent than it is, but never less urgent, and it corrects this when that tube comes first. The cost of each
-//! probe counts for the command that caused it. Clients that watch few tubes do not take part in this.
+//! Owns: the list of such a client, and its search for the most urgent job. `state/many_tubes.rs` has what the client
+//! knows about its tubes, `moves/subscriptions.rs` how it learns that a tube has a more urgent first job. It corrects
+//! its knowledge about a tube when that tube comes first.
 
 use beanstalkd_structures::OrderedQueue;
 
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::state::keys::{ClientKey, TubeKey, WaitKey};
-
-/// How many probes of tubes cost as much as a simple command.
-pub(super) const PROBES_PER_WORK: u64 = 2;
+use crate::moves::subscriptions::PROBES_PER_WORK;
+use crate::state::keys::{ClientKey, TubeKey};
 
 /// The result of the search of a reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReserveSearch {
+pub(super) enum ReserveSearch {
     /// The tube with the most urgent job.
     Found(TubeKey),
     /// No tube has a job to reserve.
@@ -30,7 +25,7 @@ pub(crate) enum ReserveSearch {
 impl Queue {
     /// Notes that the client has `tube` at `position` of its list from now on. If the list is long now, the client
     /// becomes one that watches many tubes.
-    pub(crate) fn index_watched(&mut self, client: ClientKey, tube: TubeKey, position: usize) {
+    pub(super) fn index_watched(&mut self, client: ClientKey, tube: TubeKey, position: usize) {
         let record = &mut self.clients[client];
         if let Some(many) = &mut record.many {
             many.set_position(tube, position);
@@ -48,7 +43,7 @@ impl Queue {
     }
 
     /// Removes the tube at `position` from the client's list; the last tube takes its place, as in C.
-    pub(crate) fn unwatch(&mut self, client: ClientKey, position: usize) {
+    pub(super) fn unwatch(&mut self, client: ClientKey, position: usize) {
         let record = &mut self.clients.records[client.index()];
         let watched = record.watching.len();
         let tube = record.watching.swap_remove(position);
@@ -76,38 +71,8 @@ impl Queue {
         self.remove_tube_if_idle(tube);
     }
 
-    /// Looks up the tube's first job for the client, and subscribes the client to the tube.
-    pub(crate) fn probe(&mut self, client: ClientKey, tube: TubeKey) {
-        let head = self.tubes.get(tube).open_head();
-        if let Some(many) = &mut self.clients[client].many {
-            many.set_head(tube, head);
-        }
-        let index = tube.index();
-        if self.clients.subscribers.len() <= index {
-            self.clients.subscribers.resize_with(index + 1, OrderedQueue::default);
-        }
-        debug_assert!(
-            self.clients[client].many.as_ref().is_some_and(|many| many.subscribes_to(tube)),
-            "a client subscribes to a tube that it watches and need not probe"
-        );
-        self.clients.subscribers[index].insert(client);
-    }
-
-    /// Makes the subscribers of the tube probe it again, because it has a more urgent first job than before, or one
-    /// that can be reserved again.
-    pub(crate) fn announce(&mut self, tube: TubeKey) {
-        let Some(subscribers) = self.clients.subscribers.get_mut(tube.index()) else { return };
-        let subscribers = std::mem::take(subscribers);
-        self.work += subscribers.len() as u64 / PROBES_PER_WORK;
-        for client in subscribers.iter() {
-            let many = self.clients[client].many.as_mut();
-            let is_new = many.expect("a subscriber watches many tubes").probe_again(tube);
-            debug_assert!(is_new, "a client that has to probe a tube does not subscribe to it");
-        }
-    }
-
     /// The tube with the most urgent job.
-    pub(crate) fn search_many(&mut self, client: ClientKey, now: Timestamp) -> ReserveSearch {
+    pub(super) fn search_many(&mut self, client: ClientKey, now: Timestamp) -> ReserveSearch {
         let (mut probes, mut left) = (0, self.slices.probed_tubes);
         let found = loop {
             let many =
@@ -136,27 +101,8 @@ impl Queue {
         found
     }
 
-    /// The client that watches many tubes and has waited longest for a job of this tube.
-    pub(crate) fn first_many_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
-        let subscribers = self.clients.subscribers.get(tube.index())?;
-        let mut probes = 0;
-        let most = subscribers.len();
-        let wait_of = |client: ClientKey| Some((self.clients[client].wait?.number.get(), client));
-        let watches =
-            |client: ClientKey| self.clients[client].many.as_ref().is_some_and(|many| many.watches(tube));
-        // Workers of one kind all watch the tube, so the one that has waited longest is usually among the first.
-        let mut first =
-            self.clients.many_waiting.iter().take(most).inspect(|_| probes += 1).find(|&(_, c)| watches(c));
-        if first.is_none() && most < self.clients.many_waiting.len() {
-            // A waiting client has probed all of its tubes, and is therefore subscribed to them.
-            first = subscribers.iter().inspect(|_| probes += 1).filter_map(wait_of).min();
-        }
-        self.work += probes / PROBES_PER_WORK;
-        first
-    }
-
     /// How many clients that watch many tubes wait for a job of this tube.
-    pub(crate) fn many_waiting_count(&self, tube: TubeKey) -> usize {
+    pub(super) fn many_waiting_count(&self, tube: TubeKey) -> usize {
         let Some(subscribers) =
             self.clients.subscribers.get(tube.index()).filter(|_| !self.clients.many_waiting.is_empty())
         else {
@@ -171,7 +117,7 @@ mod tests {
     use super::*;
     use crate::Reserve;
     use crate::job::JobId;
-    use crate::operations::waiting::WORK_PER_DELIVERY;
+    use crate::moves::waiting::WORK_PER_DELIVERY;
     use crate::testing::{NOW, TestJob};
 
     const TUBES: u64 = 20_000;

@@ -9,7 +9,8 @@
 use std::collections::TryReserveError;
 
 use crate::clock::Timestamp;
-use crate::operations::many_tubes::{PROBES_PER_WORK, ReserveSearch};
+use crate::moves::subscriptions::PROBES_PER_WORK;
+use crate::operations::many_tubes::ReserveSearch;
 use crate::random::Generator;
 use crate::state::clients::{Client, Clients};
 use crate::state::keys::{ClientKey, TubeKey};
@@ -50,7 +51,7 @@ impl Queue {
     }
 
     /// Gives a watched tube a weight.
-    pub(crate) fn set_weight(&mut self, id: ClientId, position: usize, weight: u16) {
+    pub(super) fn set_weight(&mut self, id: ClientId, position: usize, weight: u16) {
         let client = self.client_mut(id);
         if client.settings.is_none() && weight == USUAL_WEIGHT {
             return;
@@ -84,7 +85,7 @@ impl Queue {
     }
 
     /// Removes everything of the client besides its watch list.
-    pub(crate) fn drop_reserve_settings(&mut self, index: ClientKey) {
+    pub(super) fn drop_reserve_settings(&mut self, index: ClientKey) {
         let client = &mut self.clients.records[index.index()];
         if client.settings.take().is_some() {
             self.clients.counts.weighed -= client.watching.len();
@@ -93,7 +94,7 @@ impl Queue {
 
     /// The tube at `position` leaves the client's watch list of `watched` tubes, in which the last tube takes its
     /// position.
-    pub(crate) fn forget_weight(&mut self, index: ClientKey, position: usize, watched: usize) {
+    pub(super) fn forget_weight(&mut self, index: ClientKey, position: usize, watched: usize) {
         if let Some(settings) = &mut self.clients[index].settings {
             settings.remove(position, watched);
             debug_assert!(
@@ -105,7 +106,7 @@ impl Queue {
     }
 
     /// The tube from which a client that is not plain gets its next job, or any client while heads must be refreshed.
-    pub(crate) fn search(&mut self, index: ClientKey, now: Timestamp) -> ReserveSearch {
+    pub(super) fn search(&mut self, index: ClientKey, now: Timestamp) -> ReserveSearch {
         if self.rules.must_refresh_heads && !self.refresh_heads(index, now) {
             return ReserveSearch::Unfinished;
         }

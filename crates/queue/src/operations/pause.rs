@@ -25,7 +25,7 @@ impl Queue {
     }
 
     /// Ends a tube's pause: waiting clients get its ready jobs, a limited number at a time.
-    pub(crate) fn end_pause(&mut self, key: TubeKey, now: Timestamp) {
+    pub(super) fn end_pause(&mut self, key: TubeKey, now: Timestamp) {
         let mut probes_left = self.slices.probed_tubes;
         for _ in 0..self.slices.delivered {
             let Some((_, client)) = self.first_waiting(key) else { break };

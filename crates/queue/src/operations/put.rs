@@ -8,10 +8,10 @@ use std::collections::TryReserveError;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use crate::rules::tag_storage::StoredBody;
 use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::TubeKey;
+use crate::state::tag_storage::StoredBody;
 use crate::tags::{After, EncodedTags, TagSet};
 use crate::{Change, ClientId, Queue};
 
@@ -41,11 +41,6 @@ impl Queue {
     #[must_use]
     pub fn next_id(&self) -> JobId {
         JobId(self.numbers.next_id)
-    }
-
-    /// Makes sure that ids below `next` are not assigned again.
-    pub(crate) fn skip_ids_below(&mut self, next: u64) {
-        self.numbers.next_id = self.numbers.next_id.max(next);
     }
 
     /// From now on the client counts as a producer.
@@ -109,14 +104,14 @@ impl Queue {
 
     /// The group for which a job with these tags waits when it is put.
     #[inline(always)]
-    pub(crate) fn awaited_group<'a>(&self, tags: &TagSet<'a>) -> Option<After<'a>> {
+    pub(super) fn awaited_group<'a>(&self, tags: &TagSet<'a>) -> Option<After<'a>> {
         let must_wait = |after: &After<'_>| tags.group == Some(after.group) || self.must_wait(after);
         tags.after.filter(must_wait)
     }
 
     /// Stores a job whose body and tags are encoded; the tags contain whether its group has had no members.
     #[inline(always)]
-    pub(crate) fn put_packed(
+    pub(super) fn put_packed(
         &mut self,
         client: ClientId,
         new: NewJob,
@@ -159,6 +154,18 @@ impl Queue {
             && self.jobs.get(new.id).is_some_and(is_as_asked)
     }
 
+    /// Gives the job the more urgent priority of a duplicate. A reserved job has it when it is released.
+    pub fn upgrade(&mut self, id: JobId, priority: Priority, now: Timestamp) {
+        if self.is_unreserved(id) {
+            self.set_priority(id, priority, now);
+            return;
+        }
+        let job = self.jobs.expect_mut(id);
+        job.priority = priority;
+        job.marks |= Marks::UPGRADED;
+        self.note(Change::Updated(id));
+    }
+
     /// Restores a job after a restart, with its encoded tags. A reservation does not survive a restart, so a reserved
     /// job becomes ready. The caller must call `finish_restore` once all jobs are restored.
     ///
@@ -173,7 +180,7 @@ impl Queue {
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
         debug_assert!(self.jobs.get(record.id).is_none(), "an id is given once");
-        self.skip_ids_below(record.id.0.saturating_add(1));
+        self.numbers.skip_ids_below(record.id.0.saturating_add(1));
         match TagSet::decode(tags).filter(|_| !tags.is_empty()) {
             Some(set) => self.restore_tagged(record, tube, body, &EncodedTags::of(tags, set), now)?,
             None => {
@@ -215,7 +222,7 @@ impl Queue {
     }
 
     /// The record of a restored job.
-    pub(crate) fn restored(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) -> Job {
+    pub(super) fn restored(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) -> Job {
         let tube = self.tubes.find_or_make(tube);
         let mut job = Job::new(
             record.created_at,
@@ -238,7 +245,7 @@ impl Queue {
     }
 
     /// Puts a restored job into its collection.
-    pub(crate) fn restore_collection(&mut self, record: &JobRecord, now: Timestamp) {
+    pub(super) fn restore_collection(&mut self, record: &JobRecord, now: Timestamp) {
         debug_assert!(!self.is_linked(record.id), "a job to restore is in no collection");
         match record.state {
             JobState::Buried => self.make_buried(record.id),
@@ -251,7 +258,7 @@ impl Queue {
 
     /// The end of a delay for a command at `now`. It is a nanosecond later than that of the previous command, because
     /// many commands share an instant, and of equal delays the first must end first.
-    pub(crate) fn end_of_delay(&mut self, delay_s: Seconds, now: Timestamp) -> Timestamp {
+    pub(super) fn end_of_delay(&mut self, delay_s: Seconds, now: Timestamp) -> Timestamp {
         self.numbers.last_delay = now.max(self.numbers.last_delay + 1);
         let until = self.numbers.last_delay.plus_seconds(delay_s);
         debug_assert!(until >= now, "no delay ends before it begins");

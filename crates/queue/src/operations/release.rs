@@ -111,13 +111,13 @@ impl Queue {
         debug_assert!(!self.has_reserved(client, id), "the client has no longer reserved the job");
     }
 
-    /// Buries a job that has failed too often.
-    pub(crate) fn bury_poisoned(&mut self, id: JobId) {
-        debug_assert!(!self.is_linked(id), "a job that is buried was taken out of its collection");
-        let (job, history) = self.jobs.expect_with_history(id);
-        history.counters.buries = history.counters.buries.saturating_add(1);
-        let tube = job.tube;
-        self.count(tube, |counters| &mut counters.poisoned);
-        self.make_buried(id);
+    /// Sends a job, which is in no collection, to the dead tube of its tube, or buries it in its own.
+    pub(super) fn send_to_dead_tube_or_bury(&mut self, id: JobId, now: Timestamp) -> Released {
+        debug_assert!(!self.is_linked(id), "a job that dies was taken out of its collection");
+        if self.send_to_dead_tube(id, now) {
+            return Released::Queued;
+        }
+        self.bury_poisoned(id);
+        Released::Buried
     }
 }

@@ -192,7 +192,7 @@ impl Queue {
     }
 
     /// Detaches a client that is leaving: its session continues without it for the grace.
-    pub(crate) fn leave_session(&mut self, client: ClientKey, now: Timestamp) {
+    pub(super) fn leave_session(&mut self, client: ClientKey, now: Timestamp) {
         let index = self.session_index(client);
         debug_assert!(self.is_attached(client, index), "the client has the session that it leaves");
         self.sessions.of_client.remove(&client);
@@ -206,7 +206,7 @@ impl Queue {
     }
 
     /// Ends the session at `index` if it has no attached client and no jobs. Returns whether it ended.
-    pub(crate) fn end_session_if_idle(&mut self, index: ClientKey) -> bool {
+    pub(super) fn end_session_if_idle(&mut self, index: ClientKey) -> bool {
         let is_idle = self.sessions.records.get(&index).is_some_and(|session| session.attached.is_none())
             && self.clients[index].reserved.is_empty();
         if is_idle {
@@ -223,7 +223,7 @@ impl Queue {
     /// Handles the end of a session's reservation, or of its grace: in the latter case it releases a share of its jobs,
     /// like a client that leaves, and stays due until it has none. If both end at the same instant, the time to run
     /// comes first.
-    pub(crate) fn session_is_due(&mut self, index: ClientKey, now: Timestamp) {
+    pub(super) fn session_is_due(&mut self, index: ClientKey, now: Timestamp) {
         let ends_at = self.session_mut(index).ends_at;
         debug_assert!(
             self.deadline_with_session(index).is_some_and(|at| at <= now),

@@ -42,12 +42,6 @@ impl Queue {
         self.reserve_one_tube()
     }
 
-    /// Makes sure that there is room for one more tube, and for the deadlines of one more client.
-    pub(crate) fn reserve_one_tube(&mut self) -> Result<(), TryReserveError> {
-        self.tubes.reserve()?;
-        self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len() + 1)
-    }
-
     /// Adds a client, which uses and watches only the tube "default".
     pub fn connect(&mut self) -> ClientId {
         let tube = self.tubes.get_mut(DEFAULT);
@@ -70,7 +64,7 @@ impl Queue {
         self.add_client(Client::internal)
     }
 
-    pub(crate) fn add_client(&mut self, new: impl FnOnce(u64) -> Client) -> ClientId {
+    pub(super) fn add_client(&mut self, new: impl FnOnce(u64) -> Client) -> ClientId {
         self.clients.last_number += 1;
         let client = new(self.clients.last_number);
         let generation = client.generation;
@@ -121,13 +115,6 @@ impl Queue {
     /// Notes whether the server keeps such a list.
     pub fn note_fields(&mut self, id: ClientId, has_fields: bool) {
         self.client_mut(id).has_fields = has_fields;
-    }
-
-    /// Whether this client still exists.
-    #[must_use]
-    pub(crate) fn is_connected(&self, id: ClientId) -> bool {
-        let client = self.clients.records.get(id.key().index());
-        client.is_some_and(|client| client.generation == id.generation && !client.is_leaving)
     }
 
     /// Whether this client has disconnected, and not all of its jobs and tubes have been given back.

@@ -16,16 +16,16 @@
 //! not use these hooks. A gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of
 //! every job. A failed job has exactly one next state, so `retries.rs` decides it alone.
 //!
-//! The operations check the marks of a job once. About a job without marks no rule is asked. For a job with marks they
-//! call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]). A job in a
-//! tube with a rule, or for whose end a client waits, has marks even if it has no tags. A new rule is therefore a file,
-//! its state in [`Rules`], and its name in `each_rule`; a job that it concerns needs a mark. One place decides whether
-//! a ready job may be reserved, [`Queue::admit`], and the job's collection shows the decision: the tube's ready queue
-//! has only jobs that no rule keeps back; the others are parked. Delayed jobs that wait for a group are held. Jobs
-//! whose time is over are ended before a client gets them (`overdue.rs`). A function that changes the decision for
-//! other jobs calls [`Queue::serve_waiting`] at the end.
+//! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
+//! marks they call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]).
+//! A job in a tube with a rule, or for whose end a client waits, has marks even if it has no tags. A new rule is
+//! therefore a file, its state in [`Rules`], and its name in `each_rule`; a job that it concerns needs a mark. One
+//! place decides whether a ready job may be reserved, [`Queue::admit`], and the job's collection shows the decision:
+//! the tube's ready queue has only jobs that no rule keeps back; the others are parked. Delayed jobs that wait for a
+//! group are held. Jobs whose time is over are ended before a client gets them (`overdue.rs`). A function that changes
+//! the decision for other jobs calls [`Queue::serve_waiting`] at the end.
 //!
-//! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
+//! `index.rs` has the keys of the indexes.
 
 pub(crate) mod ages;
 pub(crate) mod awaited;
@@ -45,7 +45,6 @@ pub(crate) mod ruled;
 mod slots;
 #[cfg(test)]
 mod steps;
-pub(crate) mod tag_storage;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tube_rule;
@@ -73,7 +72,6 @@ use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
 use self::ruled::SharedRuleState;
 use self::slots::Slots;
-use self::tag_storage::TagStorage;
 use self::turns::Turns;
 use self::unique::{CooldownSums, UniqueKeys};
 use crate::assertions::in_debug;
@@ -81,6 +79,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
 use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{DueKey, ReadyKey, TubeKey};
+use crate::state::tag_storage::TagStorage;
 use crate::tags::{Concurrency, TagSet};
 use crate::{Change, ClientId, Queue};
 

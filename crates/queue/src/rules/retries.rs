@@ -13,14 +13,14 @@ use std::collections::TryReserveError;
 use std::rc::Rc;
 
 use super::ruled::KeptFromDeadTube;
-use super::tag_storage::StoredBody;
 use super::{MarkedJob, Queue, index_bytes};
 use crate::assertions::in_debug;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Counters, JobId, JobState};
 use crate::state::jobs::Marks;
+use crate::state::tag_storage::StoredBody;
 use crate::tags::{After, Dead, TagSet};
-use crate::{Change, Released, TubeRule};
+use crate::{Change, TubeRule};
 
 /// The next state of a job that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,16 +74,6 @@ impl Queue {
     pub(crate) fn has_own_attempts(&self, id: JobId) -> bool {
         self.rule_of(id).is_some_and(|rule| rule.max_attempts.is_some())
             && self.tags(id).is_none_or(|tags| tags.dead.is_none())
-    }
-
-    /// Sends a job, which is in no collection, to the dead tube of its tube, or buries it in its own.
-    pub(crate) fn send_to_dead_tube_or_bury(&mut self, id: JobId, now: Timestamp) -> Released {
-        debug_assert!(!self.is_linked(id), "a job that dies was taken out of its collection");
-        if self.send_to_dead_tube(id, now) {
-            return Released::Queued;
-        }
-        self.bury_poisoned(id);
-        Released::Buried
     }
 
     fn rule_of(&self, id: JobId) -> Option<&Rc<TubeRule>> {

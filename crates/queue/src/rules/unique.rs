@@ -264,18 +264,6 @@ impl Queue {
         self.jobs.get(id).is_some_and(|job| priority < job.priority)
     }
 
-    /// Gives the job the more urgent priority of a duplicate. A reserved job has it when it is released.
-    pub fn upgrade(&mut self, id: JobId, priority: Priority, now: Timestamp) {
-        if self.is_unreserved(id) {
-            self.set_priority(id, priority, now);
-            return;
-        }
-        let job = self.jobs.expect_mut(id);
-        job.priority = priority;
-        job.marks |= Marks::UPGRADED;
-        self.note(Change::Updated(id));
-    }
-
     /// Notes that the job with this key has come into its tube.
     pub(crate) fn claim_key(&mut self, id: JobId, tube: TubeKey, key: Name<'_>) {
         let hash = UniqueKeys::hash(&self.rules.hasher, tube, key);
@@ -323,7 +311,7 @@ impl Queue {
         let tube = self.tubes.find_or_make(name);
         self.claim_key(id, tube, key.into());
         self.begin_cooldown(id, tube, key, until, None);
-        self.skip_ids_below(id.0.saturating_add(1));
+        self.numbers.skip_ids_below(id.0.saturating_add(1));
     }
 
     /// The tube, the key and the end of the cooldown that the job's delete began, if it still runs.

@@ -12,9 +12,9 @@ use bitflags::bitflags;
 
 use crate::clock::Timestamp;
 use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
-use crate::rules::tag_storage;
 use crate::seconds::Seconds;
 use crate::state::keys::{ClientKey, CompactU64, TubeKey};
+use crate::state::tag_storage;
 use crate::tags::TagSet;
 
 /// The collection of a job, with the value that is needed to remove it from there.

@@ -6,6 +6,7 @@
 //! | tubes: jobs by state in their order, who waits, pauses, counters | [`tubes::Tubes`] |
 //! | clients: watch lists, reservations, waits | [`clients::Clients`] |
 //! | sessions: clients that others are attached to | [`sessions::Sessions`] |
+//! | running flushes | [`flushes::Flushes`] |
 //! | what tags ask for: keys, slots, groups, expiry, owners | [`Rules`](crate::rules::Rules) |
 //! | when something becomes due | [`Deadlines`] |
 //!
@@ -23,22 +24,18 @@
 //! - Sums and counts are correct.
 
 pub(crate) mod clients;
-mod description;
 pub(crate) mod flushes;
-mod invariants;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod many_tubes;
-mod moves;
 pub(crate) mod reserve_settings;
 pub(crate) mod sessions;
+pub(crate) mod tag_storage;
 pub(crate) mod times;
 pub(crate) mod tube_listing;
 pub(crate) mod tubes;
-pub(crate) mod views;
-mod waits_for;
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 
 use beanstalkd_structures::{Deadlines, Timer};
 
@@ -47,7 +44,7 @@ use self::flushes::Flushes;
 use self::jobs::Jobs;
 use self::keys::TubeKey;
 use self::sessions::Sessions;
-use self::tubes::{Removal, TubeCounters, Tubes};
+use self::tubes::{TubeCounters, Tubes};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::rules::Rules;
@@ -93,6 +90,13 @@ pub(crate) struct Numbers {
     pub(crate) next_burial: u64,
     /// When the last requested delay began.
     pub(crate) last_delay: Timestamp,
+}
+
+impl Numbers {
+    /// Makes sure that ids below `next` are not assigned again.
+    pub(crate) fn skip_ids_below(&mut self, next: u64) {
+        self.next_id = self.next_id.max(next);
+    }
 }
 
 impl Default for Numbers {
@@ -252,14 +256,11 @@ impl Queue {
         !self.outbox.deliveries.is_empty()
     }
 
-    /// The earliest instant at which `advance` has work.
+    /// Whether this client still exists.
     #[must_use]
-    #[inline]
-    pub fn next_deadline(&self) -> Option<Timestamp> {
-        if !self.clients.leaving.is_empty() || self.has_more_to_do() {
-            return Some(Timestamp::default());
-        }
-        self.deadlines.first().map(|(at, _)| at)
+    pub(crate) fn is_connected(&self, id: ClientId) -> bool {
+        let client = self.clients.records.get(id.key().index());
+        client.is_some_and(|client| client.generation == id.generation && !client.is_leaving)
     }
 
     #[inline]
@@ -274,20 +275,6 @@ impl Queue {
         let client = &mut self.clients[id.key()];
         assert_eq!(client.generation, id.generation, "the client of a command is connected");
         client
-    }
-
-    pub(crate) fn remove_tube_if_idle(&mut self, tube: TubeKey) {
-        if let Removal::Removed(ruled) = self.tubes.remove_if_idle(tube) {
-            self.deadlines.set(Timer::Tube(tube), None);
-            self.flushes.forget_tube(tube);
-            if let Some(ruled) = ruled.filter(|ruled| ruled.is_kept) {
-                self.tubes.rules.forget_kept(tube, &ruled);
-            }
-        } else if self.tubes.get(tube).ruled.as_ref().is_some_and(|ruled| ruled.gate.has_deficit()) {
-            // Only the deficit depends on whether the tube is otherwise idle.
-            self.schedule(Timer::Tube(tube));
-            self.keep_for_bucket(tube);
-        }
     }
 
     /// Whether the tube or the client of this timer no longer exists. Then it has no deadline.
@@ -325,35 +312,39 @@ impl Queue {
         debug_assert!(self.is_scheduled(timer), "the deadline is not passed over");
     }
 
+    /// Whether the queue checks the timer in time.
+    #[inline]
+    pub(crate) fn is_scheduled(&self, timer: Timer) -> bool {
+        let scheduled = self.deadlines.of(timer);
+        self.deadline_of(timer).is_none_or(|at| scheduled.is_some_and(|scheduled| scheduled <= at))
+    }
+
+    /// Asserts that the queue checks the timer in time.
+    pub(crate) fn check_deadline(&self, timer: Timer) {
+        let scheduled = self.deadlines.of(timer);
+        let deadline = self.deadline_of(timer);
+        assert!(
+            self.is_scheduled(timer),
+            "{timer:?} is checked at {scheduled:?}, after its deadline {deadline:?}"
+        );
+    }
+
+    /// The one of these tubes, without paused ones, that has the most urgent job.
+    pub(crate) fn most_urgent_of(&self, tubes: &[TubeKey]) -> Option<TubeKey> {
+        let open = tubes.iter().filter(|&&key| self.tubes.get(key).is_open());
+        let first = open.filter_map(|&key| Some((self.tubes.get(key).ready.first()?, key)));
+        first.min().map(|(_, key)| key)
+    }
+
+    /// Makes sure that there is room for one more tube, and for the deadlines of one more client.
+    pub(crate) fn reserve_one_tube(&mut self) -> Result<(), TryReserveError> {
+        self.tubes.reserve()?;
+        self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len() + 1)
+    }
+
     /// Counts an event that is not a put, in its tube and in the totals.
     pub(crate) fn count(&mut self, tube: TubeKey, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
         *counter(&mut self.sums.events) += 1;
         *counter(self.tubes.get_mut(tube).events()) += 1;
-    }
-
-    /// Records that the job differs from its last logged record.
-    #[inline]
-    pub(crate) fn note(&mut self, change: Change) {
-        debug_assert!(self.agrees_with(change), "the queue is as the change says: {change:?}");
-        if !self.outbox.keeps_changes {
-            return;
-        }
-        if let Change::Updated(id) | Change::Reserved(id) = change
-            && let Some(&last) = self.outbox.changes.last()
-        {
-            if [Change::Put(id), Change::Moved(id), Change::Updated(id)].contains(&last) {
-                return;
-            }
-            // One record contains both changes.
-            self.outbox.changes.pop_if(|last| *last == Change::Reserved(id));
-        }
-        // The failure and the death are one record: between two records, a crash would leave a job in its old tube that
-        // has failed too often.
-        if let (Change::Died(id), Some(&Change::Updated(last))) = (change, self.outbox.changes.last())
-            && last == id
-        {
-            self.outbox.changes.pop();
-        }
-        self.outbox.changes.push(change);
     }
 }

@@ -99,14 +99,14 @@ pub(crate) struct Tube {
     /// Clients that watch the tube.
     pub watching: u32,
     /// Index in the order of `list-tubes`.
-    pub(super) position: u32,
+    pub position: u32,
     /// The number of the last list that has this tube, or that must not have it.
     pub listed: u32,
     /// The version of the set of tubes when it was created, without the high bits.
-    pub(super) made: u32,
+    pub made: u32,
     pub puts: u64,
     /// Created at the first event that is not a put: among very many tubes, most have had none.
-    pub(super) events: Option<Box<Events>>,
+    pub events: Option<Box<Events>>,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -114,15 +114,15 @@ const _: () = assert!(size_of::<Tube>() <= 112, "a tube is a block of 112 bytes"
 
 /// The counts of events in a tube besides puts.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     /// `pause-tube` commands.
-    pub(super) pauses: u64,
+    pub pauses: u64,
     /// The other counts; its `puts` are those of the tube.
-    pub(super) counters: TubeCounters,
+    pub counters: TubeCounters,
     /// Created when a job is reserved, unless there are [`times::MAX_TIMED_TUBES`] already.
-    pub(super) times: Option<Box<TubeTimes>>,
+    pub times: Option<Box<TubeTimes>>,
     /// Created for the first job with tags that needs it.
-    pub(super) tag_state: Option<Box<TubeTagState>>,
+    pub tag_state: Option<Box<TubeTagState>>,
 }
 
 impl Tube {
@@ -217,7 +217,7 @@ impl Tube {
 
 /// A name's hash beside the tube, so that a growing index reads no names.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Named {
+pub(crate) struct Named {
     hash: u32,
     key: TubeKey,
 }
@@ -233,27 +233,27 @@ pub(crate) enum Removal {
 /// All tubes.
 #[derive(Debug)]
 pub(crate) struct Tubes {
-    pub(super) slab: Slab<Box<Tube>>,
+    pub slab: Slab<Box<Tube>>,
     /// The index of names, in parts that grow one at a time: one table of 300,000 names takes milliseconds to grow.
-    pub(super) names: [HashTable<Named>; NAME_PARTS],
+    pub names: [HashTable<Named>; NAME_PARTS],
     /// Seeds the hash against chosen names; nothing that can be observed depends on it.
-    pub(super) hasher: RandomState,
+    pub hasher: RandomState,
     /// The tubes in the order of creation, except that the last tube takes the place of a removed one (as in C).
-    pub(super) order: Vec<TubeKey>,
+    pub order: Vec<TubeKey>,
     /// The list of all tubes in progress.
     pub listing: TubeListing,
     /// How often a tube was created or removed.
-    pub(super) version: u64,
+    pub version: u64,
     /// The total length of all names.
-    pub(super) name_bytes: usize,
+    pub name_bytes: usize,
     /// Tubes that have a record of times.
-    pub(super) timed: usize,
+    pub timed: usize,
     /// The memory of the states of tubes with rules, in bytes.
-    pub(super) ruled_bytes: usize,
+    pub ruled_bytes: usize,
     /// The rules for new tubes.
     pub rules: RuleBook,
     /// The tube that was found or created last; during a restore many successive jobs are in the same tube.
-    pub(super) latest: TubeKey,
+    pub latest: TubeKey,
 }
 
 impl Default for Tubes {
@@ -333,7 +333,7 @@ impl Tubes {
     }
 
     /// Asserts the sum of `ruled_bytes`.
-    pub(super) fn check_ruled_bytes(&self) {
+    pub(crate) fn check_ruled_bytes(&self) {
         let bytes = self.iter().map(|tube| ruled_bytes(tube.ruled.as_deref()));
         assert_eq!(self.ruled_bytes, bytes.sum::<usize>(), "the bytes of rules");
     }

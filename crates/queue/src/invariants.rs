@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
-use crate::job::JobId;
 use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, Marks};
 use crate::state::keys::{ClientKey, ReadyKey, Reservation};
@@ -167,41 +166,5 @@ impl Queue {
             assert_eq!(tube.using, using.get(&key).copied().unwrap_or(0), "{}: using", tube.name);
             assert_eq!(tube.watching, watching.get(&key).copied().unwrap_or(0), "{}: watching", tube.name);
         }
-    }
-
-    /// Whether the job is in the collection that its record names. In debug builds, each move of a job asserts this
-    /// before or after the move, but not during it.
-    #[inline]
-    pub(crate) fn is_linked(&self, id: JobId) -> bool {
-        let Some(job) = self.jobs.get(id) else { return false };
-        let tube = self.tubes.get(job.tube);
-        match job.collection() {
-            Collection::Ready(_) => {
-                let key = ReadyKey::new(job.priority, id);
-                let parked = tube.tag_state().filter(|_| job.has(Marks::PARKED));
-                parked.map_or_else(|| tube.ready.contains(key), |tagged| tagged.parked.contains(key))
-            }
-            Collection::Delayed(until) => {
-                let key = (Timestamp::from(until), id);
-                let held = tube.tag_state().filter(|_| job.has(Marks::HELD));
-                held.map_or_else(|| tube.delayed.contains(key), |tagged| tagged.held.contains(key))
-            }
-            Collection::Buried(number) => tube.buried.contains((number.into(), id)),
-            Collection::Reserved(until) => {
-                let key = Reservation::key(Timestamp::from(until), id);
-                let holder = self.jobs.history(job).holder;
-                holder.is_some_and(|holder| self.clients[holder].reserved.contains(key))
-            }
-        }
-    }
-
-    /// Asserts that the queue checks the timer in time.
-    pub(crate) fn check_deadline(&self, timer: Timer) {
-        let scheduled = self.deadlines.of(timer);
-        let deadline = self.deadline_of(timer);
-        assert!(
-            self.is_scheduled(timer),
-            "{timer:?} is checked at {scheduled:?}, after its deadline {deadline:?}"
-        );
     }
 }

@@ -14,7 +14,6 @@ use crate::description::{Malformed, Reader};
 use crate::job::{Body, JobState};
 use crate::rules::gate::Gate;
 use crate::rules::ruled::TubeRuleState;
-use crate::rules::tag_storage::StoredBody;
 use crate::rules::tube_rule::Rate;
 use crate::seconds::Seconds;
 use crate::state::Numbers;
@@ -23,6 +22,7 @@ use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::reserve_settings::ReserveSettings;
 use crate::state::sessions::{Session, SessionKey};
+use crate::state::tag_storage::StoredBody;
 use crate::state::times::TubeTimes;
 use crate::state::tubes::{Events, Pause, TubeCounters};
 use crate::tags::{After, EncodedTags, TagSet};
@@ -412,7 +412,7 @@ mod tests {
     fn ids_begin_with_1() {
         let mut queue = Queue::default();
         let client = queue.connect();
-        queue.skip_ids_below(0x1122_3344_5566_7788);
+        queue.numbers.skip_ids_below(0x1122_3344_5566_7788);
         let JobId(id) = TestJob::default().put(&mut queue, client, NOW);
         let mut bytes = Vec::new();
         queue.describe(&mut Writer::new(&mut |part| bytes.extend(part)));

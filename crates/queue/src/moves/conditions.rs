@@ -1,15 +1,14 @@
-//! The changes that a move of a job makes, for the assertions of debug builds.
+//! The conditions before and after a move of a job, for the assertions of debug builds.
 //!
 //! Owns: the counts of jobs before a move ([`Counted`]), and the counts that may result from it. Each function
 //! that moves a job notes them ([`in_debug`](beanstalkd_types::assertions::in_debug)) and asserts the difference. The
 //! functions are `#[inline]` (see `invariants.rs`), so a release build has none of them.
 
-use beanstalkd_structures::Timer;
-
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
-use crate::state::keys::{ClientKey, TubeKey};
+use crate::state::jobs::{Collection, Marks};
+use crate::state::keys::{ClientKey, ReadyKey, Reservation, TubeKey};
 use crate::{Change, JobCounts, Queue};
 
 /// The jobs of one tube and those of all tubes, by state.
@@ -76,6 +75,32 @@ impl Queue {
     #[inline]
     pub(crate) fn counted_with(&self, id: JobId) -> Counted {
         self.jobs.get(id).map_or_else(Counted::default, |job| self.counted(job.tube))
+    }
+
+    /// Whether the job is in the collection that its record names. In debug builds, each move of a job asserts this
+    /// before or after the move, but not during it.
+    #[inline]
+    pub(crate) fn is_linked(&self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(id) else { return false };
+        let tube = self.tubes.get(job.tube);
+        match job.collection() {
+            Collection::Ready(_) => {
+                let key = ReadyKey::new(job.priority, id);
+                let parked = tube.tag_state().filter(|_| job.has(Marks::PARKED));
+                parked.map_or_else(|| tube.ready.contains(key), |tagged| tagged.parked.contains(key))
+            }
+            Collection::Delayed(until) => {
+                let key = (Timestamp::from(until), id);
+                let held = tube.tag_state().filter(|_| job.has(Marks::HELD));
+                held.map_or_else(|| tube.delayed.contains(key), |tagged| tagged.held.contains(key))
+            }
+            Collection::Buried(number) => tube.buried.contains((number.into(), id)),
+            Collection::Reserved(until) => {
+                let key = Reservation::key(Timestamp::from(until), id);
+                let holder = self.jobs.history(job).holder;
+                holder.is_some_and(|holder| self.clients[holder].reserved.contains(key))
+            }
+        }
     }
 
     /// Whether the job is in this state, in the collection that its record names.
@@ -156,12 +181,5 @@ impl Queue {
             Change::Deleted(id) | Change::DeletedWith(id) => self.jobs.get(id).is_none(),
             Change::CooldownOver(id) => self.cooldown(id).is_none(),
         }
-    }
-
-    /// Whether the queue checks the timer in time.
-    #[inline]
-    pub(crate) fn is_scheduled(&self, timer: Timer) -> bool {
-        let scheduled = self.deadlines.of(timer);
-        self.deadline_of(timer).is_none_or(|at| scheduled.is_some_and(|scheduled| scheduled <= at))
     }
 }

@@ -213,7 +213,7 @@ impl Queue {
     }
 
     /// The delayed job of the used tube that a kick takes next: a held one stays.
-    pub(crate) fn first_to_kick(&self, client: ClientId) -> Option<JobId> {
+    pub(super) fn first_to_kick(&self, client: ClientId) -> Option<JobId> {
         self.used(client).delayed.first().map(|key| key.1)
     }
 

@@ -2,10 +2,10 @@
 //!
 //! Owns: the words and their order. Never decides anything: it asks the rules that keep jobs back.
 
-use super::Queue;
-use super::jobs::{Collection, Marks};
+use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::JobId;
+use crate::state::jobs::{Collection, Marks};
 
 impl Queue {
     /// The words, separated by spaces; empty if there is no such job. A reserved job waits for its `client`, a buried

@@ -1,0 +1,351 @@
+//! The moves of a job between its collections, which all commands and rules consist of.
+//!
+//! `unlink` takes a job out of its collection; `make_ready`, `delay` or `make_buried` puts it into the next, or
+//! `assign` reserves it. The moves keep every sum correct, and call the hooks of the rules if the job has marks. They
+//! serve the clients that wait (`waiting.rs`), and those that watch many tubes (`subscriptions.rs`). In debug builds,
+//! each asserts the conditions of `conditions.rs` before and after.
+
+mod conditions;
+pub(crate) mod subscriptions;
+pub(crate) mod waiting;
+
+use beanstalkd_structures::Timer;
+
+use crate::assertions::in_debug;
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState, Priority};
+use crate::state::jobs::{Collection, Job, Link, Marks};
+use crate::state::keys::{ClientKey, ReadyKey, Reservation, TubeKey};
+use crate::state::tubes::{Removal, Tube};
+use crate::{Change, JobCounts, Queue};
+
+impl Queue {
+    /// Takes a job out of its collection; the caller puts it into another one, or removes it. Returns since when it was
+    /// reserved, if it was.
+    pub(crate) fn unlink(&mut self, id: JobId) -> Option<Timestamp> {
+        let link = self.jobs.expect_mut(id).link();
+        self.unlink_from(id, link)
+    }
+
+    /// Unlinks a job that the caller has already looked up; `link` is the job's link.
+    #[inline]
+    fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+        let (state, before) = (link.collection.state(), in_debug(|| self.counted(link.tube)));
+        debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
+        let since =
+            if link.marks.is_empty() { self.unlink_plain(id, link) } else { self.unlink_marked(id, link) };
+        debug_assert!(!self.is_linked(id), "a job that was taken out is in no collection");
+        debug_assert_eq!(
+            self.counted(link.tube),
+            before.less(state, link.priority),
+            "one job less is counted"
+        );
+        debug_assert_eq!(since.is_some(), state == JobState::Reserved, "a reservation alone has a beginning");
+        since
+    }
+
+    /// Unlinks a job that is known to be in a collection for jobs without tags.
+    pub(crate) fn unlink_plain(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+        let Link { collection, priority, tube: key, history, marks } = link;
+        debug_assert!(
+            !marks.intersects(Marks::IN_ROTATION | Marks::HELD),
+            "a collection of a rule has the job"
+        );
+        debug_assert!(!marks.intersects(Marks::PARKED), "the job is among the parked ones");
+        let tube = self.tubes.get_mut(key);
+        match collection {
+            Collection::Ready(_) => {
+                let found = tube.ready.remove(ReadyKey::new(priority, id));
+                assert!(found.is_some(), "a ready job is in the ready queue of its tube");
+                self.count_unready(key, priority);
+            }
+            Collection::Delayed(until) => {
+                let found = tube.delayed.remove((Timestamp::from(until), id));
+                assert!(found.is_some(), "a delayed job is among the delayed jobs of its tube");
+                self.sums.jobs.delayed -= 1;
+            }
+            Collection::Buried(number) => {
+                let found = tube.buried.remove((number.into(), id));
+                assert!(found.is_some(), "a buried job is among the buried jobs of its tube");
+                self.sums.jobs.buried -= 1;
+            }
+            Collection::Reserved(until) => {
+                tube.reserved -= 1;
+                if tube.is_throttled() {
+                    self.rules.tubes.to_open.push(key);
+                }
+                self.sums.jobs.reserved -= 1;
+                let holder = self.jobs.take_holder(history);
+                let key = Reservation::key(Timestamp::from(until), id);
+                let found = self.clients[holder].reserved.remove(key);
+                let found = found.expect("a reserved job is among its holder's reservations");
+                return Some(found.since);
+            }
+        }
+        None
+    }
+
+    /// Makes a job that is in no queue ready, or gives it to a client that waits for it.
+    pub(crate) fn make_ready(&mut self, id: JobId, now: Timestamp) {
+        self.make_ready_since(id, now, now);
+    }
+
+    /// Makes a job ready that should have become ready at `since`: its time in the ready queue counts from that
+    /// instant.
+    pub(crate) fn make_ready_since(&mut self, id: JobId, since: Timestamp, now: Timestamp) {
+        debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
+        debug_assert!(since <= now, "a job is ready since the present at the latest");
+        let before = in_debug(|| self.counted_with(id));
+        let job = self.jobs.expect_mut(id);
+        job.set_collection(Collection::Ready(since.0.into()));
+        let tube = job.tube;
+        self.flushes.note_moved(id, tube);
+        self.enter_ready(id, now);
+        debug_assert!(self.is_linked_as_offered(id), "the job is ready, or reserved by a client that waited");
+        debug_assert!(before.has_grown_to(self.counted(tube), 1), "one more job is counted");
+    }
+
+    /// Does the rest of `make_ready` once the caller has set the job's collection to ready.
+    #[inline]
+    pub(crate) fn enter_ready(&mut self, id: JobId, now: Timestamp) {
+        let &mut Job { tube, priority, marks, .. } = self.jobs.expect_mut(id);
+        if marks.is_empty() {
+            self.enqueue(id, tube, priority, now);
+        } else {
+            self.enter_ready_marked(id, now);
+        }
+    }
+
+    /// Does the rest of `make_ready` for a caller that also knows the tube, the priority, and that no rule keeps the
+    /// job back.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
+        debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
+        debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");
+        let record = self.tubes.get_mut(tube);
+        if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
+            self.offer(id, tube, priority, now);
+        } else if record.ruled.as_ref().is_none_or(|ruled| ruled.turns.is_none()) {
+            push_ready(record, &mut self.sums.jobs, id, priority);
+        } else {
+            self.push_ruled(id, tube, priority);
+        }
+        debug_assert!(
+            self.is_linked_as_offered(id) && self.has_no_unserved_client(tube),
+            "no client waits while the tube has a ready job"
+        );
+    }
+
+    /// The slow path of `enqueue`: clients may be waiting for the job, or be subscribed to the tube. Kept out of line
+    /// so that the usual path is short.
+    #[inline(never)]
+    fn offer(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
+        if let Some((_, client)) = self.first_waiting(tube) {
+            self.deliver_job(id, client, now);
+            return;
+        }
+        self.push_ruled(id, tube, priority);
+        let record = self.tubes.get(tube);
+        if record.ready.first().map(ReadyKey::job) == Some(id) {
+            self.announce(tube);
+        }
+    }
+
+    /// Adds a job to the ready ones of a tube in which jobs may be reserved by turns.
+    #[inline(never)]
+    fn push_ruled(&mut self, id: JobId, tube: TubeKey, priority: Priority) {
+        self.show_ready(ReadyKey::new(priority, id), tube);
+        self.count_ready(tube, priority);
+    }
+
+    /// Puts a job among its tube's delayed ones.
+    pub(crate) fn delay(&mut self, id: JobId, until: Timestamp) {
+        debug_assert!(!self.is_linked(id), "a job that becomes delayed is in no other collection");
+        let before = in_debug(|| self.counted_with(id));
+        let job = self.jobs.expect_mut(id);
+        debug_assert!(!job.has(Marks::HELD), "a held job is among the held ones");
+        job.set_collection(Collection::Delayed(until.0.into()));
+        let (key, priority) = (job.tube, job.priority);
+        self.flushes.note_moved(id, key);
+        self.tubes.get_mut(key).delayed.insert((until, id));
+        self.sums.jobs.delayed += 1;
+        self.schedule(Timer::Tube(key));
+        debug_assert!(self.is_linked_as(id, JobState::Delayed));
+        debug_assert_eq!(self.counted(key), before.more(JobState::Delayed, priority), "one more is counted");
+    }
+
+    /// Adds a job to the end of its tube's buried ones.
+    pub(crate) fn make_buried(&mut self, id: JobId) {
+        debug_assert!(!self.is_linked(id), "a job that becomes buried is in no other collection");
+        let before = in_debug(|| self.counted_with(id));
+        let number = self.numbers.next_burial;
+        self.numbers.next_burial += 1;
+        let job = self.jobs.expect_mut(id);
+        job.set_collection(Collection::Buried(number.into()));
+        let (key, marks, priority) = (job.tube, job.marks, job.priority);
+        self.flushes.note_moved(id, key);
+        self.tubes.get_mut(key).buried.insert((number, id));
+        self.sums.jobs.buried += 1;
+        if !marks.is_empty() {
+            self.buried_marked(id);
+        }
+        debug_assert!(self.is_linked_as(id, JobState::Buried));
+        debug_assert_eq!(self.counted(key), before.more(JobState::Buried, priority), "one more is counted");
+    }
+
+    /// Buries a job that has failed too often.
+    pub(crate) fn bury_poisoned(&mut self, id: JobId) {
+        debug_assert!(!self.is_linked(id), "a job that is buried was taken out of its collection");
+        let (job, history) = self.jobs.expect_with_history(id);
+        history.counters.buries = history.counters.buries.saturating_add(1);
+        let tube = job.tube;
+        self.count(tube, |counters| &mut counters.poisoned);
+        self.make_buried(id);
+    }
+
+    pub(crate) fn take_first_ready(&mut self, tube: TubeKey) -> Option<JobId> {
+        let before = in_debug(|| self.counted(tube));
+        let record = self.tubes.get_mut(tube);
+        let first = record.ready.pop_first()?;
+        if record.ruled.as_ref().is_some_and(|ruled| ruled.turns.is_some()) {
+            self.took_turn(first, tube);
+        }
+        self.count_unready(tube, first.priority());
+        debug_assert!(!self.is_linked(first.job()), "a job that was taken out is in no collection");
+        debug_assert_eq!(
+            self.counted(tube),
+            before.less(JobState::Ready, first.priority()),
+            "one less is counted"
+        );
+        Some(first.job())
+    }
+
+    /// Reserves a job that is in no queue, for a client, or for its session if it has one.
+    pub(crate) fn assign(&mut self, client: ClientKey, id: JobId, now: Timestamp) {
+        debug_assert!(!self.is_linked(id), "a job that is reserved was taken out of its collection");
+        debug_assert!(self.can_wait(client), "a client that gets a job is connected and does not wait");
+        debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");
+        let counts = in_debug(|| self.counted_with(id));
+        let holder = self.holder_for(client);
+        let (is_of_session, client) = (holder != client, holder);
+        let (job, history) = self.jobs.expect_with_history(id);
+        debug_assert!(history.holder.is_none(), "no client has reserved the job");
+        let until = now.plus_seconds(job.ttr());
+        let before = job.collection();
+        job.set_collection(Collection::Reserved(until.0.into()));
+        history.holder = Some(client);
+        history.counters.reserves = history.counters.reserves.saturating_add(1);
+        let (tube, marked, priority) = (job.tube, job.marks, job.priority);
+        let record = self.tubes.get_mut(tube);
+        record.reserved += 1;
+        if record.ruled.as_ref().is_some_and(|ruled| ruled.has_gate()) {
+            self.pass_gate(tube, now);
+        }
+        self.sums.jobs.reserved += 1;
+        self.count(tube, |counters| &mut counters.reserves);
+        if let Collection::Ready(since) = before {
+            self.observe_wait(tube, Timestamp::from(since), now);
+        }
+        let reserved = &mut self.clients[client].reserved;
+        let reservation = Reservation { until, id, since: now };
+        reserved.insert(reservation);
+        // Later reservations do not change the deadline.
+        if reserved.first() == Some(reservation) {
+            self.schedule(Timer::Client(client));
+        }
+        self.note(if is_of_session { Change::SessionReserved(id) } else { Change::Reserved(id) });
+        // The job still counts for the rule of its tube.
+        if marked.intersects(!Marks::RULED) {
+            self.reserved_marked(id);
+        }
+        debug_assert!(self.is_linked_as(id, JobState::Reserved));
+        debug_assert_eq!(
+            self.counted(tube),
+            counts.more(JobState::Reserved, priority),
+            "one more is counted"
+        );
+        debug_assert!(
+            self.is_scheduled(Timer::Client(client)),
+            "the end of the reservation is not passed over"
+        );
+    }
+
+    /// Counts the waiting time of a job that has been ready since the instant `since` and is now reserved.
+    #[inline]
+    fn observe_wait(&mut self, tube: TubeKey, since: Timestamp, now: Timestamp) {
+        if let Some(times) = self.tubes.times_mut(tube, now) {
+            times.observe_wait(now.since_ns(since), now);
+        }
+    }
+
+    /// Counts a job that has become ready in its tube.
+    pub(crate) fn count_ready(&mut self, tube: TubeKey, priority: Priority) {
+        self.sums.jobs.ready += 1;
+        if priority.is_urgent() {
+            self.sums.jobs.urgent += 1;
+            self.tubes.get_mut(tube).urgent += 1;
+        }
+        debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
+    }
+
+    /// Counts a job that has left its tube's ready queue.
+    pub(crate) fn count_unready(&mut self, tube: TubeKey, priority: Priority) {
+        self.sums.jobs.ready -= 1;
+        if priority.is_urgent() {
+            self.sums.jobs.urgent -= 1;
+            self.tubes.get_mut(tube).urgent -= 1;
+        }
+        debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
+    }
+
+    pub(crate) fn remove_tube_if_idle(&mut self, tube: TubeKey) {
+        if let Removal::Removed(ruled) = self.tubes.remove_if_idle(tube) {
+            self.deadlines.set(Timer::Tube(tube), None);
+            self.flushes.forget_tube(tube);
+            if let Some(ruled) = ruled.filter(|ruled| ruled.is_kept) {
+                self.tubes.rules.forget_kept(tube, &ruled);
+            }
+        } else if self.tubes.get(tube).ruled.as_ref().is_some_and(|ruled| ruled.gate.has_deficit()) {
+            // Only the deficit depends on whether the tube is otherwise idle.
+            self.schedule(Timer::Tube(tube));
+            self.keep_for_bucket(tube);
+        }
+    }
+
+    /// Records that the job differs from its last logged record.
+    #[inline]
+    pub(crate) fn note(&mut self, change: Change) {
+        debug_assert!(self.agrees_with(change), "the queue is as the change says: {change:?}");
+        if !self.outbox.keeps_changes {
+            return;
+        }
+        if let Change::Updated(id) | Change::Reserved(id) = change
+            && let Some(&last) = self.outbox.changes.last()
+        {
+            if [Change::Put(id), Change::Moved(id), Change::Updated(id)].contains(&last) {
+                return;
+            }
+            // One record contains both changes.
+            self.outbox.changes.pop_if(|last| *last == Change::Reserved(id));
+        }
+        // The failure and the death are one record: between two records, a crash would leave a job in its old tube that
+        // has failed too often.
+        if let (Change::Died(id), Some(&Change::Updated(last))) = (change, self.outbox.changes.last())
+            && last == id
+        {
+            self.outbox.changes.pop();
+        }
+        self.outbox.changes.push(change);
+    }
+}
+
+/// Adds a job to its tube's ready queue.
+#[inline(always)]
+fn push_ready(tube: &mut Tube, counts: &mut JobCounts, id: JobId, priority: Priority) {
+    tube.ready.insert(ReadyKey::new(priority, id));
+    counts.ready += 1;
+    if priority.is_urgent() {
+        tube.urgent += 1;
+        counts.urgent += 1;
+    }
+}
