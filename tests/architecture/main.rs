@@ -1,29 +1,22 @@
 //! Checks the manifests and the source against the tables of doc/architecture.md: which crate may use which, and which
-//! part of the server may import which. Checks which parts are pure, and where the system is called. Checks how long a
-//! file is, and in the server and in the shared code of the tests, how long a function and how large a type is. Checks
-//! the length of lines in all files that people write, and the names of functions, of tests and of conformance cases.
-//! Fails on a comment that names a missing source file.
+//! part of the server may import which; and the source of the queue against the table in its `lib.rs`. Checks which
+//! parts are pure, and where the system is called. Checks the lengths of files, functions, types and lines
+//! (`lengths.rs`), and the names of functions, of tests and of conformance cases. Fails on a comment that names a
+//! missing source file.
 //!
 //! It reads paths, functions and types as tokens, so that comments and strings may contain anything; it reads lines and
 //! names as text.
 
-use std::collections::BTreeSet;
+mod lengths;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use beanstalkd_protocol::Verb;
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Group, TokenStream, TokenTree};
 use toml::de::DeTable;
 
-/// A longer file usually has two subjects.
-const MAX_FILE_LINES: usize = 600;
-/// A longer function does not fit on a screen.
-const MAX_FUNCTION_LINES: usize = 60;
-/// A type with more fields usually has two subjects. Where it has one, its documentation says so.
-const MAX_FIELDS: usize = 12;
-const SAYS_WHY: &str = "more fields than other types because";
-/// A longer line does not fit beside another file. Tables, and code blocks of documents, may have longer ones.
-const MAX_LINE_CHARS: usize = 120;
 /// A longer name of a function or a test says more than one thing.
 const MAX_NAME_CHARS: usize = 80;
 /// Words that many readers do not know, or that have several meanings.
@@ -107,10 +100,10 @@ impl Source {
     }
 }
 
-/// A row of a table of doc/architecture.md whose last column is "uses".
+/// A row of a table whose last column is "uses".
 struct Row {
     name: String,
-    /// The floor of a crate; "beside" for those beside the server. `None` for a part of the server.
+    /// The floor of a crate; "beside" for those beside the server. `None` for a part of the server or of the queue.
     floor: Option<String>,
     /// The other crates or parts that it uses. `None`: all of them.
     uses: Option<BTreeSet<String>>,
@@ -134,9 +127,16 @@ fn names(cell: &str) -> impl Iterator<Item = String> {
 
 /// The crates and the parts of the server, from the bottom up.
 fn rows() -> Vec<Row> {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("doc/architecture.md")).unwrap();
+    let rows = rows_in("doc/architecture.md");
+    assert!(rows.len() > 20, "expected more than 20 rows in doc/architecture.md");
+    rows
+}
+
+/// The rows of the tables in this file.
+fn rows_in(path: &str) -> Vec<Row> {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let (mut rows, mut is_in_table) = (Vec::new(), false);
-    for line in page.lines() {
+    for line in page.lines().map(|line| line.trim_start_matches("//! ")) {
         is_in_table = line.starts_with('|') && (is_in_table || line.ends_with("| uses |"));
         let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
         let Some(named) = cells.iter().position(|cell| is_in_table && cell.contains('`')) else { continue };
@@ -147,7 +147,6 @@ fn rows() -> Vec<Row> {
             uses: (used != "all of these").then(|| names(used).collect()),
         }));
     }
-    assert!(rows.len() > 20, "expected more than 20 rows in doc/architecture.md");
     rows
 }
 
@@ -159,14 +158,6 @@ fn sources() -> Vec<Source> {
     let sources = sources_in(crates.chain([root.join("src")]).collect());
     assert!(sources.len() > 200, "expected more than 200 source files");
     sources
-}
-
-/// The files whose functions and types are short: those of the server, and the code that the tests share.
-fn short_sources() -> Vec<Source> {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let shared = sources_in(vec![tests.join("kit/src"), tests.join("model/src")]);
-    assert!(shared.len() > 40, "expected more than 40 files of shared code");
-    sources().into_iter().chain(shared).collect()
 }
 
 fn sources_in(mut directories: Vec<PathBuf>) -> Vec<Source> {
@@ -334,6 +325,52 @@ fn imports_point_down_the_table() {
     report(failures);
 }
 
+/// The parts of the queue by the names that its root exports from them.
+fn exports_of_queue(root: &Path) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(root.join("crates/queue/src/lib.rs")).unwrap();
+    let uses =
+        text.split("pub use self::").skip(1).filter_map(|rest| rest.split_once(';')?.0.split_once("::"));
+    let names = |(part, rest): (&str, &str)| {
+        let names: Vec<_> = rest.split(|char: char| !char.is_alphanumeric() && char != '_').collect();
+        names.into_iter().map(|name| (name.to_owned(), part.to_owned())).collect::<Vec<_>>()
+    };
+    uses.flat_map(names).collect()
+}
+
+#[test]
+fn the_parts_of_the_queue_use_what_their_rows_name() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (rows, exports) = (rows_in("crates/queue/src/lib.rs"), exports_of_queue(root));
+    let row_of = |name: &str| rows.iter().find(|row| row.name == name);
+    let mut failures = Vec::new();
+    for mut source in sources_in(vec![root.join("crates/queue/src")]) {
+        let part = source.path.iter().nth(3).unwrap().to_string_lossy().replace(".rs", "");
+        if ["lib", "testing"].contains(&&*part) || source.path.to_string_lossy().ends_with("tests.rs") {
+            continue;
+        }
+        let row = row_of(&part).unwrap_or_else(|| panic!("{part} has no row in crates/queue/src/lib.rs"));
+        source.tokens = without_tests(&source);
+        for (imported, line) in imports(&source) {
+            let used = exports.get(&imported).unwrap_or(&imported);
+            if row_of(used).is_some() && *used != part && !row.may_use(used) {
+                failures.push(source.fail(line, &format!("{part} must not import {imported} of {used}")));
+            }
+        }
+        // All parts implement methods of one type, so an import is not needed to call one.
+        walk(&source.tokens, 0, &mut |trees, _| {
+            if part == "operations"
+                && let [keyword, TokenTree::Group(group), item, ..] = trees
+                && is_ident(keyword, "pub")
+                && group.stream().to_string() == "crate"
+                && !is_ident(item, "mod")
+            {
+                failures.push(source.fail(item.span().start().line, "only operations use this: pub(super)"));
+            }
+        });
+    }
+    report(failures);
+}
+
 #[test]
 fn the_pure_parts_do_not_use_the_system() {
     let mut failures = Vec::new();
@@ -364,92 +401,6 @@ fn only_os_has_unsafe_code_and_calls_the_system_directly() {
                 && SYSTEM.contains(&ident.to_string().as_str())
             {
                 failures.push(source.fail(ident.span().start().line, &format!("{ident} outside of os")));
-            }
-        });
-    }
-    report(failures);
-}
-
-#[test]
-fn no_file_is_longer_than_the_limit() {
-    let files = texts().into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
-    let lines = files.map(|path| (fs::read_to_string(&path).unwrap().lines().count(), path));
-    let long = lines.filter(|(count, _)| *count > MAX_FILE_LINES);
-    report(long.map(|(count, path)| format!("{}:{count}: the file is too long", path.display())).collect());
-}
-
-/// Longer functions of the model, and why.
-const LONG_FUNCTIONS: &[&str] = &[
-    // An arm for each command.
-    "command_as_seen",
-    // A line for each key.
-    "stats",
-];
-
-#[test]
-fn every_function_fits_on_a_screen() {
-    let mut failures = Vec::new();
-    for source in short_sources() {
-        walk(&source.tokens, 0, &mut |trees, _| {
-            let [keyword, TokenTree::Ident(name), rest @ ..] = trees else { return };
-            if !is_ident(keyword, "fn") {
-                return;
-            }
-            let end = rest.iter().find_map(|tree| match tree {
-                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
-                    Some(group.span_close().end().line)
-                }
-                TokenTree::Punct(punct) if punct.as_char() == ';' => Some(0),
-                _ => None,
-            });
-            let start = keyword.span().start().line;
-            let lines = end.unwrap_or(0).saturating_sub(start) + 1;
-            let is_exempt =
-                source.path.starts_with("tests/model") && LONG_FUNCTIONS.iter().any(|long| name == long);
-            if lines > MAX_FUNCTION_LINES && !is_exempt {
-                failures.push(source.fail(start, &format!("{name} has {lines} lines")));
-            }
-        });
-    }
-    report(failures);
-}
-
-/// The lines of documentation and attributes that end before the line `number`, in one.
-fn documentation(text: &str, number: usize) -> String {
-    let before: Vec<_> = text.lines().take(number - 1).map(str::trim_start).collect();
-    let belongs = |line: &&&str| line.starts_with("///") || line.starts_with('#');
-    let lines: Vec<_> =
-        before.iter().rev().take_while(belongs).map(|line| line.trim_start_matches("/// ")).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join(" ")
-}
-
-/// How many fields stand between the braces of a struct: each has one colon of its own.
-fn count_fields(fields: TokenStream) -> usize {
-    let trees: Vec<_> = fields.into_iter().collect();
-    let is_colon = |tree: &TokenTree| is_punct(tree, ':');
-    let alone =
-        |window: &&[TokenTree]| !is_colon(&window[0]) && is_colon(&window[1]) && !is_colon(&window[2]);
-    trees.windows(3).filter(alone).count()
-}
-
-#[test]
-fn a_type_has_few_fields_or_says_why() {
-    let mut failures = Vec::new();
-    for source in short_sources() {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&source.path)).unwrap();
-        walk(&source.tokens, 0, &mut |trees, _| {
-            let [keyword, TokenTree::Ident(name), rest @ ..] = trees else { return };
-            if !is_ident(keyword, "struct") {
-                return;
-            }
-            let body = rest.iter().take_while(|tree| !is_punct(tree, ';')).find_map(|tree| match tree {
-                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group.stream()),
-                _ => None,
-            });
-            let (fields, line) = (body.map_or(0, count_fields), keyword.span().start().line);
-            if fields > MAX_FIELDS && !documentation(&text, line).contains(SAYS_WHY) {
-                failures
-                    .push(source.fail(line, &format!("{name} has {fields} fields, and does not say why")));
             }
         });
     }
@@ -547,27 +498,6 @@ fn the_names_of_functions_and_tests_are_short_and_plain() {
                 if is_unusual || has_no_noun || name.len() > MAX_NAME_CHARS {
                     failures.push(format!("{}:{}: {name}", path.display(), index + 1));
                 }
-            }
-        }
-    }
-    report(failures);
-}
-
-#[test]
-fn no_line_is_longer_than_the_limit() {
-    let mut failures = Vec::new();
-    for path in texts() {
-        let text = fs::read_to_string(&path).unwrap();
-        let is_document = path.extension().is_some_and(|end| end == "md");
-        let has_tables = is_document || path.extension().is_some_and(|end| end == "rs");
-        let mut is_code = false;
-        for (index, line) in text.lines().enumerate() {
-            let is_fence = is_document && line.trim_start().starts_with("```");
-            is_code ^= is_fence;
-            let text = line.trim_start_matches(['/', '!', ' ']);
-            let may_be_long = has_tables && text.starts_with('|') || is_document && (is_code || is_fence);
-            if !may_be_long && line.chars().count() > MAX_LINE_CHARS {
-                failures.push(format!("{}:{}: the line is too long", path.display(), index + 1));
             }
         }
     }

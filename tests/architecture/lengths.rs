@@ -1,0 +1,134 @@
+//! How long a file and a line are, and in the server and in the shared code of the tests, how long a function and how
+//! large a type is.
+
+use std::fs;
+use std::path::Path;
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use super::{Source, is_ident, is_punct, report, sources, sources_in, texts, walk};
+
+/// A longer file usually has two subjects.
+const MAX_FILE_LINES: usize = 600;
+/// A longer function does not fit on a screen.
+const MAX_FUNCTION_LINES: usize = 60;
+/// A type with more fields usually has two subjects. Where it has one, its documentation says so.
+const MAX_FIELDS: usize = 12;
+const SAYS_WHY: &str = "more fields than other types because";
+/// A longer line does not fit beside another file. Tables, and code blocks of documents, may have longer ones.
+const MAX_LINE_CHARS: usize = 120;
+
+/// The files whose functions and types are short: those of the server, and the code that the tests share.
+fn short_sources() -> Vec<Source> {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let shared = sources_in(vec![tests.join("kit/src"), tests.join("model/src")]);
+    assert!(shared.len() > 40, "expected more than 40 files of shared code");
+    sources().into_iter().chain(shared).collect()
+}
+
+#[test]
+fn no_file_is_longer_than_the_limit() {
+    let files = texts().into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
+    let lines = files.map(|path| (fs::read_to_string(&path).unwrap().lines().count(), path));
+    let long = lines.filter(|(count, _)| *count > MAX_FILE_LINES);
+    report(long.map(|(count, path)| format!("{}:{count}: the file is too long", path.display())).collect());
+}
+
+/// Longer functions of the model, and why.
+const LONG_FUNCTIONS: &[&str] = &[
+    // An arm for each command.
+    "command_as_seen",
+    // A line for each key.
+    "stats",
+];
+
+#[test]
+fn every_function_fits_on_a_screen() {
+    let mut failures = Vec::new();
+    for source in short_sources() {
+        walk(&source.tokens, 0, &mut |trees, _| {
+            let [keyword, TokenTree::Ident(name), rest @ ..] = trees else { return };
+            if !is_ident(keyword, "fn") {
+                return;
+            }
+            let end = rest.iter().find_map(|tree| match tree {
+                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                    Some(group.span_close().end().line)
+                }
+                TokenTree::Punct(punct) if punct.as_char() == ';' => Some(0),
+                _ => None,
+            });
+            let start = keyword.span().start().line;
+            let lines = end.unwrap_or(0).saturating_sub(start) + 1;
+            let is_exempt =
+                source.path.starts_with("tests/model") && LONG_FUNCTIONS.iter().any(|long| name == long);
+            if lines > MAX_FUNCTION_LINES && !is_exempt {
+                failures.push(source.fail(start, &format!("{name} has {lines} lines")));
+            }
+        });
+    }
+    report(failures);
+}
+
+/// The lines of documentation and attributes that end before the line `number`, in one.
+fn documentation(text: &str, number: usize) -> String {
+    let before: Vec<_> = text.lines().take(number - 1).map(str::trim_start).collect();
+    let belongs = |line: &&&str| line.starts_with("///") || line.starts_with('#');
+    let lines: Vec<_> =
+        before.iter().rev().take_while(belongs).map(|line| line.trim_start_matches("/// ")).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" ")
+}
+
+/// How many fields stand between the braces of a struct: each has one colon of its own.
+fn count_fields(fields: TokenStream) -> usize {
+    let trees: Vec<_> = fields.into_iter().collect();
+    let is_colon = |tree: &TokenTree| is_punct(tree, ':');
+    let alone =
+        |window: &&[TokenTree]| !is_colon(&window[0]) && is_colon(&window[1]) && !is_colon(&window[2]);
+    trees.windows(3).filter(alone).count()
+}
+
+#[test]
+fn a_type_has_few_fields_or_says_why() {
+    let mut failures = Vec::new();
+    for source in short_sources() {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&source.path)).unwrap();
+        walk(&source.tokens, 0, &mut |trees, _| {
+            let [keyword, TokenTree::Ident(name), rest @ ..] = trees else { return };
+            if !is_ident(keyword, "struct") {
+                return;
+            }
+            let body = rest.iter().take_while(|tree| !is_punct(tree, ';')).find_map(|tree| match tree {
+                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group.stream()),
+                _ => None,
+            });
+            let (fields, line) = (body.map_or(0, count_fields), keyword.span().start().line);
+            if fields > MAX_FIELDS && !documentation(&text, line).contains(SAYS_WHY) {
+                failures
+                    .push(source.fail(line, &format!("{name} has {fields} fields, and does not say why")));
+            }
+        });
+    }
+    report(failures);
+}
+
+#[test]
+fn no_line_is_longer_than_the_limit() {
+    let mut failures = Vec::new();
+    for path in texts() {
+        let text = fs::read_to_string(&path).unwrap();
+        let is_document = path.extension().is_some_and(|end| end == "md");
+        let has_tables = is_document || path.extension().is_some_and(|end| end == "rs");
+        let mut is_code = false;
+        for (index, line) in text.lines().enumerate() {
+            let is_fence = is_document && line.trim_start().starts_with("```");
+            is_code ^= is_fence;
+            let text = line.trim_start_matches(['/', '!', ' ']);
+            let may_be_long = has_tables && text.starts_with('|') || is_document && (is_code || is_fence);
+            if !may_be_long && line.chars().count() > MAX_LINE_CHARS {
+                failures.push(format!("{}:{}: the line is too long", path.display(), index + 1));
+            }
+        }
+    }
+    report(failures);
+}
