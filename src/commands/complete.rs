@@ -102,7 +102,7 @@ impl Executor {
             || self.queue.has_tags(id)
             || self.queue.is_full_for(client, size as usize)
             || self.lacks_memory_for(size as usize + memory_bytes)
-            || self.queue.reserve_put().is_err();
+            || self.queue.make_room_for_put().is_err();
         if needs_usual_path {
             return None;
         }
@@ -258,7 +258,7 @@ impl Executor {
         !puts.is_empty()
             && (self.exceeds_owned(caller.client, complete)
                 || self.lacks_memory_for(memory_bytes)
-                || self.queue.reserve_put().is_err())
+                || self.queue.make_room_for_put().is_err())
     }
 
     /// Whether the jobs of a `complete` exceed the limit of the client's identity.

@@ -79,7 +79,7 @@ impl Executor {
 
     /// The command `reserve-mode`.
     pub(super) fn set_mode(&mut self, caller: &mut Caller<'_>, word: ModeWord) -> Outcome {
-        if self.queue.reserve_mode(caller.client).is_err() {
+        if self.queue.make_room_for_mode(caller.client).is_err() {
             return answer(caller.output, &Reply::OutOfMemory);
         }
         let mode = match word {

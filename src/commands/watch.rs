@@ -37,7 +37,7 @@ impl Executor {
     /// Tubes in the client's watch list that have not been examined are checked, and may leave it, before the answer
     /// counts them.
     pub(super) fn watch(&mut self, caller: &mut Caller<'_>, tube: &str, weight: u16) -> Outcome {
-        if self.queue.reserve_weight(caller.client, weight).is_err()
+        if self.queue.make_room_for_weight(caller.client, weight).is_err()
             || self.watches_enough(caller.client, tube)
         {
             return answer(caller.output, &Reply::OutOfMemory);

@@ -118,8 +118,8 @@ impl<S: Stream> Server<S> {
 
     /// Makes sure that there is room for another client; returns whether there is.
     #[must_use]
-    pub fn reserve_client(&mut self) -> bool {
-        self.executor.reserve_client() && self.connections.try_reserve(1).is_ok()
+    pub fn make_room_for_client(&mut self) -> bool {
+        self.executor.make_room_for_client() && self.connections.try_reserve(1).is_ok()
     }
 
     /// Adds a client. `open` makes its stream; the events of the stream must have the id that `open` gets.

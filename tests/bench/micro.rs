@@ -104,7 +104,7 @@ impl Filled {
     fn put(&mut self, priority: u32, delay_s: u32) {
         let id = self.queue.allocate_id();
         let body = Body::copy_of(black_box(BODY)).unwrap();
-        self.queue.reserve_put().unwrap();
+        self.queue.make_room_for_put().unwrap();
         self.queue.put(
             self.client,
             NewJob { id, priority: Priority(priority), delay_s: delay_s.into(), ttr_s: 120.into() },

@@ -32,7 +32,7 @@
 //! | operators | `kick`, `pause_tube`, `move_job`, `set_priority`, `set_delay`, `begin_flush`, `next_to_flush`, `flush_job`, `end_flush`, `end_cooldown`; each after its check (`is_kickable`, `is_movable` …) |
 //! | rules for tags and tubes | `limit_cooldowns`, `cooldown_s`, `set_tube_rules`, `is_full_for`, `is_tube_full_for`, `count_refused`, `count_refused_in`, `take_kept_from_dead_tube`, `next_expired_body` |
 //! | time | `next_deadline`, `advance` |
-//! | room that a command may need | `reserve_put`, `reserve_client`, `reserve_tube`, `reserve_weight`: each fails before anything has changed |
+//! | memory that a command needs | `make_room_for_put`, `make_room_for_client`, `make_room_for_tube`, `make_room_for_weight`, `make_room_for_mode`: each fails before anything has changed |
 //! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`, `next_freed_group`; at the start `restore`, `restore_cooldown`, `restore_session_reservation`, `finish_restore` |
 //! | hand-over to a new program | `is_quiet`, `describe`, `read_description` in `operations/description/` |
 //! | what there is | `job`, `body`, `peek`, `tube`, `tubes_from`, `page`, `search_reserved`, `group`, `figures`, `bytes`, `work`, and further queries; a list of all tubes: `begin_listing`, `list_next`, `give_up_listing` |
@@ -57,7 +57,7 @@
 //! let mut queue = Queue::default();
 //! let client = queue.connect();
 //! let id = queue.allocate_id();
-//! queue.reserve_put()?; // all that the put will allocate
+//! queue.make_room_for_put()?; // all that the put will allocate
 //! let new = NewJob { id, priority: Priority(5), delay_s: 0.into(), ttr_s: 60.into() };
 //! queue.put(client, new, Body::copy_of(b"hello")?, now);
 //! assert!(matches!(queue.reserve(client, None, now), Reserve::Job(job) if job == id));

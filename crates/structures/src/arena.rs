@@ -80,7 +80,7 @@ impl<T> Arena<T> {
     ///
     /// # Errors
     /// If the allocator has no memory.
-    pub fn reserve_chunks(&mut self, count: usize) -> Result<(), TryReserveError> {
+    pub fn try_reserve_chunks(&mut self, count: usize) -> Result<(), TryReserveError> {
         self.chunks.try_reserve(count.saturating_sub(self.chunks.len()))?;
         self.open.try_reserve(count.saturating_sub(self.open.len()))
     }
@@ -89,7 +89,7 @@ impl<T> Arena<T> {
     ///
     /// # Errors
     /// If the allocator has no memory.
-    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+    pub fn try_reserve(&mut self) -> Result<(), TryReserveError> {
         if self.open.is_empty() {
             self.chunks.try_reserve(1)?;
             self.open.try_reserve(1)?;
@@ -106,11 +106,11 @@ impl<T> Arena<T> {
         Ok(())
     }
 
-    /// Stores `record`; after a `reserve` it does not allocate.
+    /// Stores `record`; after a `try_reserve` it does not allocate.
     #[inline]
     pub fn insert(&mut self, record: T) -> Address {
         if self.open.last().is_none_or(|&chunk| self.chunks[chunk as usize].entries.capacity() == 0) {
-            self.reserve().expect("room for a record was reserved before");
+            self.try_reserve().expect("room for a record was reserved before");
         }
         let index = self.open[self.open.len() - 1];
         let chunk = &mut self.chunks[index as usize];

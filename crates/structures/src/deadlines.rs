@@ -74,10 +74,10 @@ impl Deadlines {
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
-    pub fn reserve(&mut self, tubes: usize, clients: usize) -> Result<(), TryReserveError> {
-        reserve_all(&mut self.heap, tubes + clients + 1)?;
-        reserve_all(&mut self.tubes, tubes)?;
-        reserve_all(&mut self.clients, clients)
+    pub fn try_reserve(&mut self, tubes: usize, clients: usize) -> Result<(), TryReserveError> {
+        try_reserve_all(&mut self.heap, tubes + clients + 1)?;
+        try_reserve_all(&mut self.tubes, tubes)?;
+        try_reserve_all(&mut self.clients, clients)
     }
 
     /// Notes a deadline of `timer` at `at`. Moves the timer's entry only if the entry is later than `at`.
@@ -189,7 +189,7 @@ impl Deadlines {
 
 /// Makes room for `count` entries in total. Most of the room may never be used, and then takes no memory: unlike a
 /// reallocation, this copies only the entries in use.
-fn reserve_all<T>(entries: &mut Vec<T>, count: usize) -> Result<(), TryReserveError> {
+fn try_reserve_all<T>(entries: &mut Vec<T>, count: usize) -> Result<(), TryReserveError> {
     if entries.capacity() < count {
         let mut larger = Vec::new();
         larger.try_reserve_exact(2 * count)?;
@@ -250,7 +250,7 @@ mod tests {
     fn with_room_for_all_timers_nothing_grows() {
         let mut deadlines = Deadlines::default();
         for timers in 1..=100 {
-            deadlines.reserve(timers, timers).unwrap();
+            deadlines.try_reserve(timers, timers).unwrap();
         }
         let room = |deadlines: &Deadlines| {
             (deadlines.heap.capacity(), deadlines.tubes.capacity(), deadlines.clients.capacity())

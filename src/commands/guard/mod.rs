@@ -154,7 +154,7 @@ impl Guard {
     }
 
     /// Makes sure that there is room for another client; returns whether there is.
-    pub(crate) fn reserve_client(&mut self) -> bool {
+    pub(crate) fn make_room_for_client(&mut self) -> bool {
         self.clients.try_reserve(1).is_ok()
     }
 

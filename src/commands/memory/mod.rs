@@ -151,10 +151,10 @@ impl Executor {
     }
 
     /// Makes sure that there is room for another client; returns whether there is.
-    pub(crate) fn reserve_client(&mut self) -> bool {
+    pub(crate) fn make_room_for_client(&mut self) -> bool {
         !self.is_beyond_margin()
-            && self.queue.reserve_client().is_ok()
-            && self.guard.as_mut().is_none_or(|guard| guard.reserve_client())
+            && self.queue.make_room_for_client().is_ok()
+            && self.guard.as_mut().is_none_or(|guard| guard.make_room_for_client())
     }
 
     /// Whether a command of this class must be refused. `memory_bytes` are the bytes of the client's exchange.
@@ -173,7 +173,7 @@ impl Executor {
                 self.memory.is_exhausted()
                     || self.exceeds_bound(memory_bytes, 0) && self.queue.tube_name(name).is_none()
                     || self.is_beyond_margin()
-                    || self.queue.reserve_tube(client).is_err()
+                    || self.queue.make_room_for_tube(client).is_err()
             }
         }
     }

@@ -128,7 +128,7 @@ impl Executor {
     /// Moves a job to a tube, which is made if there is none.
     fn move_for_order(&mut self, client: ClientId, id: JobId, tube: &str, now: Timestamp) -> Changed {
         let is_new = self.queue.tube_name(tube).is_none();
-        if is_new && (self.lacks_memory_for(0) || self.queue.reserve_tube(client).is_err()) {
+        if is_new && (self.lacks_memory_for(0) || self.queue.make_room_for_tube(client).is_err()) {
             return Err(NoRoom::Full.into());
         }
         self.move_one(client, id, tube, now)

@@ -82,7 +82,7 @@ impl Control for Executor {
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId> {
         let orders = self.orders.as_mut()?;
         let task = orders.tasks.add(&order, now)?;
-        if self.queue.reserve_client().is_err() {
+        if self.queue.make_room_for_client().is_err() {
             orders.settling.push_back((task, Progress::Failed(Obstacle::NoRoom), None));
             return Some(task);
         }

@@ -96,7 +96,7 @@ impl Executor {
         if self.queue.is_full_for(client, body.len()) {
             return self.tube_full(client);
         }
-        if self.queue.reserve_put().is_err() {
+        if self.queue.make_room_for_put().is_err() {
             return Stored::Refused(BodyRefusal::OutOfMemory);
         }
         match self.persistence.room_for_put(new.id, || self.queue.used_tube(client), &body, tags) {

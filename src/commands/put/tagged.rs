@@ -50,7 +50,7 @@ impl Executor {
             Some(Duplicate::OfDeleted(_)) => Ok(()),
             Some(Duplicate::Of(first, _)) if !self.queue.would_upgrade(first, new.priority) => Ok(()),
             Some(Duplicate::Of(..)) => self.persistence.room_for_update(),
-            None if self.queue.reserve_put().is_err() || self.lacks_room_for_cooldown(tags.set()) => {
+            None if self.queue.make_room_for_put().is_err() || self.lacks_room_for_cooldown(tags.set()) => {
                 Err(NoRoom::Full)
             }
             None => self.persistence.room_for_put(new.id, || self.queue.used_tube(client), &body, tags),

@@ -167,7 +167,7 @@ impl Listeners {
         now: Timestamp,
     ) {
         let is_full = server.client_count() >= self.max_connections;
-        if is_full || !server.reserve_client() {
+        if is_full || !server.make_room_for_client() {
             server.executor_mut().count_refused_connection();
             let reason =
                 if is_full { "--max-connections is reached" } else { "memory, or --max-memory, is used up" };

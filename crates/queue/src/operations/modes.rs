@@ -31,13 +31,13 @@ impl Queue {
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
-    pub fn reserve_weight(&mut self, id: ClientId, weight: u16) -> Result<(), TryReserveError> {
+    pub fn make_room_for_weight(&mut self, id: ClientId, weight: u16) -> Result<(), TryReserveError> {
         let client = self.client_mut(id);
         let watched = client.watching.len() + 1;
         match &mut client.settings {
             None if weight == USUAL_WEIGHT => Ok(()),
-            None => ReserveSettings::default().reserve(watched),
-            Some(settings) => settings.reserve(watched),
+            None => ReserveSettings::default().try_reserve(watched),
+            Some(settings) => settings.try_reserve(watched),
         }
     }
 
@@ -45,7 +45,7 @@ impl Queue {
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
-    pub fn reserve_mode(&mut self, id: ClientId) -> Result<(), TryReserveError> {
+    pub fn make_room_for_mode(&mut self, id: ClientId) -> Result<(), TryReserveError> {
         // Memory that is free now is free for the next call.
         Vec::<u128>::new().try_reserve_exact(self.client(id).watching.len())
     }

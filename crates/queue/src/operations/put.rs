@@ -1,7 +1,7 @@
 //! New jobs: `put`, and the jobs restored from a log.
 //!
 //! Owns: the ids, which are assigned here in ascending order and never twice, and the ends of new delays. After
-//! `reserve_put`, a put can lack memory only for its tags.
+//! `make_room_for_put`, a put can lack memory only for its tags.
 
 use std::collections::TryReserveError;
 
@@ -56,8 +56,8 @@ impl Queue {
     /// # Errors
     /// If the allocator has no memory.
     #[inline]
-    pub fn reserve_put(&mut self) -> Result<(), TryReserveError> {
-        self.jobs.reserve()
+    pub fn make_room_for_put(&mut self) -> Result<(), TryReserveError> {
+        self.jobs.try_reserve()
     }
 
     /// The command `put`, when the whole body has arrived. The job goes into the tube that the client uses.

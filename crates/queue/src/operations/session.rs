@@ -88,7 +88,7 @@ impl Queue {
         if let Some(&index) = self.sessions.by_key.get(key) {
             return Ok(index);
         }
-        self.reserve_client()?;
+        self.make_room_for_client()?;
         let index = self.add_client(Client::session).key();
         self.clients.counts.unconnected += 1;
         let session = Session { key: key.clone(), grace_ms: 0, attached: None, ends_at: Timestamp::NEVER };

@@ -10,7 +10,7 @@ use beanstalkd_structures::Timer;
 use crate::state::clients::Client;
 use crate::state::keys::TubeKey;
 use crate::state::reserve_settings::USUAL_WEIGHT;
-use crate::state::tubes::{DEFAULT, reserve_in_slab};
+use crate::state::tubes::{DEFAULT, make_room_in_slab};
 use crate::{ClientId, Queue};
 
 /// The tube that a client used before it puts into another.
@@ -23,23 +23,23 @@ impl Queue {
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
-    pub fn reserve_client(&mut self) -> Result<(), TryReserveError> {
-        reserve_in_slab(&mut self.clients.records)?;
-        self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len() + 1)
+    pub fn make_room_for_client(&mut self) -> Result<(), TryReserveError> {
+        make_room_in_slab(&mut self.clients.records)?;
+        self.deadlines.try_reserve(self.tubes.len() + 1, self.clients.records.len() + 1)
     }
 
     /// Makes sure that the registries have room for the client's next `use` or `watch`.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
-    pub fn reserve_tube(&mut self, id: ClientId) -> Result<(), TryReserveError> {
+    pub fn make_room_for_tube(&mut self, id: ClientId) -> Result<(), TryReserveError> {
         let watching = &mut self.client_mut(id).watching;
         if watching.len() == watching.capacity() {
             // Its own growth reports another kind of error. Memory that is free now is free for the list.
             Vec::<TubeKey>::new().try_reserve_exact(2 * watching.len())?;
             watching.grow(2 * watching.len());
         }
-        self.reserve_one_tube()
+        self.make_room_for_one_tube()
     }
 
     /// Adds a client, which uses and watches only the tube "default".

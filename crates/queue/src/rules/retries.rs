@@ -119,7 +119,7 @@ impl Queue {
 
     /// Sends a job, which is in no collection, to the dead tube of its tube; returns whether that was possible.
     pub(crate) fn send_to_dead_tube(&mut self, id: JobId, now: Timestamp) -> bool {
-        if !self.may_go_to_dead_tube(id) || self.reserve_one_tube().is_err() {
+        if !self.may_go_to_dead_tube(id) || self.make_room_for_one_tube().is_err() {
             return false;
         }
         self.stop_aging(id);

@@ -296,11 +296,11 @@ impl Jobs {
 
     /// Makes sure that there is room for the next `insert`, and that a job's history, which is created when a command
     /// can no longer be refused, needs at most one new chunk.
-    pub(crate) fn reserve(&mut self) -> Result<(), TryReserveError> {
+    pub(crate) fn try_reserve(&mut self) -> Result<(), TryReserveError> {
         let chunks = self.records.chunks();
-        self.records.reserve()?;
+        self.records.try_reserve()?;
         if self.records.chunks() > chunks {
-            self.histories.reserve_chunks(self.records.chunks())?;
+            self.histories.try_reserve_chunks(self.records.chunks())?;
         }
         Ok(())
     }

@@ -337,9 +337,9 @@ impl Queue {
     }
 
     /// Makes sure that there is room for one more tube, and for the deadlines of one more client.
-    pub(crate) fn reserve_one_tube(&mut self) -> Result<(), TryReserveError> {
-        self.tubes.reserve()?;
-        self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len() + 1)
+    pub(crate) fn make_room_for_one_tube(&mut self) -> Result<(), TryReserveError> {
+        self.tubes.try_reserve()?;
+        self.deadlines.try_reserve(self.tubes.len() + 1, self.clients.records.len() + 1)
     }
 
     /// Counts an event that is not a put, in its tube and in the totals.

@@ -123,7 +123,7 @@ impl ReserveSettings {
     }
 
     /// Makes room for everything that a watch list of `watched` tubes needs.
-    pub(crate) fn reserve(&mut self, watched: usize) -> Result<(), TryReserveError> {
+    pub(crate) fn try_reserve(&mut self, watched: usize) -> Result<(), TryReserveError> {
         self.weights.try_reserve(watched.saturating_sub(self.weights.len()))?;
         if self.mode == ReserveMode::Fifo {
             return Ok(());

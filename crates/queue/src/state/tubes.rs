@@ -368,10 +368,10 @@ impl Tubes {
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
-    pub(crate) fn reserve(&mut self) -> Result<(), TryReserveError> {
+    pub(crate) fn try_reserve(&mut self) -> Result<(), TryReserveError> {
         // A part of the index stays small enough that its growth can use the reserve of `os::memory`.
         self.order.try_reserve(1)?;
-        reserve_in_slab(&mut self.slab)
+        make_room_in_slab(&mut self.slab)
     }
 
     /// The tubes with the next `count` keys from `key` on, and whether no larger key is in use.
@@ -491,7 +491,7 @@ fn ruled_bytes(ruled: Option<&TubeRuleState>) -> usize {
 }
 
 /// Makes sure that there is room for the next record, without the slab's own growth, which cannot report a failure.
-pub(crate) fn reserve_in_slab<T>(slab: &mut Slab<T>) -> Result<(), TryReserveError> {
+pub(crate) fn make_room_in_slab<T>(slab: &mut Slab<T>) -> Result<(), TryReserveError> {
     if slab.len() == slab.capacity() {
         let more = slab.capacity().max(4);
         // Memory that is free now is free for the slab.

@@ -237,7 +237,7 @@ impl Pair {
         let (index, now, priority) = (id.index, self.now, new.priority);
         let (queue, model) = (&mut self.queue, &mut self.model);
         let body: Arc<[u8]> = priority.0.to_string().into_bytes().into();
-        queue.reserve_put().expect("memory can be allocated");
+        queue.make_room_for_put().expect("memory can be allocated");
         let copy = Body::copy_of(&body).expect("there is memory");
         let duplicate = queue.duplicate(id, &tags, now);
         let name = model.tube(model.client(index).using).name.clone();
@@ -362,7 +362,7 @@ impl Pair {
         };
         let bodies: Vec<EncodedBody> =
             asked.iter().zip(&puts).map(|(asked, put)| pack(asked, &put.body)).collect();
-        queue.reserve_put().expect("memory can be allocated");
+        queue.make_room_for_put().expect("memory can be allocated");
         let ended = queue.complete(id, job, asked.iter().copied(), bodies.into_iter(), &plan, now);
         assert!(ended.is_some(), "the client has reserved it");
         let expected = model.complete(id.index, job.0, &puts, now).expect("no tube is full");

@@ -117,7 +117,7 @@ impl Queue {
             if number > 0 && self.tubes.find(name).is_some() {
                 return Err(Malformed("a tube occurs twice"));
             }
-            self.tubes.reserve().map_err(|_| Malformed("out of memory for a tube"))?;
+            self.tubes.try_reserve().map_err(|_| Malformed("out of memory for a tube"))?;
             let key = self.tubes.find_or_make(name);
             tubes.push(key);
             self.read_tube(key, from, now)?;
@@ -203,7 +203,7 @@ impl Queue {
         }
         self.clients.records = records.into_iter().collect();
         let indexes = clients.last().map_or(0, |last| last.index as usize + 1);
-        let room = self.deadlines.reserve(self.tubes.len() + 1, indexes);
+        let room = self.deadlines.try_reserve(self.tubes.len() + 1, indexes);
         room.map_err(|_| Malformed("out of memory for a client"))?;
         self.clients.last_number = last_number;
         self.clients.waits = waits;
@@ -265,7 +265,7 @@ impl Queue {
             if job.state == JobState::Buried && job.number >= numbers.next_burial {
                 return Err(Malformed("the burial of a job"));
             }
-            self.reserve_put().map_err(|_| Malformed("out of memory for a job"))?;
+            self.make_room_for_put().map_err(|_| Malformed("out of memory for a job"))?;
             let body = Body::copy_of(body).map_err(|_| Malformed("out of memory for a body"))?;
             from.note_copy(body.as_slice());
             self.read_job(&job, tube, body, tags, now)?;
