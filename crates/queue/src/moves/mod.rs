@@ -125,7 +125,7 @@ impl Queue {
         let record = self.tubes.get_mut(tube);
         if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
             self.offer(id, tube, priority, now);
-        } else if record.ruled.as_ref().is_none_or(|ruled| ruled.turns.is_none()) {
+        } else if record.turns().is_none() {
             push_ready(record, &mut self.sums.jobs, id, priority);
         } else {
             self.push_ruled(id, tube, priority);
@@ -207,7 +207,7 @@ impl Queue {
         let before = in_debug(|| self.counted(tube));
         let record = self.tubes.get_mut(tube);
         let first = record.ready.pop_first()?;
-        if record.ruled.as_ref().is_some_and(|ruled| ruled.turns.is_some()) {
+        if record.turns().is_some() {
             self.took_turn(first, tube);
         }
         self.count_unready(tube, first.priority());

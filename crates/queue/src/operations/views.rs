@@ -350,7 +350,7 @@ impl Queue {
             oldest_delayed_age_s: age_s(oldest_delayed),
             oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
             cooldowns: tube.tag_state().map_or_else(CooldownSums::default, TubeTagState::cooldown_sums),
-            rule: tube.ruled.as_ref().and_then(|ruled| ruled.rule.clone()),
+            rule: tube.rule().cloned(),
             is_throttled: tube.is_throttled(),
             dead: tube.ruled.as_ref().map_or(0, |ruled| ruled.dead),
             rejected: tube.ruled.as_ref().map_or(0, |ruled| ruled.rejected),

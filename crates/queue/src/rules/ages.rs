@@ -103,15 +103,14 @@ impl Rule for Ages {
 impl Tube {
     /// When its oldest job becomes too old.
     pub(crate) fn age_ends_at(&self) -> Option<Timestamp> {
-        let ruled = self.ruled.as_ref()?;
-        let (arrived, _) = ruled.ages.first()?;
-        Some(arrived.plus_seconds(ruled.rule.as_ref()?.max_age_s?))
+        let (arrived, _) = self.ruled.as_ref()?.ages.first()?;
+        Some(arrived.plus_seconds(self.rule()?.max_age_s?))
     }
 }
 
 impl Queue {
     fn max_age_of(&self, tube: TubeKey) -> Option<u32> {
-        self.tubes.get(tube).ruled.as_ref()?.rule.as_ref()?.max_age_s
+        self.tubes.get(tube).rule()?.max_age_s
     }
 
     fn arrived_at(&self, id: JobId, job: &Job) -> Timestamp {
@@ -168,7 +167,7 @@ impl Queue {
     /// needs it.
     pub(crate) fn arrival_in(&self, job: &Job, name: &str, now: Timestamp) -> Option<Seconds> {
         let rule = match self.tubes.find(name) {
-            Some(tube) => self.tubes.get(tube).ruled.as_ref()?.rule.as_ref()?,
+            Some(tube) => self.tubes.get(tube).rule()?,
             None => self.tubes.rules.find(name)?,
         };
         rule.max_age_s?;

@@ -47,9 +47,9 @@ impl Queue {
     #[inline]
     pub(crate) fn after_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
         let Some(job) = self.jobs.get(id) else { return AfterFailure::NoRule };
-        match &self.tubes.get(job.tube).ruled {
-            Some(ruled) if ruled.rule.is_some() => self.after_failure_by_rule(id, has_own_delay),
-            _ => AfterFailure::NoRule,
+        match self.tubes.get(job.tube).rule() {
+            Some(_) => self.after_failure_by_rule(id, has_own_delay),
+            None => AfterFailure::NoRule,
         }
     }
 
@@ -77,8 +77,7 @@ impl Queue {
     }
 
     fn rule_of(&self, id: JobId) -> Option<&Rc<TubeRule>> {
-        let job = self.jobs.get(id)?;
-        self.tubes.get(job.tube).ruled.as_ref()?.rule.as_ref()
+        self.tubes.get(self.jobs.get(id)?.tube).rule()
     }
 
     /// Whether the rule of the job's tube names a dead tube.

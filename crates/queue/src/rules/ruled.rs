@@ -87,10 +87,22 @@ impl TubeRuleState {
 }
 
 impl Tube {
+    /// The tube's rule that is in force.
+    #[inline]
+    pub(crate) fn rule(&self) -> Option<&Rc<TubeRule>> {
+        self.ruled.as_ref()?.rule.as_ref()
+    }
+
     /// The tube's rule, and the bytes of the jobs that it counts.
     pub(crate) fn rule_and_bytes(&self) -> Option<(&TubeRule, u64)> {
         let ruled = self.ruled.as_ref()?;
         Some((ruled.rule.as_deref()?, ruled.body_bytes))
+    }
+
+    /// The rotation of its keys, if jobs are reserved by turns.
+    #[inline]
+    pub(crate) fn turns(&self) -> Option<&Turns> {
+        self.ruled.as_ref()?.turns.as_deref()
     }
 }
 
@@ -281,10 +293,7 @@ impl Queue {
     #[inline]
     fn is_known_to_rule(&self, id: JobId) -> bool {
         let job = self.jobs.get(id).filter(|job| self.tubes.contains(job.tube));
-        job.is_some_and(|job| {
-            let ruled = self.tubes.get(job.tube).ruled.as_ref();
-            ruled.is_some_and(|ruled| ruled.rule.is_some()) == job.has(Marks::RULED)
-        })
+        job.is_some_and(|job| self.tubes.get(job.tube).rule().is_some() == job.has(Marks::RULED))
     }
 
     /// Adds a job without tags to its tube, which may have a rule.

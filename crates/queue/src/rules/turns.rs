@@ -199,7 +199,7 @@ impl Rule for Turns {
             in_rotations.entry(job.tube).or_default().insert(key);
         }
         for tube in queue.tubes.iter() {
-            let Some(turns) = tube.ruled.as_ref().and_then(|ruled| ruled.turns.as_ref()) else { continue };
+            let Some(turns) = tube.turns() else { continue };
             let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             let in_rotation = in_rotations.remove(&key).unwrap_or_default();
             let jobs = || turns.jobs.iter();
@@ -224,16 +224,14 @@ impl Rule for Turns {
 impl Queue {
     /// Whether jobs of this tube that no rule keeps back go into a rotation.
     pub(crate) fn takes_turns(&self, tube: TubeKey) -> bool {
-        let turns = self.tubes.get(tube).ruled.as_ref().and_then(|ruled| ruled.turns.as_ref());
-        turns.is_some_and(|turns| !turns.is_ending)
+        self.tubes.get(tube).turns().is_some_and(|turns| !turns.is_ending)
     }
 
     /// Whether another job of the tube is reserved before this ready one, because it is its turn. Jobs whose keys are
     /// used up may still be in the rotation, if the keys are used in several tubes; a job after very many of them is
     /// not found.
     pub(crate) fn is_passed_over(&self, id: JobId, tube: TubeKey) -> bool {
-        let turns = self.tubes.get(tube).ruled.as_ref().and_then(|ruled| ruled.turns.as_ref());
-        let Some(turns) = turns.filter(|turns| !turns.is_ending) else { return false };
+        let Some(turns) = self.tubes.get(tube).turns().filter(|turns| !turns.is_ending) else { return false };
         let mut firsts = turns.rotation.iter().take(MAX_PROBES).map(|turn| JobId(turn.job.into()));
         firsts.find(|&first| self.may_be_reserved(first)).is_some_and(|first| first != id)
     }

@@ -89,7 +89,7 @@ pub(crate) struct Tube {
     /// While the tube is open, this or `ready` is empty.
     pub waiting: OrderedQueue<WaitKey>,
     pub pause: Option<Pause>,
-    /// The state of its rule, if there is one for its name.
+    /// The state of its rule, if there is one for its name, or there was one that a reload has not forgotten yet.
     pub ruled: Option<Box<TubeRuleState>>,
     /// Ready jobs with an urgent priority.
     pub urgent: u32,
