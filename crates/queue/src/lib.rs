@@ -89,7 +89,7 @@ pub use self::operations::watch::PreviousTube;
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::awaited::WaitJob;
 pub use self::rules::groups::GroupView;
-pub use self::rules::ruled::KeptFromDeadTube;
+pub use self::rules::ruled_tubes::KeptFromDeadTube;
 pub use self::rules::tube_rule::{Rate, TubeRule};
 pub use self::rules::unique::{CooldownSums, Duplicate};
 pub use self::state::clients::ClientId;

@@ -12,7 +12,7 @@
 //! | [`Ages`] | `ages.rs` | a job that is too long in a tube goes to the dead tube, or is deleted |
 //! | [`Turns`] | `turns.rs` | keys take turns within a priority |
 //!
-//! `tube_rule.rs` has an entry of the file of rules, `ruled.rs` the entry of each tube. Two rules of that file do
+//! `tube_rule.rs` has an entry of the file of rules, `ruled_tubes.rs` the entry of each tube. Two rules of that file do
 //! not use these hooks. A gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of
 //! every job. A failed job has exactly one next state, so `retries.rs` decides it alone.
 //!
@@ -41,7 +41,7 @@ mod offered_slots;
 mod overdue;
 mod owners;
 pub(crate) mod retries;
-pub(crate) mod ruled;
+pub(crate) mod ruled_tubes;
 mod slots;
 #[cfg(test)]
 mod steps;
@@ -70,7 +70,7 @@ use self::hooks::{JobEnd, MarkedJob, Rule, Tick, each_rule};
 use self::limits::TubeLimits;
 use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
-use self::ruled::SharedRuleState;
+use self::ruled_tubes::SharedRuleState;
 use self::slots::Slots;
 use self::turns::Turns;
 use self::unique::{CooldownSums, UniqueKeys};

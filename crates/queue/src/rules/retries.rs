@@ -12,7 +12,7 @@
 use std::collections::TryReserveError;
 use std::rc::Rc;
 
-use super::ruled::KeptFromDeadTube;
+use super::ruled_tubes::KeptFromDeadTube;
 use super::{MarkedJob, Queue, index_bytes};
 use crate::assertions::in_debug;
 use crate::clock::{NS_PER_S, Timestamp};

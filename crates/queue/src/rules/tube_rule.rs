@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::ruled::TubeRuleState;
+use super::ruled_tubes::TubeRuleState;
 use crate::pattern::Pattern;
 use crate::state::keys::TubeKey;
 

@@ -16,7 +16,7 @@ use slab::Slab;
 use crate::JobCounts;
 use crate::clock::Timestamp;
 use crate::rules::TubeTagState;
-use crate::rules::ruled::TubeRuleState;
+use crate::rules::ruled_tubes::TubeRuleState;
 use crate::rules::tube_rule::RuleBook;
 use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
 use crate::state::times::{self, TubeTimes};

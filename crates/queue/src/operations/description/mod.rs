@@ -19,7 +19,7 @@ use crate::clock::Timestamp;
 use crate::description::{Described, Writer};
 use crate::job::{JobId, JobState};
 use crate::rules::gate::Gate;
-use crate::rules::ruled::TubeRuleState;
+use crate::rules::ruled_tubes::TubeRuleState;
 use crate::rules::{Rules, TubeTagState};
 use crate::state::clients::{Client, ClientCounts, ClientId, Clients, Wait};
 use crate::state::jobs::{Collection, History, Job, Marks};

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
 use crate::job::{Body, JobState};
 use crate::rules::gate::Gate;
-use crate::rules::ruled::TubeRuleState;
+use crate::rules::ruled_tubes::TubeRuleState;
 use crate::rules::tube_rule::Rate;
 use crate::seconds::Seconds;
 use crate::state::Numbers;
