@@ -298,6 +298,7 @@ impl Queue {
         debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
     }
 
+    /// Removes the tube, and whatever refers to it, if it has no job and no client.
     pub(crate) fn remove_tube_if_idle(&mut self, tube: TubeKey) {
         if let Removal::Removed(ruled) = self.tubes.remove_if_idle(tube) {
             self.deadlines.set(Timer::Tube(tube), None);
