@@ -2,12 +2,13 @@
 
 use beanstalk_client::{
     Address, Client, Connection, Connector, Culprit, Cursor, Error, Field, Fields, JobId, JobState, ModeWord,
-    Pool, PutOptions, Refusal, TubeName, Verb,
+    Pool, PutOptions, Refusal, Request, TubeName, Verb,
 };
 use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 mod support;
@@ -351,6 +352,48 @@ fn after_the_reply_to_another_command_a_connection_is_not_used_any_more() {
             assert_eq!(pool.get().await.unwrap().put(b"y", &options).await.unwrap().id, 7);
         });
     }
+}
+
+/// Accepts this many connections, answers the first line of each with the reply to another command, and waits until
+/// the client has closed it.
+fn answers_wrong(connections: usize) -> (Address, JoinHandle<()>, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || {
+        for stream in listener.incoming().take(connections) {
+            let mut stream = stream.unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            assert!(stream.read(&mut [0; 100]).unwrap() > 0);
+            stream.write_all(b"TOUCHED\r\n").unwrap();
+            assert_eq!(stream.read(&mut [0; 100]).unwrap(), 0);
+        }
+    });
+    (format!("unix:{}", path.display()).parse().unwrap(), server, directory)
+}
+
+#[test]
+fn after_an_unexpected_reply_a_connection_is_closed_at_once() {
+    // A put with a key asks for the extensions first.
+    let keyed = PutOptions::new().tag("idp:k".parse().unwrap());
+    let put = || Request::Put(&keyed, b"x");
+    let (address, server, _directory) = answers_wrong(6);
+    let mut blocking = [(); 3].map(|()| Connection::open(&address).unwrap());
+    let [called, asked, sent] = &mut blocking;
+    assert!(called.call(put()).unwrap_err().is_out_of_step());
+    assert!(asked.known_extensions().unwrap_err().is_out_of_step());
+    assert!(sent.send_all([put()], |_, _| {}).unwrap_err().is_out_of_step());
+    on_one_thread(async {
+        let mut connections = Vec::new();
+        for _ in 0..3 {
+            connections.push(beanstalk_client::asynchronous::Connection::open(&address).await.unwrap());
+        }
+        let [called, asked, sent] = &mut connections[..] else { unreachable!() };
+        assert!(called.call(put()).await.unwrap_err().is_out_of_step());
+        assert!(asked.known_extensions().await.unwrap_err().is_out_of_step());
+        assert!(sent.send_all([put()], |_, _| {}).await.unwrap_err().is_out_of_step());
+        server.join().unwrap();
+    });
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::core::data::Extensions;
 use crate::core::engine::{Engine, EngineStep, Goal, Preliminary};
 use crate::core::exchange::Answer;
 use crate::core::jittered;
-use crate::core::pipeline::{Pipeline, Refusals};
+use crate::core::pipeline::{Pipeline, Refusals, Wait};
 use crate::core::request::Request;
 use crate::error::{Error, is_closed};
 
@@ -95,11 +95,20 @@ impl Connection {
     /// The extensions of the server, which is asked once on each connection.
     pub async fn known_extensions(&mut self) -> Result<&Extensions, Error> {
         if self.engine.extensions().is_none() {
-            self.engine.begin_as(Preliminary::Extensions)?;
-            self.drive(Goal::Reply).await?;
-            self.engine.is_answered_by(Preliminary::Extensions)?;
+            self.prepare(Preliminary::Extensions).await?;
         }
         self.engine.extensions().ok_or(Error::Closed)
+    }
+
+    /// Makes a request of the connection itself. Returns whether a job that the connection has answers the caller.
+    async fn prepare(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
+        self.engine.begin_as(preliminary)?;
+        self.drive(Goal::Reply).await?;
+        let answered = self.engine.is_answered_by(preliminary);
+        if answered.as_ref().is_err_and(Error::is_end_of_connection) {
+            self.hang_up();
+        }
+        answered
     }
 
     /// Handles the error of a request: ends a connection that is out of step, and finds out whether a server that has
@@ -122,9 +131,7 @@ impl Connection {
 
     pub(crate) async fn answer_to(&mut self, request: Request<'_>) -> Result<Answer<'_>, Error> {
         while let Some(preliminary) = self.engine.preliminary(&request)? {
-            self.engine.begin_as(preliminary)?;
-            self.drive(Goal::Reply).await?;
-            if self.engine.is_answered_by(preliminary)? {
+            if self.prepare(preliminary).await? {
                 return self.engine.exchange.strays.take();
             }
         }
@@ -194,8 +201,16 @@ impl Connection {
         let mut pipeline = Pipeline::new(refusals, each);
         for request in requests.into_iter().map(|request| Some(request.into())).chain([None]) {
             while let Some(wait) = pipeline.next_wait(&mut self.engine, request.as_ref())? {
-                let waited = self.drive(Goal::Reply).await;
-                pipeline.arrived(&mut self.engine, wait, waited)?;
+                match wait {
+                    Wait::Result => {
+                        self.drive(Goal::Reply).await?;
+                        pipeline.arrived(&mut self.engine)?;
+                    }
+                    Wait::Preliminary(preliminary) => {
+                        let prepared = self.prepare(preliminary).await;
+                        pipeline.prepared(&mut self.engine, prepared)?;
+                    }
+                }
             }
         }
         Ok(())

@@ -294,25 +294,21 @@ impl Engine {
     /// [`Strays`]: super::exchange::Strays
     pub(crate) fn is_answered_by(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
         let (reply, _) = self.reply()?;
-        let error = match (preliminary, reply) {
+        match (preliminary, reply) {
             (Preliminary::Extensions, Reply::Data(data)) => {
                 self.extensions = Some(Extensions::from_stats(&parse_dictionary(data)?));
-                return Ok(false);
+                Ok(false)
             }
-            (Preliminary::UseDefault, Reply::Using(_)) => return Ok(false),
-            (Preliminary::Touch(_), Reply::Touched) => return Ok(true),
+            (Preliminary::UseDefault, Reply::Using(_)) => Ok(false),
+            (Preliminary::Touch(_), Reply::Touched) => Ok(true),
             (Preliminary::Touch(id), Reply::NotFound) => {
                 self.exchange.strays.remove(id);
-                return Ok(false);
+                Ok(false)
             }
-            (Preliminary::Extensions, other) => Error::of_reply(Verb::Stats, &other),
-            (Preliminary::UseDefault, other) => Error::of_reply(Verb::Use, &other),
-            (Preliminary::Touch(_), other) => Error::of_reply(Verb::Touch, &other),
-        };
-        if error.is_end_of_connection() {
-            self.hang_up();
+            (Preliminary::Extensions, other) => Err(Error::of_reply(Verb::Stats, &other)),
+            (Preliminary::UseDefault, other) => Err(Error::of_reply(Verb::Use, &other)),
+            (Preliminary::Touch(_), other) => Err(Error::of_reply(Verb::Touch, &other)),
         }
-        Err(error)
     }
 
     pub(crate) fn set_extensions(&mut self, extensions: Extensions) {

@@ -1,7 +1,7 @@
 //! The results of many requests that are sent without waiting for each reply.
 //!
 //! Owns: the order of sending and waiting, and the position of the next result. Driven by: a driver, which waits for a
-//! reply whenever [`Pipeline::next_wait`] asks for one, and passes it to [`Pipeline::arrived`].
+//! reply whenever [`Pipeline::next_wait`] asks for one.
 
 use beanstalkd_protocol::Reply;
 
@@ -18,12 +18,12 @@ pub(crate) enum Refusals {
     AreReplies,
 }
 
-/// The reply for which a pipeline waits.
+/// What a pipeline waits for.
 #[derive(Debug)]
 pub(crate) enum Wait {
     /// The next result for the caller.
     Result,
-    /// The reply to a request of the connection itself.
+    /// This request of the connection itself, which the driver makes.
     Preliminary(Preliminary),
 }
 
@@ -59,10 +59,7 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
                 Ok(None) => {}
                 // Results have the order of their requests.
                 Ok(Some(_)) | Err(_) if !engine.exchange.is_idle() => return Ok(Some(Wait::Result)),
-                Ok(Some(preliminary)) => {
-                    engine.begin_as(preliminary)?;
-                    return Ok(Some(Wait::Preliminary(preliminary)));
-                }
+                Ok(Some(preliminary)) => return Ok(Some(Wait::Preliminary(preliminary))),
                 Err(error) => return self.pass_on(Err(error)).map(|()| None),
             }
             engine.exchange.push(request);
@@ -73,27 +70,27 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
         Ok(self.is_full.then_some(Wait::Result))
     }
 
-    /// Handles the reply for which the driver has waited.
+    /// Handles the result for which the driver has waited.
     ///
     /// # Errors
     /// If the connection is lost.
-    pub(crate) fn arrived(
+    pub(crate) fn arrived(&mut self, engine: &mut Engine) -> Result<(), Error> {
+        self.pass_on(match self.refusals {
+            Refusals::AreErrors => engine.result(),
+            Refusals::AreReplies => engine.reply().map(|(reply, _)| reply),
+        })
+    }
+
+    /// Handles the result of the request that the driver has made for the connection itself.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(crate) fn prepared(
         &mut self,
         engine: &mut Engine,
-        wait: Wait,
-        waited: Result<(), Error>,
+        prepared: Result<bool, Error>,
     ) -> Result<(), Error> {
-        let preliminary = match wait {
-            Wait::Result => {
-                waited?;
-                return self.pass_on(match self.refusals {
-                    Refusals::AreErrors => engine.result(),
-                    Refusals::AreReplies => engine.reply().map(|(reply, _)| reply),
-                });
-            }
-            Wait::Preliminary(preliminary) => preliminary,
-        };
-        let result = match waited.and_then(|()| engine.is_answered_by(preliminary)) {
+        let result = match prepared {
             Ok(false) => return Ok(()),
             Ok(true) => engine.exchange.strays.take().map(|(reply, _)| reply),
             Err(error) => Err(error),
@@ -146,10 +143,20 @@ mod tests {
         );
         // The server must say what it offers: a server without the tag would read the body as a command.
         for (reply, is_result) in [(&b"USING default\r\n"[..], true), (b"OK 8\r\n---\nx: 1\r\n", false)] {
-            let wait = pipeline.next_wait(&mut engine, Some(&put)).unwrap().unwrap();
-            assert_eq!(matches!(wait, Wait::Result), is_result);
-            receive(&mut engine, reply);
-            pipeline.arrived(&mut engine, wait, Ok(())).unwrap();
+            match pipeline.next_wait(&mut engine, Some(&put)).unwrap().unwrap() {
+                Wait::Result => {
+                    assert!(is_result);
+                    receive(&mut engine, reply);
+                    pipeline.arrived(&mut engine).unwrap();
+                }
+                Wait::Preliminary(preliminary) => {
+                    assert!(!is_result);
+                    engine.begin_as(preliminary).unwrap();
+                    receive(&mut engine, reply);
+                    let prepared = engine.is_answered_by(preliminary);
+                    pipeline.prepared(&mut engine, prepared).unwrap();
+                }
+            }
         }
         assert!(pipeline.next_wait(&mut engine, Some(&put)).unwrap().is_none(), "it has its result");
         assert!(pipeline.next_wait(&mut engine, None).unwrap().is_none());
