@@ -35,6 +35,8 @@ pub struct FakeOptions {
     pub close_after: usize,
     /// Sends an answer to another command before the one to the N-th command line; 0: never.
     pub wrong_at: usize,
+    /// Refuses the N-th command line, which is not a put, with OUT_OF_MEMORY; 0: never.
+    pub refuse_at: usize,
 }
 
 struct Shared {
@@ -92,10 +94,10 @@ impl Fake {
         format!("unix:{}", self.directory.path().join("socket").display())
     }
 
-    /// Stops closing connections. Returns whether it has closed one.
+    /// Stops closing connections and refusing commands. Returns whether it has done so.
     pub fn disarm(&self) -> bool {
         let options = &self.shared.options;
-        let at = options.close_before.max(options.close_after);
+        let at = options.close_before.max(options.close_after).max(options.refuse_at);
         at > 0 && self.shared.count.swap(usize::MAX / 2, Ordering::SeqCst) >= at
     }
 
@@ -139,6 +141,7 @@ impl Session<'_> {
             let reply = match command {
                 Ok(Command::Put(header)) => self.put(header, b"", &mut input)?,
                 Ok(Command::PutWith(header, tags)) => self.put(header, tags, &mut input)?,
+                Ok(_) if count == options.refuse_at => b"OUT_OF_MEMORY\r\n".to_vec(),
                 Ok(command) => self.answer(command),
                 Err(ParseError::BadFormat) => b"BAD_FORMAT\r\n".to_vec(),
                 Err(ParseError::UnknownCommand) => b"UNKNOWN_COMMAND\r\n".to_vec(),

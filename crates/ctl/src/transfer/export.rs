@@ -21,7 +21,7 @@ use crate::commands::confirm;
 use crate::failure::{Failure, OfFile, Result};
 use crate::interrupt;
 use crate::listing::{self, FoundJob};
-use crate::output::{Output, counted};
+use crate::output::{Output, counted, say};
 use crate::progress::ShownProgress;
 use crate::server::{Server, unexpected};
 
@@ -188,16 +188,39 @@ fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result
         taken.push(info);
     }
     if let Err(failure) = file.append(&records) {
-        let counting = server.uncounted();
-        let back = taken
-            .iter()
-            .flat_map(|info| [Command::ReserveJob(JobId(info.id)), put_back(info, info.pri, counting)]);
-        server.client.pipeline(back, |_, _| {})?;
-        return Err(failure);
+        return Err(match put_all_back(server, &taken) {
+            Ok(()) => failure,
+            Err(lost) => lost.while_doing(&format!("{failure}; the jobs were not put back")),
+        });
     }
     let mut deleted = 0;
     server.client.pipeline(taken.iter().map(|info| Command::Delete(JobId(info.id))), |_, reply| {
         deleted += u64::from(reply == Reply::Deleted);
     })?;
     Ok(deleted)
+}
+
+/// Returns the jobs of a batch to their states, and names those that the server refuses: FILE.taking has their states,
+/// and the same command exports them.
+fn put_all_back(server: &mut Server, taken: &[JobInfo]) -> Result {
+    let counting = server.uncounted();
+    // A held job was not reserved.
+    let taken: Vec<&JobInfo> = taken.iter().filter(|info| !info.held).collect();
+    let back = taken
+        .iter()
+        .flat_map(|info| [Command::ReserveJob(JobId(info.id)), put_back(info, info.pri, counting)]);
+    let mut refusal = None;
+    server.client.pipeline(back, |position, reply| match (position % 2, reply) {
+        (0, Reply::Reserved(..)) | (1, Reply::Released | Reply::Buried) => {}
+        (0, other) => refusal = Some(unexpected("reserve-job", &other)),
+        (_, other) => {
+            let why = refusal.take().unwrap_or_else(|| unexpected("the command after reserve-job", &other));
+            let JobInfo { id, state, .. } = taken[position / 2];
+            say(&format!(
+                "job {id} was not put back: {why}; it was {state}, and is buried or ready now; run the same command again \
+                 to export it"
+            ));
+        }
+    })?;
+    Ok(())
 }

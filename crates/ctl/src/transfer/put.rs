@@ -12,7 +12,7 @@ use crate::commands::batch::{bury, release};
 use crate::commands::relocate::NEVER;
 use crate::failure::{Failure, Result};
 use crate::listing::{self, FoundJob};
-use crate::server::{Server, put_failed};
+use crate::server::Server;
 
 /// How long the key of a job that is put at once counts after its delete, in seconds.
 const KEY_SECONDS: u32 = 7 * 86_400;
@@ -75,8 +75,10 @@ impl Refused {
             Some(Refusal::Draining) => Err(Failure::Refused(
                 "the server accepts no new jobs (DRAINING); run the same command again later".to_owned(),
             )),
-            Some(refusal) => Err(put_failed(Error::Refused(refusal))
-                .while_doing(&format!("could not put {} of these jobs", self.count))),
+            Some(refusal) => Err(Failure::Refused(format!(
+                "could not put {} of these jobs: the server answered {refusal}",
+                self.count
+            ))),
         }
     }
 }
@@ -100,27 +102,24 @@ pub fn put(
     let mut ids = existing;
     let options: Vec<PutOptions> =
         records.iter().enumerate().map(|(position, record)| options_of(record, hash, position)).collect();
-    let mut requests: Vec<Request<'_>> = Vec::new();
-    let mut positions = Vec::new();
-    let mut used = None;
-    for (position, record) in records.iter().enumerate().filter(|(position, _)| ids[*position].is_none()) {
-        if used != Some(&record.tube) {
-            requests.push(Command::Use(record.tube.as_str()).into());
-            positions.push(None);
-            used = Some(&record.tube);
-        }
-        requests.push(Request::Put(&options[position], &record.body));
-        positions.push(Some(position));
-    }
+    let missing: Vec<usize> = (0..records.len()).filter(|position| ids[*position].is_none()).collect();
     let mut failed = None;
-    server.client.pipeline(requests, |index, reply| {
-        let Some(position) = positions[index] else { return };
-        match Inserted::of_reply(&reply) {
-            Ok(inserted) => ids[position] = Some(inserted.id),
+    for run in missing.chunk_by(|one, next| records[*one].tube == records[*next].tube) {
+        // Without its reply, the jobs could go into the tube that was used before.
+        match server.client.use_tube(&records[run[0]].tube) {
+            Err(Error::Refused(refusal)) => {
+                run.iter().for_each(|_| refused.add(refusal));
+                continue;
+            }
+            used => used?,
+        };
+        let puts = run.iter().map(|position| Request::Put(&options[*position], &records[*position].body));
+        server.client.pipeline(puts, |number, reply| match Inserted::of_reply(&reply) {
+            Ok(inserted) => ids[run[number]] = Some(inserted.id),
             Err(Error::Refused(refusal)) => refused.add(refusal),
             Err(error) => failed = Some(error),
-        }
-    })?;
+        })?;
+    }
     failed.map_or(Ok(ids), |error| Err(error.into()))
 }
 

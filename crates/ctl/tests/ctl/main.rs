@@ -10,4 +10,5 @@ mod terminal;
 mod tls;
 mod top;
 mod transfer;
+mod transfer_refused;
 mod work;

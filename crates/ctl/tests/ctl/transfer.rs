@@ -13,7 +13,7 @@ use std::time::Duration;
 const BODIES: [&[u8]; 3] = [b"ready \xff", b"later", b"buried\n"];
 
 /// Puts a job of each state.
-fn fill(address: &str) {
+pub fn fill(address: &str) {
     let mut client = client(address);
     put(&mut client, "t", BODIES[0], 0);
     put(&mut client, "t", BODIES[1], 3_600);
@@ -21,7 +21,7 @@ fn fill(address: &str) {
 }
 
 /// The bodies of all jobs of `t`, with their states and priorities.
-fn jobs(address: &str) -> Vec<(Vec<u8>, String, u64)> {
+pub fn jobs(address: &str) -> Vec<(Vec<u8>, String, u64)> {
     let listed = ctl(address, &["jobs", "t", "--json"]);
     let mut client = client(address);
     let mut jobs: Vec<_> = listed
@@ -36,7 +36,7 @@ fn jobs(address: &str) -> Vec<(Vec<u8>, String, u64)> {
     jobs
 }
 
-fn expected() -> Vec<(Vec<u8>, String, u64)> {
+pub fn expected() -> Vec<(Vec<u8>, String, u64)> {
     let mut jobs: Vec<_> = BODIES
         .iter()
         .zip([("ready", 1024), ("delayed", 1024), ("buried", 7)])
@@ -46,7 +46,7 @@ fn expected() -> Vec<(Vec<u8>, String, u64)> {
     jobs
 }
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -254,19 +254,6 @@ fn nothing_is_put_from_a_malformed_file() {
     ctl(&target.address(), &["import", text(&file)]).ends_with(1);
     ctl(&target.address(), &["import", "/nonexistent"]).ends_with(5);
     assert_eq!(counts(&target.address(), "t"), [0; 4]);
-}
-
-#[test]
-fn jobs_that_the_server_refuses_are_put_by_a_later_run() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("jobs");
-    let target = Fake::start();
-    fs::write(&file, "{\"tube\":\"t\",\"body\":\"a\"}\n").unwrap();
-    ctl(&target.address(), &["drain"]).ends_with(0);
-    ctl(&target.address(), &["import", text(&file)]).ends_with(4);
-    ctl(&target.address(), &["undrain"]).ends_with(0);
-    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
-    assert_eq!(counts(&target.address(), "t"), [1, 0, 0, 0]);
 }
 
 #[test]

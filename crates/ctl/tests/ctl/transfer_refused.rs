@@ -1,0 +1,95 @@
+//! `export` and `import`: which jobs a refusal of the server keeps back, and how the user gets them.
+
+use super::support::{counts, ctl};
+use super::transfer::{expected, fill, jobs, text};
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use serde_json::json;
+use std::fs;
+use std::process::Command;
+
+#[test]
+fn a_drain_that_cannot_write_puts_the_jobs_back_and_names_those_that_the_server_refuses() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let export = ["export", "t", "--drain", "--yes", "--output", text(&file)];
+    // The file is larger than the program may make one, and FILE.taking is not.
+    let limited = |source: &Fake| {
+        let line = json!({ "id": 1, "tube": "other", "drained": true, "body": "x".repeat(20_000) });
+        fs::write(&file, format!("{line}\n")).unwrap();
+        fill(&source.address());
+        source.take_log();
+        let run = "trap '' XFSZ; ulimit -f 8; exec \"$@\"";
+        let mut drain = Command::new("sh");
+        drain.args(["-c", run, "sh", env!("CARGO_BIN_EXE_beanstalkctl")]).args(export);
+        let drain = drain.env("BEANSTALKD_SERVER", source.address()).output().unwrap();
+        assert_eq!(drain.status.code(), Some(5), "{drain:?}");
+        String::from_utf8(drain.stderr).unwrap()
+    };
+    let source = Fake::start();
+    let said = limited(&source);
+    assert!(said.contains("too large") && !said.contains("put back"), "{said}");
+    // The last commands reserve each job and put it back.
+    let first = source.count() - 5;
+    assert_eq!(jobs(&source.address()), expected());
+    for at in 0..6 {
+        let refuse_at = first + at;
+        let source = Fake::start_with(FakeOptions { refuse_at, ..FakeOptions::default() });
+        let said = limited(&source);
+        let why = format!("job {} was not put back: the server answered ", at / 2 + 1);
+        assert!(said.contains("too large") && said.contains(&why), "at {at}: {said}");
+        assert_eq!((said.matches("put back").count(), said.contains("OUT_OF_MEMORY")), (1, true), "{said}");
+        ctl(&source.address(), &export).ends_with(0);
+        let target = Fake::start();
+        ctl(
+            &target.address(),
+            &["import", text(&file), "--journal", text(&file.with_extension(at.to_string()))],
+        )
+        .ends_with(0);
+        let jobs = jobs(&target.address());
+        match at % 2 {
+            // It stayed buried, and FILE.taking has its state.
+            0 => assert_eq!(jobs, expected(), "at {at}"),
+            _ => assert_eq!(jobs.len(), 3, "at {at}"),
+        }
+    }
+}
+
+#[test]
+fn an_import_of_which_any_command_is_refused_can_be_continued() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Fake::start();
+    fill(&source.address());
+    let file = directory.path().join("jobs");
+    ctl(&source.address(), &["export", "t", "--output", text(&file)]).ends_with(0);
+    for refuse_at in 1.. {
+        let target = Fake::start_with(FakeOptions { refuse_at, ..FakeOptions::default() });
+        let journal = directory.path().join(refuse_at.to_string());
+        let import = ["import", text(&file), "--journal", text(&journal)];
+        let first = ctl(&target.address(), &import);
+        let refused = target.disarm();
+        let is_complete = first.code == 0;
+        assert!(
+            if is_complete { jobs(&target.address()) == expected() } else { first.code == 4 },
+            "{first:?}"
+        );
+        ctl(&target.address(), &import).ends_with(0);
+        assert_eq!(jobs(&target.address()), expected(), "at {refuse_at}");
+        if !refused {
+            assert!(refuse_at > 12, "a refusal of every command was tried");
+            break;
+        }
+    }
+}
+
+#[test]
+fn jobs_that_the_server_refuses_are_put_by_a_later_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let target = Fake::start();
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"a\"}\n").unwrap();
+    ctl(&target.address(), &["drain"]).ends_with(0);
+    ctl(&target.address(), &["import", text(&file)]).ends_with(4);
+    ctl(&target.address(), &["undrain"]).ends_with(0);
+    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
+    assert_eq!(counts(&target.address(), "t"), [1, 0, 0, 0]);
+}
