@@ -140,14 +140,8 @@ impl Connection {
         self.engine.reply()
     }
 
-    /// Sends many commands without waiting for each reply, and passes the result of each to `each`, in the order of the
-    /// commands, with their positions. A refusal is an error there: a job that is too big, or that a server in drain
-    /// mode does not accept, is [`Error::Refused`]. A caller who does not look at the results may lose jobs. With
-    /// [`Connector::reconnect`], a lost connection is not an error: the commands that must not be sent again have the
-    /// result [`Error::Unconfirmed`].
-    ///
-    /// # Errors
-    /// If the connection is lost. Only the commands whose results `each` got are known to be executed.
+    /// Sends many commands without waiting for each reply; a refusal is an error. See
+    /// [`send_all`](crate::Connection::send_all) of the blocking client.
     pub async fn send_all<'a>(
         &mut self,
         requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
@@ -156,12 +150,8 @@ impl Connection {
         self.send_each(requests, Refusals::AreErrors, each).await
     }
 
-    /// Sends many commands without waiting for each reply. `each` gets the replies in the order of the commands, with
-    /// their positions: also those that refuse the command. After an error, only the commands whose replies it got are
-    /// known to be executed.
-    ///
-    /// # Errors
-    /// If the connection is lost; otherwise the first result that is not a reply.
+    /// Sends many commands without waiting for each reply; a refusal is a reply. See
+    /// [`pipeline`](crate::Connection::pipeline) of the blocking client.
     pub async fn pipeline<'a>(
         &mut self,
         requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
@@ -178,9 +168,6 @@ impl Connection {
     }
 
     /// Sends many commands as [`Self::pipeline`] does, and returns what `read` returns for each reply.
-    ///
-    /// # Errors
-    /// As those of [`Self::pipeline`].
     pub async fn call_all<'a, T>(
         &mut self,
         requests: impl IntoIterator<Item = impl Into<Request<'a>>>,

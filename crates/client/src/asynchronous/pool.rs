@@ -13,15 +13,8 @@ use crate::connector::Connector;
 use crate::error::Error;
 use crate::lock;
 
-/// Connections to one server that tasks borrow, one at a time each. It opens them when they are needed, and keeps those
-/// that are returned. Clones are the same pool.
-///
-/// A borrower gets a connection with the connector's time-out, and its puts go into the tube `default` until it uses
-/// another one, whatever the last borrower has set. A returned connection is closed if a reply is outstanding or was
-/// unexpected, if it has reserved a job (which becomes ready), or if its watched tubes, mode, session or log-in have
-/// changed.
-///
-/// The connections have no session, even if the connector has one: two connections cannot share it.
+/// Connections to one server that tasks borrow, one at a time each, with the same rules as the blocking
+/// [`Pool`](crate::Pool). Clones are the same pool.
 #[derive(Debug, Clone)]
 pub struct Pool {
     shared: Arc<PoolShared>,
@@ -52,18 +45,12 @@ impl Pool {
         Self { shared: Arc::new(PoolShared { connector, address, state, permits }) }
     }
 
-    /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
-    ///
-    /// # Errors
-    /// [`Error::PoolExhausted`] if none was returned in time, and those of [`Connector::connect`].
+    /// Borrows a connection, as [`get`](crate::Pool::get) of the blocking pool does.
     pub async fn get(&self) -> Result<PooledClient, Error> {
         self.get_within(self.shared.connector.timeout).await
     }
 
-    /// Borrows a connection. If all are in use, waits for one, at most this long; `None` means no limit.
-    ///
-    /// # Errors
-    /// As those of [`Self::get`].
+    /// Borrows a connection, as [`get_within`](crate::Pool::get_within) of the blocking pool does.
     pub async fn get_within(&self, limit: Option<Duration>) -> Result<PooledClient, Error> {
         let shared = Arc::clone(&self.shared);
         let permit = Arc::clone(&shared.permits).acquire_owned();
