@@ -322,7 +322,8 @@ fn put(
         let start = bytes.len();
         let pattern = random.pick(&[&b"body of a job\r\n"[..], b"\r\n", b"x", b"\0\r", b"quit\r\n"]);
         let turn = random.below(pattern.len() as u64) as usize;
-        bytes.extend(pattern.iter().cycle().skip(turn).take(size as usize));
+        let repeated = pattern.repeat(size as usize / pattern.len() + 2);
+        bytes.extend_from_slice(&repeated[turn..][..size as usize]);
         let body: Arc<[u8]> = bytes[start..].into();
         let ended_well = !random.once_in(20);
         bytes.extend(if ended_well { b"\r\n" } else { random.pick(&[b"\n\r", b"XY", b"\r\r", b"\nX"]) });
