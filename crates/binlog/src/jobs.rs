@@ -96,14 +96,15 @@ impl ReplayedJob {
         self.state == JobState::Delayed && self.end_of_delay(times) < written
     }
 
-    /// The record for restoring the job: a reserved job becomes ready.
+    /// The record for restoring the job: a reserved job becomes ready. If the wall clock has been set back, the job is
+    /// as new as if it had been put now.
     pub(super) fn to_record(&self, id: JobId, histories: &Histories, times: StartTimes) -> JobRecord {
         JobRecord {
             id,
             priority: self.priority,
             delay_s: self.delay_s.into(),
             ttr_s: Seconds::new(self.whole_ttr_s, self.ttr_thousandths),
-            created_at: times.wall.to_memory(self.created_at),
+            created_at: times.wall.to_memory(self.created_at).min(times.now),
             deadline_at: match self.state {
                 JobState::Delayed => self.end_of_delay(times),
                 JobState::Ready | JobState::Reserved | JobState::Buried => Timestamp(0),

@@ -292,7 +292,7 @@ impl Executor {
     /// If the allocator has no memory.
     pub fn keep_binlog(&mut self, mut binlog: Binlog, sync: SyncPolicy, next_job_id: u64, now: Timestamp) {
         for (id, Cooldown { tube, key, until }) in binlog.cooldowns() {
-            self.queue.restore_cooldown(id, tube, key, until);
+            self.queue.restore_cooldown(id, tube, key, until, now);
         }
         self.queue.finish_restore(next_job_id);
         self.queue.keep_changes();

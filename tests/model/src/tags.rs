@@ -145,6 +145,16 @@ impl Model {
         }
     }
 
+    /// The key of a deleted job still counts. This takes the place of an earlier cooldown of the key.
+    fn begin_cooldown(&mut self, id: u64, tube: TubeIndex, tag: Idempotency<'static>, now: Timestamp) {
+        let until = after_s(now, tag.cooldown_s);
+        let is_it = |cooldown: &Cooldown| cooldown.tube == tube && cooldown.key == tag.key;
+        let earlier = self.cooldowns.iter().position(is_it).map(|at| self.cooldowns.remove(at));
+        let until = earlier.as_ref().map_or(until, |earlier| until.max(earlier.until));
+        self.changes.extend(earlier.map(|earlier| Change::CooldownOver(JobId(earlier.id))));
+        self.cooldowns.push(Cooldown { id, tube, key: tag.key, until });
+    }
+
     /// The key of a deleted job is forgotten.
     pub fn end_cooldown(&mut self, id: u64) {
         let at = self.cooldowns.iter().position(|cooldown| cooldown.id == id).expect("it runs");
@@ -175,12 +185,9 @@ impl Model {
         self.leave_front(&before);
         self.answer_job_waits(id, WaitOutcome::Deleted);
         let cooldown = tags.idempotency.filter(|tag| ending == Ending::Deleted && tag.cooldown_s > 0);
-        self.cooldowns.extend(cooldown.map(|tag| Cooldown {
-            id,
-            tube,
-            key: tag.key,
-            until: after_s(now, tag.cooldown_s),
-        }));
+        if let Some(tag) = cooldown {
+            self.begin_cooldown(id, tube, tag, now);
+        }
         let is_empty = |&group: &Name<'_>| self.members(group).next().is_none();
         let empty = tags.group.filter(is_empty).filter(|_| self.kept_group != tags.group);
         self.ended_groups.extend(empty.map(|group| group.as_str().to_owned()));

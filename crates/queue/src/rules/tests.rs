@@ -405,7 +405,7 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     restore(&mut queue, record(4, JobState::Ready, NOW, 0), expiring);
     restore(&mut queue, record(5, JobState::Reserved, NOW, 1), expiring);
     restore(&mut queue, record(7, JobState::Ready, NOW, 0), unique);
-    queue.restore_cooldown(JobId(6), "quiet", "old", NOW.plus_seconds(5));
+    queue.restore_cooldown(JobId(6), "quiet", "old", NOW.plus_seconds(5), NOW);
     queue.finish_restore(0);
     queue.advance(NOW);
     queue.check_invariants();

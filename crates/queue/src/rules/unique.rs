@@ -133,8 +133,13 @@ impl Rule for UniqueKeys {
         let Some(tag) = job.tags.idempotency else { return };
         queue.rules.unique.reserved_bytes -= reserved_bytes(tag);
         if end.ending == Ending::Deleted && !tag.cooldown_s.is_zero() {
+            let earlier = queue.cooldown_of_key(job.tube, tag.key);
             let until = end.now.plus_seconds(queue.cooldown_s(tag));
+            let until = earlier.map_or(until, |(_, earlier)| until.max(earlier));
             queue.begin_cooldown(job.id, job.tube, tag.key.as_str(), until, job.tags.owner.map(Name::as_str));
+            if let Some((id, _)) = earlier {
+                queue.end_cooldown(id);
+            }
             end.begins_cooldown = true;
         } else {
             queue.free_key(job.id, job.tube, tag.key);
@@ -239,6 +244,17 @@ impl Queue {
         first.or(cooling.map(Duplicate::OfDeleted))
     }
 
+    /// The cooldown of this key in this tube, and when it ends. If a job with the key was moved here and is deleted, its
+    /// cooldown takes the place of this one, so that no key is in the index many times.
+    fn cooldown_of_key(&self, tube: TubeKey, key: Name<'_>) -> Option<(JobId, Timestamp)> {
+        let unique = &self.rules.unique;
+        unique.index.all(UniqueKeys::hash(&self.rules.hasher, tube, key)).find_map(|id| {
+            let cooldown = unique.cooldowns.get(&id)?;
+            let is_it = cooldown.tube == tube && cooldown.key.as_bytes() == key.as_bytes();
+            is_it.then_some((id, cooldown.until))
+        })
+    }
+
     /// The duplicate of a `put` with these tags into the tube that the client uses, if there is one.
     #[must_use]
     #[inline]
@@ -306,9 +322,11 @@ impl Queue {
         self.schedule(Timer::Rules);
     }
 
-    /// Restores a cooldown after a restart, in the tube of this valid name.
-    pub fn restore_cooldown(&mut self, id: JobId, name: &str, key: &str, until: Timestamp) {
+    /// Restores a cooldown after a restart, in the tube of this valid name. It lasts no longer than a new one, even if
+    /// the wall clock has been set back.
+    pub fn restore_cooldown(&mut self, id: JobId, name: &str, key: &str, until: Timestamp, now: Timestamp) {
         let tube = self.tubes.find_or_make(name);
+        let until = self.rules.unique.max_s.map_or(until, |max_s| until.min(now.plus_seconds(max_s.get())));
         self.claim_key(id, tube, key.into());
         self.begin_cooldown(id, tube, key, until, None);
         self.numbers.skip_ids_below(id.0.saturating_add(1));
