@@ -534,6 +534,8 @@ impl<S: Stream> Server<S> {
                 });
             }
             connection.uncount_bytes(self.executor.buffer_bytes());
+            // Its replies must not count as those of the next connection.
+            self.executor.take_settled_replies();
             self.idle_timeouts.forget(id);
             self.log_ins.forget(&mut connection.listed);
             self.connections[id.index as usize] = None;

@@ -425,3 +425,25 @@ fn check_image(harness: &Harness, jobs: &[u64], random: &mut Random) {
         assert!(next.say(&client, &format!("peek {id}\r\n")).starts_with(&format!("FOUND {id} 40\r\n")));
     }
 }
+
+#[test]
+fn a_client_that_breaks_off_after_its_reservation_lets_no_reply_of_another_leave_early() {
+    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let (other, worker) = (harness.connect(), harness.connect());
+    harness.say(&other, "put 0 0 60 1\r\nx\r\n");
+    // So many tubes that a weighted reserve takes several turns.
+    let watches: String = (0..4000).map(|number| format!("watch w{number}\r\n")).collect();
+    harness.say(&worker, &format!("{watches}reserve-mode weighted\r\n"));
+    worker.pipe.borrow_mut().arrive(b"reserve\r\n");
+    let event = (worker.id, worker.pipe.borrow_mut().take_event());
+    harness.server.turn([event].into_iter(), harness.now);
+    let reserved = |harness: &Harness| harness.server.executor().queue().figures().jobs.reserved;
+    assert_eq!(reserved(&harness), 0, "the reserve takes several turns");
+    worker.pipe.borrow_mut().break_off();
+    harness.turn(&[&worker]);
+    other.pipe.borrow_mut().arrive(b"put 0 0 60 1\r\ny\r\n");
+    harness.turn(&[&other]);
+    assert_eq!(other.received(), "", "its record is not on the medium");
+    while harness.help() {}
+    assert_eq!(other.received(), "INSERTED 2\r\n");
+}

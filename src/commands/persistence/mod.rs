@@ -398,6 +398,7 @@ impl Executor {
 
     /// Asserts every invariant of the log. The cost grows with the number of jobs.
     pub(super) fn check_binlog(&self) {
+        assert_eq!(self.persistence.settled_replies, 0, "each settled reply was counted for its connection");
         let Persistence { binlog, written, changes, .. } = &self.persistence;
         assert!(changes.is_empty(), "the changes of each command are logged");
         let Some(binlog) = binlog else { return };
