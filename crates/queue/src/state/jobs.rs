@@ -325,7 +325,8 @@ impl Jobs {
         Some(job)
     }
 
-    #[inline]
+    /// The job with this id. Always inlined: otherwise each command of the server would pay a call for it.
+    #[inline(always)]
     pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
         self.address(id).map(|address| self.records.get(address))
     }
