@@ -291,25 +291,26 @@ pub struct Tasks {
     last_id: u64,
     /// Ordered by their numbers.
     tasks: VecDeque<Task>,
+    /// Those that have ended, in the order of their ends.
+    ended: VecDeque<TaskId>,
 }
 
 impl Tasks {
     /// No tasks.
     #[must_use]
     pub const fn none() -> Self {
-        Self { last_id: 0, tasks: VecDeque::new() }
+        Self { last_id: 0, tasks: VecDeque::new(), ended: VecDeque::new() }
     }
 
     /// Adds the task of an order; `None` if too many are running.
     pub fn add(&mut self, order: &Order, now: Timestamp) -> Option<TaskId> {
-        let running = self.tasks.iter().filter(|task| !task.is_over()).count();
-        if running == MAX_RUNNING {
+        if self.tasks.len() - self.ended.len() == MAX_RUNNING {
             return None;
         }
-        if self.tasks.len() - running >= MAX_ENDED_TASKS
-            && let Some(first) = self.tasks.iter().position(Task::is_over)
+        if self.ended.len() >= MAX_ENDED_TASKS
+            && let Some(first) = self.ended.pop_front()
         {
-            self.tasks.remove(first);
+            self.tasks.retain(|task| task.id != first);
         }
         self.last_id += 1;
         let id = TaskId(self.last_id);
@@ -345,6 +346,14 @@ impl Tasks {
         if let Some(kept) = self.get_mut(task.id) {
             *kept = task;
         }
+    }
+
+    /// Ends a running task, and returns it.
+    pub fn end(&mut self, id: TaskId, progress: Progress) -> Option<&Task> {
+        let task = self.tasks.iter_mut().find(|task| task.id == id)?;
+        task.progress = progress;
+        self.ended.push_back(id);
+        Some(task)
     }
 
     /// All tasks, the newest first.
@@ -383,11 +392,15 @@ mod tests {
             tasks.add(&Order::Drain(true), now).unwrap();
         }
         assert_eq!(tasks.add(&Order::Drain(true), now), None);
-        for number in 1..1000 {
-            tasks.get_mut(TaskId(number)).unwrap().progress = Progress::Done;
-            assert_eq!(tasks.add(&Order::Drain(false), now), Some(TaskId(number + MAX_RUNNING as u64)));
+        for number in 2..1000 {
+            tasks.end(TaskId(number), Progress::Done).unwrap();
+            assert_eq!(tasks.add(&Order::Drain(false), now), Some(TaskId(number + MAX_RUNNING as u64 - 1)));
         }
         assert!(tasks.tasks.len() <= MAX_RUNNING + MAX_ENDED_TASKS);
-        assert!(tasks.get(TaskId(1)).is_none() && tasks.get(TaskId(999)).is_some());
+        assert!(tasks.get(TaskId(2)).is_none() && tasks.get(TaskId(999)).is_some());
+        // The task that has ended last is kept longest, although it is the oldest.
+        tasks.end(TaskId(1), Progress::Done).unwrap();
+        tasks.add(&Order::Drain(false), now).unwrap();
+        assert!(tasks.get(TaskId(1)).is_some());
     }
 }

@@ -194,8 +194,7 @@ impl Executor {
         while let Some(&(id, progress, _)) =
             orders.settling.front().filter(|(_, _, last)| last.is_none_or(|last| last <= settled))
         {
-            if let Some(task) = orders.tasks.get_mut(id) {
-                task.progress = progress;
+            if let Some(task) = orders.tasks.end(id, progress) {
                 let level = if task.job.is_some() { Level::Debug } else { Level::Info };
                 log!(
                     level, task = id.0, done = task.done;
