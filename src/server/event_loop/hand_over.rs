@@ -25,6 +25,7 @@ use mio::{Interest, Registry};
 use super::EventLoop;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::description::Writer;
+use crate::os;
 use crate::os::handover::{self, DescriptionFile, FileIdentity, Program};
 use crate::poll_token::PollToken;
 use crate::server::hand_over::{self, DescribedFile, DescribedProcess, FORMAT, ListenerRole};
@@ -39,6 +40,8 @@ const ENDING_NS: u64 = NS_PER_S;
 const PAUSED_NS: u64 = NS_PER_S;
 /// The time between two checks for such a moment.
 const CHECK_INTERVAL_NS: u64 = 1_000_000;
+/// How often the jobs are in memory during a trial: in this program, in the description, and in the other program.
+const MEMORY_COPIES: u64 = 3;
 /// A longer text is not an answer.
 const MAX_ANSWER_BYTES: usize = 65_536;
 /// The flag for the trial of the other program.
@@ -261,6 +264,12 @@ impl EventLoop {
     }
 
     fn begin_trial(&mut self, now: Timestamp) -> io::Result<Trial> {
+        // At the limit of its control group, the kernel would kill this process.
+        let needed = MEMORY_COPIES * self.server.executor().queue().figures().job_bytes as u64;
+        if let Some(limit) = os::limits::group_memory_bytes().filter(|&limit| limit < needed) {
+            let reason = format!("it takes {needed} bytes of memory, and the control group has {limit}");
+            return Err(io::Error::other(reason));
+        }
         let mut file = DescriptionFile::new()?;
         self.describe(&mut file, now)?;
         Trial::start(&self.hand_over.inputs, file, &self.registry)
@@ -284,6 +293,8 @@ impl EventLoop {
         self.server.close_those_that_cannot_be_described(now);
         let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
         if !self.server.is_quiet() || !is_http_idle && !is_late {
+            // Those that began during the trial.
+            self.server.executor_mut().stop_waiting_orders();
             if now >= end + PAUSED_NS {
                 let waited_s = 2 * PAUSED_NS / NS_PER_S;
                 self.give_up_hand_over(&format!("a command did not end in {waited_s} s"));
