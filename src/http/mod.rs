@@ -44,7 +44,7 @@ use std::fmt::{self, Write};
 
 pub use self::exchange::HttpExchange;
 pub use self::history::SampleHistory;
-pub use self::server::{HttpServer, ServerState, SiteKind};
+pub use self::server::{HttpServer, MAX_CONNECTIONS, ServerState, SiteKind};
 pub use self::startup_health::StartupHealth;
 
 use self::access::{Access, RequestRefusal};

@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use beanstalkd::access::AccessRules;
-use beanstalkd::http::{SiteKind, StartupHealth};
+use beanstalkd::http::{self, SiteKind, StartupHealth};
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{BinlogPlace, ExitReason, Fsync, ListenAddress, Options};
 use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, LoopSettings, Reload};
@@ -233,7 +233,9 @@ fn settings(options: &Options, open_files: u64) -> LoopSettings {
         accept: AcceptLimits {
             max_connections: options.max_connections,
             open_files,
-            spare_files: SPARE_FILES + options.binlog.as_ref().map_or(0, |_| binlog::MAX_DESCRIPTORS),
+            spare_files: SPARE_FILES
+                + options.binlog.as_ref().map_or(0, |_| binlog::MAX_DESCRIPTORS)
+                + options.metrics.iter().chain(&options.admin).count() * http::MAX_CONNECTIONS,
         },
         fill_memory_reserve: || ALLOCATOR.fill(),
         spin: options.spin,

@@ -29,8 +29,8 @@ use crate::stats::{Connections, StatsSource};
 use crate::stream::{Accepted, ListenerSocket, Stream};
 use crate::tls::Acceptor;
 
-/// The maximum number of connections: enough for a few scrapers and some people who have the page open.
-const MAX_CONNECTIONS: usize = 16;
+/// The maximum number of connections of a site: enough for a few scrapers and some people who have the page open.
+pub const MAX_CONNECTIONS: usize = 16;
 
 /// How long the server stops accepting after a failure, which is usually a lack of descriptors.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;

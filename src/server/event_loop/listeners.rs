@@ -26,7 +26,7 @@ const ACCEPTS_PER_TURN: usize = 64;
 /// How long a pause lasts if no connection ends: descriptors can also become free elsewhere.
 const PAUSE_NS: u64 = NS_PER_S;
 
-const SHORT_OF_DESCRIPTORS: &str = "all file descriptors are in use, except those for the binlog";
+const SHORT_OF_DESCRIPTORS: &str = "all file descriptors are in use, except the spare ones";
 
 /// The limits on connections.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub struct AcceptLimits {
     pub max_connections: Option<usize>,
     /// How many descriptors the process may open.
     pub open_files: u64,
-    /// How many of these descriptors are kept for the files of the binlog.
+    /// How many of these descriptors are kept for the files of the binlog and for HTTP.
     pub spare_files: usize,
 }
 
