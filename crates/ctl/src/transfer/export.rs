@@ -217,8 +217,8 @@ fn put_all_back(server: &mut Server, taken: &[JobInfo]) -> Result {
             let why = refusal.take().unwrap_or_else(|| unexpected("the command after reserve-job", &other));
             let JobInfo { id, state, .. } = taken[position / 2];
             say(&format!(
-                "job {id} was not put back: {why}; it was {state}, and is buried or ready now; run the same command again \
-                 to export it"
+                "job {id} was not put back: {why}; it was {state}, and is buried or ready now; run the same command \
+                 again to export it"
             ));
         }
     })?;

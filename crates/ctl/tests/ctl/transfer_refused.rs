@@ -8,7 +8,7 @@ use std::fs;
 use std::process::Command;
 
 #[test]
-fn a_drain_that_cannot_write_puts_the_jobs_back_and_names_those_that_the_server_refuses() {
+fn a_drain_that_cannot_write_its_file_puts_the_jobs_back_or_names_them() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     let export = ["export", "t", "--drain", "--yes", "--output", text(&file)];
