@@ -24,6 +24,8 @@ pub(super) struct Sweeps {
     turns: u64,
     /// The number of turns and simple requests at which the next sweep is due.
     next_at: u64,
+    /// Whether the last turn has swept the state.
+    has_swept: bool,
 }
 
 impl<S: Stream> Server<S> {
@@ -31,6 +33,7 @@ impl<S: Stream> Server<S> {
     pub(super) fn sweep(&mut self) {
         self.sweeps.turns += 1;
         let done = self.sweeps.turns + self.executor.work();
+        self.sweeps.has_swept = false;
         if done < self.sweeps.next_at {
             return;
         }
@@ -39,7 +42,13 @@ impl<S: Stream> Server<S> {
         self.sweeps.next_at = done + 1 + if size > MAX_SMALL_STATE { size as u64 } else { 0 };
         if size <= MAX_SWEPT_STATE {
             self.check_invariants();
+            self.sweeps.has_swept = true;
         }
+    }
+
+    /// Whether the last turn has asserted every invariant, so that a test need not do it again.
+    pub fn has_swept(&self) -> bool {
+        self.sweeps.has_swept
     }
 
     /// Asserts every invariant of the server, its connections and its executor.

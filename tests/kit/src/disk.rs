@@ -34,11 +34,19 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
         Change::Write(offset, written) => {
             let (start, end) = (*offset as usize, *offset as usize + written.len());
             if bytes.len() < end {
-                bytes.resize(end, 0);
+                resize(bytes, end);
             }
             bytes[start..end].copy_from_slice(written);
         }
-        Change::Truncate(length) => bytes.resize(*length as usize, 0),
+        Change::Truncate(length) => resize(bytes, *length as usize),
+    }
+}
+
+/// As [`Vec::resize`], which writes one byte at a time in the build of the tests.
+fn resize(bytes: &mut Vec<u8>, length: usize) {
+    match length.checked_sub(bytes.len()) {
+        Some(more) => bytes.extend_from_slice(&vec![0; more]),
+        None => bytes.truncate(length),
     }
 }
 

@@ -81,7 +81,9 @@ pub fn replies(
         while server.next_turn_at().is_some_and(|at| at <= START) {
             server.turn(std::iter::empty(), START);
         }
-        server.executor().queue().check_invariants();
+        if !server.has_swept() {
+            server.executor().queue().check_invariants();
+        }
     };
     for piece in pieces {
         pipe.borrow_mut().arrive(piece);
