@@ -69,7 +69,7 @@ SUITES = $(sort $(notdir $(basename $(SUITE_FILES:/main.rs=))))
 # A recipe of `check` runs one program. The make or cargo in it must not use the job slots of the other recipes.
 ALONE = env -u MAKEFLAGS -u MFLAGS
 
-suites: $(LONGEST) tls-conformance $(SUITES:%=suite-%) unit units deny kubernetes install-check exchange publish-check
+suites: $(LONGEST) tls-conformance exchange $(SUITES:%=suite-%) install-check unit units deny kubernetes publish-check
 
 suite-failover: clients # Its programs in other languages use the libraries that this installs.
 
