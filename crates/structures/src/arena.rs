@@ -11,21 +11,27 @@ use std::num::NonZeroU32;
 /// round blocks of this size up to about the next power of two.
 const CHUNK_RECORDS: usize = 146;
 
+/// The low bits of an address are the number of the entry in its chunk, the others that of the chunk. With as many bits
+/// as a byte has, an address is taken apart without a division.
+const ENTRY_BITS: u32 = u8::BITS;
+/// The number of chunks that have an address, with room for more than two thousand million records.
+const MAX_CHUNKS: usize = 1 << (u32::BITS - ENTRY_BITS);
+
 /// The address of a record. An `Option<Address>` is as small as an `Address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(NonZeroU32);
 
 impl Address {
-    fn new(chunk: u32, entry: u32) -> Self {
-        Self(NonZeroU32::MIN.saturating_add(chunk * CHUNK_RECORDS as u32 + entry))
+    fn new(chunk: u32, entry: u8) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(chunk << ENTRY_BITS | u32::from(entry)))
     }
 
     fn chunk(self) -> usize {
-        (self.0.get() - 1) as usize / CHUNK_RECORDS
+        ((self.0.get() - 1) >> ENTRY_BITS) as usize
     }
 
-    fn entry(self) -> usize {
-        (self.0.get() - 1) as usize % CHUNK_RECORDS
+    fn entry(self) -> u8 {
+        (self.0.get() - 1) as u8
     }
 }
 
@@ -91,11 +97,12 @@ impl<T> Arena<T> {
     /// If the allocator has no memory.
     pub fn try_reserve(&mut self) -> Result<(), TryReserveError> {
         if self.open.is_empty() {
-            self.chunks.try_reserve(1)?;
+            // A chunk without an address is refused like one for which there is no memory.
+            let more = if self.chunks.len() < MAX_CHUNKS { 1 } else { usize::MAX };
+            self.chunks.try_reserve(more)?;
             self.open.try_reserve(1)?;
-            let chunk = u32::try_from(self.chunks.len()).unwrap_or(u32::MAX);
+            self.open.push(self.chunks.len() as u32);
             self.chunks.push(Chunk { entries: Vec::new(), free: None, used: 0 });
-            self.open.push(chunk);
         }
         let chunk = &mut self.chunks[self.open[self.open.len() - 1] as usize];
         if chunk.entries.capacity() == 0 {
@@ -121,11 +128,11 @@ impl<T> Arena<T> {
                 };
                 chunk.free = next;
                 chunk.entries[usize::from(entry)] = Entry::Used(record);
-                u32::from(entry)
+                entry
             }
             None => {
                 chunk.entries.push(Entry::Used(record));
-                chunk.entries.len() as u32 - 1
+                (chunk.entries.len() - 1) as u8
             }
         };
         chunk.used += 1;
@@ -142,11 +149,11 @@ impl<T> Arena<T> {
     #[inline]
     pub fn remove(&mut self, address: Address) -> T {
         let chunk = &mut self.chunks[address.chunk()];
-        let entry = &mut chunk.entries[address.entry()];
+        let entry = &mut chunk.entries[usize::from(address.entry())];
         let Entry::Used(record) = std::mem::replace(entry, Entry::Free(chunk.free)) else {
             panic!("an address is held only as long as its record");
         };
-        chunk.free = u8::try_from(address.entry()).ok();
+        chunk.free = Some(address.entry());
         if chunk.used == CHUNK_RECORDS {
             self.open.push(address.chunk() as u32);
         }
@@ -163,7 +170,7 @@ impl<T> Arena<T> {
 
     /// The record at `address`.
     pub fn get(&self, address: Address) -> &T {
-        match &self.chunks[address.chunk()].entries[address.entry()] {
+        match &self.chunks[address.chunk()].entries[usize::from(address.entry())] {
             Entry::Used(record) => record,
             Entry::Free(_) => panic!("an address is held only as long as its record"),
         }
@@ -171,7 +178,7 @@ impl<T> Arena<T> {
 
     /// The record at `address`, for changes in place.
     pub fn get_mut(&mut self, address: Address) -> &mut T {
-        match &mut self.chunks[address.chunk()].entries[address.entry()] {
+        match &mut self.chunks[address.chunk()].entries[usize::from(address.entry())] {
             Entry::Used(record) => record,
             Entry::Free(_) => panic!("an address is held only as long as its record"),
         }
