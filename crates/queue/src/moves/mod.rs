@@ -299,7 +299,15 @@ impl Queue {
     }
 
     /// Removes the tube, and whatever refers to it, if it has no job and no client.
+    #[inline]
     pub(crate) fn remove_tube_if_idle(&mut self, tube: TubeKey) {
+        let record = self.tubes.get(tube);
+        if record.watching == 0 || record.ruled.is_some() {
+            self.remove_or_reschedule(tube);
+        }
+    }
+
+    fn remove_or_reschedule(&mut self, tube: TubeKey) {
         if let Removal::Removed(ruled) = self.tubes.remove_if_idle(tube) {
             self.deadlines.set(Timer::Tube(tube), None);
             self.flushes.forget_tube(tube);

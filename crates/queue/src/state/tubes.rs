@@ -387,6 +387,7 @@ impl Tubes {
     }
 
     /// The tube at `key`. The holder of the key must keep the tube from being removed.
+    #[inline]
     pub(crate) fn get(&self, key: TubeKey) -> &Tube {
         &self.slab[key.index()]
     }
