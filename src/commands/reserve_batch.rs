@@ -1,7 +1,10 @@
 //! The command `reserve-batch`.
 //!
-//! Owns: how many jobs a batch reserves in a turn. It first reserves its jobs, in several turns if necessary, and then
-//! answers in one piece, because the reply begins with their number.
+//! Owns: how many jobs a batch reserves in a turn. It first reserves its jobs, in several turns if necessary, and keeps
+//! their replies until the last one, because the reply to the batch begins with their number.
+
+use std::collections::TryReserveError;
+use std::mem;
 
 use super::reserve::reserved;
 use super::watch::WatchList;
@@ -9,9 +12,9 @@ use super::{Caller, Executor, Outcome, answer, lacks_room, stall_with_memory, wa
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Until, Wait};
-use crate::job::{BodyRef, JobId};
-use crate::protocol::{Reply, ReservedJobs, reserved_len};
-use crate::queue::{ClientId, Reserve, WaitOutcome};
+use crate::job::JobId;
+use crate::protocol::{FieldList, Reply, ReservedJobs, write_reserved};
+use crate::queue::{Reserve, WaitOutcome};
 use crate::seconds::Seconds;
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
@@ -27,21 +30,22 @@ pub(crate) struct Batch {
     timeout_s: Option<Seconds>,
     /// The jobs that have been reserved so far.
     ids: Vec<JobId>,
-    /// How many bytes of their replies are copied.
-    own_bytes: usize,
-    /// The total length of their replies, in bytes.
-    all_bytes: usize,
+    /// Their replies.
+    replies: Output,
+    /// Whether a turn has ended since the first job was reserved.
+    is_interrupted: bool,
 }
 
 impl Batch {
     /// A batch without jobs.
     pub(crate) fn new(most: u32, timeout_s: Option<Seconds>) -> Self {
-        Self { most, timeout_s, ids: Vec::new(), own_bytes: 0, all_bytes: 0 }
+        Self { most, timeout_s, ids: Vec::new(), replies: Output::default(), is_interrupted: false }
     }
 
     /// Continues the batch after `until`.
-    fn stall(self, until: Until) -> Outcome {
-        let memory_bytes = self.ids.capacity() * size_of::<JobId>();
+    fn stall(mut self, until: Until) -> Outcome {
+        self.is_interrupted = true;
+        let memory_bytes = self.ids.capacity() * size_of::<JobId>() + self.replies.memory_bytes();
         stall_with_memory(memory_bytes, until, |server, caller| server.reserve_batch(caller, self))
     }
 
@@ -52,9 +56,10 @@ impl Batch {
 
     /// Whether the batch may have another job. The first may have any size, as in a `reserve`.
     fn has_room_in(&self, output: &Output, is_memory_low: bool) -> bool {
-        self.ids.is_empty()
-            || self.ids.len() < self.most as usize
-                && !output.would_exceed(is_memory_low, self.own_bytes, self.all_bytes)
+        let Self { ids, replies, .. } = self;
+        ids.is_empty()
+            || ids.len() < self.most as usize
+                && !output.would_exceed(is_memory_low, replies.own_len(), replies.len())
     }
 }
 
@@ -80,19 +85,17 @@ impl Executor {
         {
             return batch.stall(Until::BinlogRoom);
         }
+        if batch.ids.is_empty() && self.make_room(&mut batch).is_err() {
+            return answer(caller.output, &Reply::OutOfMemory);
+        }
         let end = self.spent() + WORK_PER_TURN;
+        let fields = self.fields_of(caller.client);
         let is_memory_low = self.is_short_of_memory();
         while batch.has_room_in(caller.output, is_memory_low) {
             if self.spent() >= end {
                 return batch.stall(Until::NextTurn);
             }
             let is_first = batch.ids.is_empty();
-            if batch.ids.try_reserve(1).is_err() {
-                if is_first {
-                    return answer(caller.output, &Reply::OutOfMemory);
-                }
-                break;
-            }
             match self.room_for_session_reservation(caller.client) {
                 Ok(()) => {}
                 Err(_) if !is_first => break,
@@ -100,7 +103,11 @@ impl Executor {
             }
             let timeout_s = batch.timeout_s.filter(|_| is_first);
             match self.queue.reserve(caller.client, Some(timeout_s.unwrap_or(Seconds::ZERO)), caller.now) {
-                Reserve::Job(id) => self.add_to(&mut batch, caller.client, id, caller.now),
+                Reserve::Job(id) => {
+                    if self.add_to(&mut batch, id, fields, caller.now).is_err() {
+                        return Outcome::Abort;
+                    }
+                }
                 Reserve::Unfinished => return batch.stall(Until::NextTurn),
                 // Only a batch without jobs waits.
                 Reserve::Waiting => return wait(Wait::Batch(batch.most), false),
@@ -113,7 +120,14 @@ impl Executor {
             self.persistence.log_changes(&mut self.queue, caller.now);
             self.meter.work += 1;
         }
-        self.answer_batch(caller, &batch.ids)
+        self.answer_batch(caller, batch)
+    }
+
+    /// Makes room for the jobs of a batch.
+    fn make_room(&mut self, batch: &mut Batch) -> Result<(), TryReserveError> {
+        batch.ids.try_reserve_exact(batch.most as usize)?;
+        batch.replies = mem::take(&mut self.memory.spare_replies);
+        Ok(())
     }
 
     /// Handles the queue's answer to a batch that has waited for its first job. The others follow in the next turn,
@@ -127,43 +141,71 @@ impl Executor {
         match reserved(wait, caller.output) {
             Ok(id) => {
                 let mut batch = Batch::new(most, None);
-                if batch.ids.try_reserve(1).is_err() {
+                let fields = self.fields_of(caller.client);
+                if self.make_room(&mut batch).is_err()
+                    || self.add_to(&mut batch, id, fields, caller.now).is_err()
+                {
                     return Outcome::Abort;
                 }
-                self.add_to(&mut batch, caller.client, id, caller.now);
                 batch.stall(Until::NextTurn)
             }
             Err(outcome) => outcome,
         }
     }
 
-    fn add_to(&self, batch: &mut Batch, client: ClientId, id: JobId, now: Timestamp) {
-        if let Some(body) = self.queue.body(id) {
-            let values = self.fields_of(client).and_then(|fields| self.values(id, fields, now));
-            let head = reserved_len(id, body) + values.map_or(0, |values| 1 + values.len());
-            batch.own_bytes += head + body.copied_len();
-            batch.all_bytes += head + body.len();
-        }
+    /// Adds a job that the client has reserved to the batch, which has room for its id.
+    fn add_to(
+        &self,
+        batch: &mut Batch,
+        id: JobId,
+        fields: Option<FieldList>,
+        now: Timestamp,
+    ) -> Result<(), TryReserveError> {
         batch.ids.push(id);
+        self.write_reserved(&mut batch.replies, id, fields, now)
     }
 
-    /// Answers a batch. Jobs that the client has lost in the meantime, to a flush or at the end of their time to run,
-    /// are left out.
-    fn answer_batch(&mut self, caller: &mut Caller<'_>, ids: &[JobId]) -> Outcome {
-        let mut jobs: Vec<(JobId, BodyRef<'_>)> = Vec::new();
-        if jobs.try_reserve_exact(ids.len()).is_err() {
-            return Outcome::Abort;
+    /// Writes the reply to a job of a batch.
+    fn write_reserved(
+        &self,
+        replies: &mut Output,
+        id: JobId,
+        fields: Option<FieldList>,
+        now: Timestamp,
+    ) -> Result<(), TryReserveError> {
+        let Some(body) = self.queue.body(id) else { return Ok(()) };
+        let values = fields.and_then(|fields| self.values(id, fields, now));
+        write_reserved(replies, id, body, values.as_deref().unwrap_or_default())
+    }
+
+    fn answer_batch(&mut self, caller: &mut Caller<'_>, batch: Batch) -> Outcome {
+        match self.write_batch(caller, batch) {
+            Ok(()) => Outcome::Done,
+            Err(_) => Outcome::Abort,
         }
-        let reserved = |&id: &JobId| Some((id, self.queue.body_for_holder(caller.client, id)?));
-        jobs.extend(ids.iter().filter_map(reserved));
-        let values: Vec<String> = match self.fields_of(caller.client) {
-            Some(fields) => {
-                jobs.iter().map(|&(id, _)| self.values(id, fields, caller.now).unwrap_or_default()).collect()
-            }
-            None => Vec::new(),
-        };
-        let outcome = answer(caller.output, &Reply::ReservedBatch(ReservedJobs::new(&jobs, &values)));
-        self.meter.work += jobs.len() as u64 / REPLIES_PER_WORK;
-        outcome
+    }
+
+    /// Writes the reply to a batch.
+    fn write_batch(&mut self, caller: &mut Caller<'_>, mut batch: Batch) -> Result<(), TryReserveError> {
+        if batch.is_interrupted {
+            self.update(&mut batch, caller)?;
+        }
+        self.meter.work += batch.ids.len() as u64 / REPLIES_PER_WORK;
+        caller.output.write(&Reply::ReservedBatch(ReservedJobs::new(batch.ids.len(), b"")))?;
+        caller.output.append(&mut batch.replies)?;
+        self.memory.spare_replies = batch.replies;
+        Ok(())
+    }
+
+    /// Updates a batch after other turns: jobs that the client has lost in the meantime, to a flush or at the end of
+    /// their time to run, are left out, and fields have their present values.
+    fn update(&self, batch: &mut Batch, caller: &Caller<'_>) -> Result<(), TryReserveError> {
+        let (count, fields) = (batch.ids.len(), self.fields_of(caller.client));
+        batch.ids.retain(|&id| self.queue.has_reserved(caller.client, id));
+        if batch.ids.len() == count && fields.is_none() {
+            return Ok(());
+        }
+        batch.replies = Output::default();
+        batch.ids.iter().try_for_each(|&id| self.write_reserved(&mut batch.replies, id, fields, caller.now))
     }
 }

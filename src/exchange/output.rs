@@ -140,6 +140,25 @@ impl Output {
         reply.write(self)
     }
 
+    /// Moves the bytes of `other`, of which nothing has been sent, to the end of this output.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn append(&mut self, other: &mut Self) -> Result<(), TryReserveError> {
+        debug_assert_eq!(other.sent, 0, "nothing has been sent");
+        self.reserve(other.bytes.len())?;
+        let mut from = 0;
+        for SharedBody { at, body, .. } in other.shared.take().into_iter().flat_map(|shared| shared.queue) {
+            self.bytes.extend_from_slice(&other.bytes[from..at as usize]);
+            self.push_shared(body)?;
+            from = at as usize;
+        }
+        self.bytes.extend_from_slice(&other.bytes[from..]);
+        other.bytes.clear();
+        other.bytes.shrink_to(KEPT_CAPACITY_BYTES);
+        Ok(())
+    }
+
     /// Keeps the first `len` unsent bytes, which end with a reply, and forgets the rest.
     pub fn truncate(&mut self, len: usize) {
         let (mut left, mut from) = (len, self.sent());
@@ -342,8 +361,8 @@ mod tests {
     use beanstalkd_types::random::Generator;
 
     use super::*;
-    use crate::job::{BodyRef, JobId, SHARED_FROM_BYTES};
-    use crate::protocol::{ListWriter, SHORT_LIST_BYTES, list_bytes, reserved_len};
+    use crate::job::SHARED_FROM_BYTES;
+    use crate::protocol::{ListWriter, SHORT_LIST_BYTES, list_bytes};
 
     #[test]
     fn pieces_come_out_in_order_however_little_the_socket_takes() {
@@ -373,14 +392,30 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_job_takes_as_many_bytes_as_a_batch_expects() {
-        for id in [0, 9, 10, 99, 100, u64::MAX] {
-            for len in [0, 9, 10, 99, 100, SHARED_FROM_BYTES] {
-                let body = Body::copy_of(&vec![b'x'; len]).unwrap();
-                let mut output = Output::default();
-                output.write(&Reply::Reserved(JobId(id), BodyRef::from(&body))).unwrap();
-                assert_eq!(output.len(), reserved_len(JobId(id), BodyRef::from(&body)) + len, "job {id}");
+    fn an_appended_output_comes_after_the_bytes_before_it() {
+        let sizes = [0, 7, SHARED_FROM_BYTES, 100, SHARED_FROM_BYTES + 1];
+        for sent in [0, 3, SHARED_FROM_BYTES + 20] {
+            let (mut output, mut expected) = (Output::default(), Vec::new());
+            for part in 0..3u8 {
+                let mut appended = Output::default();
+                for size in sizes {
+                    let body = Body::copy_of(&vec![part; size]).unwrap();
+                    appended.bytes().extend_from_slice(b"head");
+                    appended.push_body(&body).unwrap();
+                    expected.extend_from_slice(b"head");
+                    expected.extend_from_slice(body.as_slice());
+                }
+                output.append(&mut appended).unwrap();
+                assert!(appended.is_empty());
+                output.check_invariants();
+                if part == 0 {
+                    output.advance(sent);
+                }
             }
+            assert_eq!(output.len(), expected.len() - sent);
+            let mut unsent = Vec::new();
+            output.each_unsent(|piece| unsent.extend_from_slice(piece));
+            assert_eq!(unsent, expected[sent..]);
         }
     }
 

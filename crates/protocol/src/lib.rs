@@ -42,7 +42,7 @@ pub use self::manage::{ClientCursor, MAX_LIMIT};
 pub use self::put_tags::{
     MAX_COMPLETED_PUTS, MAX_PUT_LINE_BYTES, parse_tags, put_line, tagged_put, target_of,
 };
-pub use self::reply::{Refusal, Reply, ReplyBuffer, reserved_len};
+pub use self::reply::{Refusal, Reply, ReplyBuffer, write_reserved};
 pub use self::reply_reader::{Received, ReplyError};
 pub use self::reserved_jobs::ReservedJobs;
 pub use self::session::Grace;

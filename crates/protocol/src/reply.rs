@@ -15,7 +15,7 @@ use crate::job::{Body, BodyRef, JobId, JobState, Priority};
 const MAX_SHORT_BYTES: usize = 64;
 
 /// The word before a reserved job.
-const RESERVED: &[u8] = b"RESERVED ";
+const RESERVED: &[u8; 9] = b"RESERVED ";
 
 /// The word before the ids of a `complete`.
 pub(super) const COMPLETED: &[u8] = b"COMPLETED";
@@ -297,9 +297,22 @@ fn numbered(output: &mut impl ReplyBuffer, word: &[u8], number: u64) -> Result<(
     Ok(())
 }
 
-fn job(
+/// Appends a reply to a job of a batch: [`Reply::Reserved`], or [`Reply::ReservedWith`] if there are values.
+///
+/// # Errors
+/// As [`Reply::write`].
+pub fn write_reserved(
     output: &mut impl ReplyBuffer,
-    word: &[u8],
+    id: JobId,
+    body: BodyRef<'_>,
+    values: &str,
+) -> Result<(), TryReserveError> {
+    job(output, RESERVED, id, body, values)
+}
+
+fn job<const LEN: usize>(
+    output: &mut impl ReplyBuffer,
+    word: &[u8; LEN],
     id: JobId,
     body: BodyRef<'_>,
     values: &str,
@@ -322,22 +335,11 @@ fn job(
     Ok(())
 }
 
-/// The length of [`Reply::Reserved`] without the body, in bytes.
-#[must_use]
-#[inline]
-pub fn reserved_len(id: JobId, body: BodyRef<'_>) -> usize {
-    let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
-    RESERVED.len() + digits(id.0) + 1 + digits(body.len() as u64) + 2 * CRLF.len()
-}
-
 fn batch(output: &mut impl ReplyBuffer, jobs: ReservedJobs<'_>) -> Result<(), TryReserveError> {
-    let own_len = |(id, body, values): (JobId, BodyRef<'_>, &str)| {
-        reserved_len(id, body) + body.copied_len() + values.len() + 1
-    };
-    let own: usize = jobs.iter_with_values().map(own_len).sum();
-    output.reserve(MAX_SHORT_BYTES + own)?;
+    output.reserve(MAX_SHORT_BYTES + jobs.replies().len())?;
     numbered(output, b"RESERVED_BATCH ", jobs.len() as u64)?;
-    jobs.iter_with_values().try_for_each(|(id, body, values)| job(output, RESERVED, id, body, values))
+    output.bytes().extend_from_slice(jobs.replies());
+    Ok(())
 }
 
 fn write_list(output: &mut impl ReplyBuffer, list: &List) -> Result<(), TryReserveError> {

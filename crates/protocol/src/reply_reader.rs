@@ -158,7 +158,7 @@ fn batch(count: usize, bytes: &[u8], start: usize) -> Result<Received<ReservedJo
             Received::Needs(more) => return Ok(Received::Needs(at + more)),
         }
     }
-    Ok(Received::Whole(ReservedJobs::received(count, &bytes[start..at]), at))
+    Ok(Received::Whole(ReservedJobs::new(count, &bytes[start..at]), at))
 }
 
 /// Reads a reply that consists of one line.

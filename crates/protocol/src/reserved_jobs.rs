@@ -4,27 +4,24 @@ use super::reply::Reply;
 use super::reply_reader::Received;
 use crate::job::{BodyRef, JobId};
 
-/// The jobs of a batch: those that a server sends, or those that a client has received.
-#[derive(Clone, Copy, Debug)]
+/// The jobs of a batch: their number, and a whole RESERVED reply for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservedJobs<'a> {
-    listed: &'a [(JobId, BodyRef<'a>)],
-    /// The values of their fields: none, or one text for each job.
-    values: &'a [String],
-    /// Whole RESERVED replies.
-    received: &'a [u8],
     count: usize,
+    replies: &'a [u8],
 }
 
 impl<'a> ReservedJobs<'a> {
-    /// These jobs, with the values of the fields for which the client has asked.
+    /// The jobs of `count` RESERVED replies. A server that has written these replies into another buffer passes none:
+    /// then the reply to the batch is only the line before them.
     #[must_use]
-    pub fn new(listed: &'a [(JobId, BodyRef<'a>)], values: &'a [String]) -> Self {
-        Self { listed, values, received: b"", count: listed.len() }
+    pub fn new(count: usize, replies: &'a [u8]) -> Self {
+        Self { count, replies }
     }
 
-    /// The jobs of `count` RESERVED replies, which have been parsed before.
-    pub(super) fn received(count: usize, received: &'a [u8]) -> Self {
-        Self { listed: &[], values: &[], received, count }
+    /// The replies.
+    pub(super) fn replies(&self) -> &'a [u8] {
+        self.replies
     }
 
     /// The number of jobs.
@@ -47,8 +44,8 @@ impl<'a> ReservedJobs<'a> {
     /// The jobs, in order, with the values of their fields; the values are empty if the client has not asked for
     /// fields.
     pub fn iter_with_values(&self) -> impl Iterator<Item = (JobId, BodyRef<'a>, &'a str)> {
-        let mut rest = self.received;
-        let received = std::iter::from_fn(move || match Reply::read(rest) {
+        let mut rest = self.replies;
+        std::iter::from_fn(move || match Reply::read(rest) {
             Ok(Received::Whole(Reply::Reserved(id, body), taken)) => {
                 rest = &rest[taken..];
                 Some((id, body, ""))
@@ -58,17 +55,6 @@ impl<'a> ReservedJobs<'a> {
                 Some((id, body, values))
             }
             _ => None,
-        });
-        let values = self.values.iter().map(String::as_str).chain(std::iter::repeat(""));
-        let listed = self.listed.iter().zip(values).map(|(&(id, body), values)| (id, body, values));
-        listed.chain(received)
+        })
     }
 }
-
-impl PartialEq for ReservedJobs<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.iter_with_values().eq(other.iter_with_values())
-    }
-}
-
-impl Eq for ReservedJobs<'_> {}

@@ -4,7 +4,7 @@ use std::collections::{HashSet, TryReserveError};
 use std::mem::discriminant;
 
 use super::*;
-use crate::job::{Body, BodyRef, Counting, JobId, JobState, Position, Priority};
+use crate::job::{Body, Counting, JobId, JobState, Position, Priority};
 use crate::seconds::Seconds;
 use fastrand::Rng;
 
@@ -178,7 +178,7 @@ fn written(reply: &Reply<'_>) -> Vec<u8> {
 /// A reply of each kind, with random numbers.
 fn replies<'a>(
     body: &'a Body,
-    jobs: &'a [(JobId, BodyRef<'a>)],
+    batch: ReservedJobs<'a>,
     ids: &'a [JobId],
     random: &mut Rng,
 ) -> Vec<Reply<'a>> {
@@ -226,7 +226,7 @@ fn replies<'a>(
         Reply::Reserved(id(random), body.into()),
         Reply::Found(id(random), body.into()),
         Reply::Data(body.as_slice()),
-        Reply::ReservedBatch(ReservedJobs::new(jobs, &[])),
+        Reply::ReservedBatch(batch),
         Reply::DeletedJob(id(random)),
         Reply::Completed(IdList::of_reply(ids)),
         Reply::DeletedBatch(number(random), number(random)),
@@ -243,10 +243,12 @@ fn every_reply_is_read_as_it_was_written() {
     let mut random = Rng::with_seed(2);
     for _ in 0..100 {
         let (alone, bodies) = (body(&mut random), [(); 3].map(|()| body(&mut random)));
-        let jobs: Vec<_> = bodies.iter().map(|body| (id(&mut random), body.into())).collect();
+        let jobs = bodies.iter().map(|body| written(&Reply::Reserved(id(&mut random), body.into())));
+        let (jobs, count): (Vec<_>, _) = (jobs.collect(), random.usize(..=3));
+        let jobs = jobs[..count].concat();
         let mut seen = HashSet::new();
         let ids: Vec<JobId> = (0..random.u32(..=MAX_COMPLETED_PUTS)).map(|_| id(&mut random)).collect();
-        for reply in replies(&alone, &jobs[..random.usize(..=3)], &ids, &mut random) {
+        for reply in replies(&alone, ReservedJobs::new(count, &jobs), &ids, &mut random) {
             let bytes = written(&reply);
             let followed = [&bytes[..], b"DELETED\r\n"].concat();
             assert_eq!(Reply::read(&followed), Ok(Received::Whole(reply, bytes.len())));

@@ -12,7 +12,7 @@ pub(super) use self::detached_bodies::DetachedBodies;
 
 use super::{Executor, ExecutorConfig};
 use crate::binlog::Binlog;
-use crate::exchange::PutExtras;
+use crate::exchange::{Output, PutExtras};
 use crate::queue::ClientId;
 use crate::tls::Acceptor;
 
@@ -64,6 +64,8 @@ pub(crate) struct MemoryUse {
     pub(super) detached_bodies: DetachedBodies,
     /// The memory of the extras of the last put that had some. The next one uses it instead of the allocator.
     pub(super) spare_extras: Option<Box<PutExtras>>,
+    /// An empty output, whose memory the next batch uses.
+    pub(super) spare_replies: Output,
 }
 
 impl MemoryUse {
@@ -77,6 +79,7 @@ impl MemoryUse {
             tls: None,
             detached_bodies: DetachedBodies::default(),
             spare_extras: None,
+            spare_replies: Output::default(),
         }
     }
 

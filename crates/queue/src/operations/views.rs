@@ -179,14 +179,6 @@ impl Queue {
         self.jobs.get(id).map(Job::body)
     }
 
-    /// The body of the job with this id, if the client has reserved it.
-    #[inline]
-    #[must_use]
-    pub fn body_for_holder(&self, client: ClientId, id: JobId) -> Option<BodyRef<'_>> {
-        let job = self.jobs.get(id)?;
-        self.is_reserved_by(self.jobs.history(job).holder, client).then(|| job.body())
-    }
-
     /// Whether the job with this id has tags.
     #[must_use]
     pub fn has_tags(&self, id: JobId) -> bool {
