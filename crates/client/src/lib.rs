@@ -42,7 +42,7 @@
 //! | every `peek`, `stats` and `list`, `wait-job` | yes |
 //! | `touch`, `touch-all`, `pause-tube`, `reprioritize`, `drain`, `undrain` | yes: twice is the same as once |
 //! | `delete`, `complete`, `release`, `bury`, `reserve-job`, `kill-client` | yes; if there is no such job or client, [`Error::Unconfirmed`] |
-//! | `put` with `idp:<key>:<seconds>` | yes, until the seconds are over: the server stores it once. If the server of the new connection lacks one of its tags, [`Error::Unconfirmed`] |
+//! | `put` with `idp:<key>:<seconds>` | yes, until the seconds are over: the server stores it once, if its `--max-cooldown` is not shorter. If the server of the new connection lacks one of its tags, [`Error::Unconfirmed`] |
 //! | every other `put`, `kick`, `kick-job`, `move` | no: [`Error::Unconfirmed`] |
 //! | `flush-tube`, `flush-buried`, `delete-batch` | no: [`Error::Unconfirmed`] |
 //!

@@ -16,9 +16,10 @@ const MAX_FAILED: usize = 100_000;
 ///
 /// The failures are those that the worker has seen itself, and otherwise those in the counters of the job: its releases
 /// and time-outs, without those that the server no longer counts. A job that was buried and kicked has all its attempts
-/// again. Because the counters do not show how many failures came before a burial, other workers may give such a job
-/// more attempts, but never fewer. A server with rules for tubes counts by itself; then use [`Self::by_server`], which
-/// leaves the decision to it.
+/// again. Because the counters do not show how many failures came before a burial, other workers assume
+/// [`Self::max_attempts`] of them. If there were fewer, they give the job more attempts; if there were more, such as
+/// time-outs that led to no burial, they give it fewer. A server with rules for tubes counts by itself; then use
+/// [`Self::by_server`], which leaves the decision to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retry {
