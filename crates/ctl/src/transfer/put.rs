@@ -12,6 +12,7 @@ use crate::commands::batch::{bury, release};
 use crate::commands::relocate::NEVER;
 use crate::failure::{Failure, Result};
 use crate::listing::{self, FoundJob};
+use crate::output::{counted, say};
 use crate::server::Server;
 
 /// How long the key of a job that is put at once counts after its delete, in seconds.
@@ -163,8 +164,9 @@ pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result
 }
 
 /// Removes the endless delay of these jobs, and restores their states. A job whose delay was already removed is not
-/// changed: a worker may have it. [`Failure::Refused`] if a job may keep the delay, because the server has refused a
-/// command.
+/// changed: a worker may have it. A job that cannot be reserved, because its key or a rule allows no more reserved
+/// jobs, is made ready, and a message says so. [`Failure::Refused`] if a job may keep the delay, because the server has
+/// refused a command.
 pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>]) -> Result {
     let mut endless = with_endless_delay(server, records.iter().zip(ids.iter().copied()))?;
     let counting = server.uncounted();
@@ -179,11 +181,17 @@ pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>
         }
     });
     change_all(server, commands)?;
-    // A job at the limit of its concurrency key cannot be reserved, so it cannot be buried or delayed: it is made
-    // ready.
-    endless.retain(|(record, _)| record.tags.iter().any(|tag| tag.word() == "con"));
+    // The others were kicked, for which nothing has a limit.
+    endless.retain(|(record, _)| matches!(record.state, JobState::Buried | JobState::Delayed));
     let left = with_endless_delay(server, endless.into_iter().map(|(record, id)| (record, Some(id))))?;
-    change_all(server, left.iter().map(|(_, id)| Command::KickJob(JobId(*id))))
+    change_all(server, left.iter().map(|(_, id)| Command::KickJob(JobId(*id))))?;
+    if !left.is_empty() {
+        say(&format!(
+            "made {} ready instead of buried or delayed: a key or a rule allows no more reserved jobs at present",
+            counted(left.len() as u64, "job")
+        ));
+    }
+    Ok(())
 }
 
 /// Executes the commands, and reports the first refusal. A job that is not found was deleted, or a worker has it, or
@@ -202,13 +210,14 @@ fn change_all<'a>(server: &mut Server, commands: impl Iterator<Item = Command<'a
     })
 }
 
-/// Whether the job still has the endless delay. It is ready if an import was interrupted between the reserve and the
-/// command after it.
+/// Whether the job still has the endless delay, and no client has delayed it since. It is ready if an import was
+/// interrupted between the reserve and the command after it.
 fn has_endless_delay(record: &Record, info: &JobInfo) -> bool {
     let broke_off = info.state == JobState::Ready
         && matches!(record.state, JobState::Buried | JobState::Delayed)
         && info.kicks + info.releases + info.timeouts + info.buries == 0;
-    info.delay == u64::from(NEVER) && (info.state == JobState::Delayed || broke_off)
+    let is_delayed = info.state == JobState::Delayed && info.reserves == 0;
+    info.delay == u64::from(NEVER) && (is_delayed || broke_off)
 }
 
 /// The jobs that still have the endless delay.

@@ -3,6 +3,7 @@
 
 mod access;
 mod changing;
+mod import;
 mod rules;
 mod showing;
 mod support;

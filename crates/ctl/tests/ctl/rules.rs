@@ -14,13 +14,13 @@ const RULES: &str =
     "[[tube]]\nname = \"dead\"\n[[tube]]\nname = \"*\"\nmax-attempts = 2\ndead-tube = \"dead\"\n";
 
 /// A server with these rules, and its address.
-struct Ruled {
-    address: String,
-    directory: tempfile::TempDir,
+pub struct Ruled {
+    pub address: String,
+    pub directory: tempfile::TempDir,
     _server: Server,
 }
 
-fn start(rules: &str) -> Ruled {
+pub fn start(rules: &str) -> Ruled {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tubes.toml");
     std::fs::write(&file, rules).unwrap();
