@@ -429,7 +429,7 @@ pub struct ImportArguments {
     /// Put all jobs into this tube
     #[arg(long)]
     pub tube: Option<TubeName>,
-    /// File that records which jobs were put; by default FILE.journal, for standard input a temporary file
+    /// File that records which jobs were put; by default FILE.journal, for standard input or a FIFO a temporary file
     #[arg(long, value_hint = ValueHint::FilePath)]
     pub journal: Option<PathBuf>,
     /// Leave out tags that the server does not support

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -22,8 +22,11 @@ use crate::output::{Output, counted, say, with_commas};
 use crate::progress::ShownProgress;
 use crate::server::Server;
 
-/// How many lines go through the three steps together.
-const BATCH: usize = 500;
+/// The maximum number of lines that go through the three steps together.
+const MAX_BATCH: usize = 500;
+
+/// The maximum number of bytes of these lines, if they are more than one. The program holds their jobs in memory.
+const MAX_BATCH_BYTES: u64 = 4 << 20;
 
 /// The file of the export, with the positions of its lines. The lines themselves stay on the disk.
 struct ExportLines {
@@ -31,12 +34,14 @@ struct ExportLines {
     file: File,
     /// The offset of each line, and at the end the length of the file.
     starts: Vec<u64>,
+    /// Whether `file` is a copy, because `path` can be read only once.
+    is_copy: bool,
 }
 
 impl ExportLines {
     /// Reads the file once, and passes every job to `check`.
     fn open(path: &Path, check: &mut dyn FnMut(Record) -> Result) -> Result<Self> {
-        let file = if path == Path::new("-") { spooled() } else { File::open(path) }.of_file(path)?;
+        let (file, is_copy) = open_or_copy(path).of_file(path)?;
         let mut reader = BufReader::new(file.try_clone().of_file(path)?);
         let mut starts = vec![0];
         loop {
@@ -53,33 +58,58 @@ impl ExportLines {
             check(Record::parse(&line).map_err(|error| wrong(&error))?)?;
             starts.push(starts[starts.len() - 1] + read);
         }
-        Ok(Self { path: path.to_owned(), file, starts })
+        Ok(Self { path: path.to_owned(), file, starts, is_copy })
     }
 
     fn len(&self) -> usize {
         self.starts.len() - 1
     }
 
-    fn read(&mut self, lines: &[usize]) -> Result<Vec<Vec<u8>>> {
-        let mut read = |line: usize| -> std::io::Result<Vec<u8>> {
-            let bounds = self.starts.get(line).zip(self.starts.get(line + 1));
-            let (start, end) =
-                bounds.ok_or_else(|| std::io::Error::other("the file has fewer lines than its journal"))?;
-            let mut bytes = vec![0; (end - start) as usize];
-            self.file.seek(SeekFrom::Start(*start))?;
-            self.file.read_exact(&mut bytes)?;
-            Ok(bytes)
+    fn read(&mut self, line: usize) -> Result<Vec<u8>> {
+        let bounds = self.starts.get(line).zip(self.starts.get(line + 1));
+        let (start, end) =
+            bounds.ok_or_else(|| Failure::file(&self.path, "the file has fewer lines than its journal"))?;
+        let mut bytes = vec![0; (end - start) as usize];
+        let seeked = self.file.seek(SeekFrom::Start(*start));
+        seeked.and_then(|_| self.file.read_exact(&mut bytes)).of_file(&self.path)?;
+        Ok(bytes)
+    }
+
+    /// The hash of these lines.
+    fn hash(&mut self, lines: &[usize]) -> Result<u64> {
+        hash(lines.iter().map(|line| self.read(*line)))
+    }
+
+    /// The number of the first lines of `left` that go through the three steps together.
+    fn batch_length(&self, left: &[usize]) -> usize {
+        let mut bytes = 0;
+        let fits = |line: &&usize| {
+            bytes += self.starts[**line + 1] - self.starts[**line];
+            bytes <= MAX_BATCH_BYTES
         };
-        lines.iter().map(|line| read(*line)).collect::<Result<_, _>>().of_file(&self.path)
+        left.iter().take(MAX_BATCH).take_while(fits).count().max(1)
     }
 }
 
-/// Standard input in a file whose name has been removed. The lines are read twice.
-fn spooled() -> std::io::Result<File> {
+/// Opens the file; or copies standard input, a FIFO or a device, because the lines are read twice. Returns whether it
+/// is a copy.
+fn open_or_copy(path: &Path) -> io::Result<(File, bool)> {
+    if path == Path::new("-") {
+        return Ok((copied(&mut io::stdin().lock())?, true));
+    }
+    let mut file = File::open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok((file, false)),
+        false => Ok((copied(&mut file)?, true)),
+    }
+}
+
+/// The input in a file whose name has been removed.
+fn copied(input: &mut impl Read) -> io::Result<File> {
     let path = temporary("input");
     let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
     fs::remove_file(&path)?;
-    std::io::copy(&mut std::io::stdin().lock(), &mut file)?;
+    io::copy(input, &mut file)?;
     file.rewind()?;
     Ok(file)
 }
@@ -110,7 +140,7 @@ pub fn run(server: &mut Server, arguments: &ImportArguments, out: &mut Output) -
             )
         });
     }
-    let is_temporary = arguments.journal.is_none() && arguments.file == Path::new("-");
+    let is_temporary = arguments.journal.is_none() && lines.is_copy;
     let path = arguments.journal.clone().unwrap_or_else(|| match is_temporary {
         true => temporary("journal"),
         false => beside(&arguments.file, ".journal"),
@@ -145,7 +175,7 @@ fn print_report(out: &mut Output, matched: u64, before: u64, done: u64) -> Resul
 /// Checks that the lines in the journal are still those of the file. The file may have more lines.
 fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result {
     for batch in journal.finished.iter().chain(&journal.open) {
-        if hash(&lines.read(&batch.lines)?) != batch.hash {
+        if lines.hash(&batch.lines)? != batch.hash {
             return Err(Failure::Usage(format!(
                 "{}: the lines have changed since the journal was started; name another journal with --journal",
                 lines.path.display()
@@ -158,10 +188,10 @@ fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result {
 fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journal: &mut Journal) -> Result {
     let mut refused = Refused::default();
     if let Some(batch) = journal.open.clone() {
-        let (records, hash) = load(server, lines, putting, &batch.lines)?;
+        let records = load(server, lines, putting, &batch.lines)?;
         if batch.ids.is_none() {
             let existing = put::find_again(server, &records, batch.above)?;
-            journal.put(put::put(server, &records, existing, hash, &mut refused)?)?;
+            journal.put(put::put(server, &records, existing, batch.hash, &mut refused)?)?;
         }
         finish(server, &records, journal)?;
     }
@@ -169,9 +199,13 @@ fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journ
     // Every put has used up an id, so the newest one is at least the number of all jobs.
     let mut above = server.client.stats()?.number_or_zero("total-jobs");
     let progress = ShownProgress::new("importing", left.len() as u64);
-    for batch in left.chunks(BATCH) {
+    let mut left = &left[..];
+    while !left.is_empty() {
+        let (batch, rest) = left.split_at(lines.batch_length(left));
+        left = rest;
         interrupt::check("stopped; run the same command again to continue")?;
-        let (records, hash) = load(server, lines, putting, batch)?;
+        let records = load(server, lines, putting, batch)?;
+        let hash = lines.hash(batch)?;
         journal.begin(batch, hash, above)?;
         let ids = put::put(server, &records, vec![None; records.len()], hash, &mut refused)?;
         above = ids.iter().flatten().copied().fold(above, u64::max);
@@ -185,15 +219,10 @@ fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journ
     refused.into_result()
 }
 
-fn load(
-    server: &Server,
-    lines: &mut ExportLines,
-    putting: &Putting,
-    batch: &[usize],
-) -> Result<(Vec<Record>, u64)> {
-    let bytes = lines.read(batch)?;
-    let record = |line: &Vec<u8>| putting.prepare(server, Record::parse(line).map_err(Failure::Local)?);
-    Ok((bytes.iter().map(record).collect::<Result<_, _>>()?, hash(&bytes)))
+fn load(server: &Server, lines: &mut ExportLines, putting: &Putting, batch: &[usize]) -> Result<Vec<Record>> {
+    let record =
+        |line: &usize| putting.prepare(server, Record::parse(&lines.read(*line)?).map_err(Failure::Local)?);
+    batch.iter().map(record).collect()
 }
 
 /// Removes the delay of the jobs of the open batch, and records that in the journal.

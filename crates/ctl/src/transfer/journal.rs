@@ -154,9 +154,9 @@ fn numbers(value: &Value) -> Option<Vec<Option<u64>>> {
 }
 
 /// The FNV-1a hash of lines. It detects an export that was changed by mistake, not one that was forged.
-pub fn hash(lines: &[Vec<u8>]) -> u64 {
+pub fn hash(mut lines: impl Iterator<Item = Result<Vec<u8>>>) -> Result<u64> {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    lines.iter().flatten().fold(0xcbf2_9ce4_8422_2325, step)
+    lines.try_fold(0xcbf2_9ce4_8422_2325, |hash, line| Ok(line?.iter().fold(hash, step)))
 }
 
 #[cfg(test)]

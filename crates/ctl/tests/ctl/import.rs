@@ -1,11 +1,12 @@
 //! `import`: how many jobs it puts, and in which states.
 
+use beanstalkd_testkit::fake::Fake;
 use serde_json::json;
 use std::fs;
 
 use super::rules::{Ruled, start};
 use super::support::{client, counts, ctl, name, put};
-use super::transfer::text;
+use super::transfer::{fifo, text};
 
 #[test]
 fn a_rule_that_allows_no_more_reserved_jobs_leaves_no_job_delayed_without_an_end() {
@@ -29,4 +30,33 @@ fn a_rule_that_allows_no_more_reserved_jobs_leaves_no_job_delayed_without_an_end
     assert_eq!(counts(address, "one"), [3, 1, 0, 0]);
     assert_eq!(counts(address, "rated"), [2, 0, 0, 1]);
     assert_eq!(counts(address, "other"), [0, 0, 1, 0]);
+}
+
+#[test]
+fn large_jobs_are_put_a_few_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let line = format!("{}\n", json!({ "tube": "t", "body": "x".repeat(1_000_000) }));
+    fs::write(&file, line.repeat(12)).unwrap();
+    let target = Fake::start();
+    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
+    assert_eq!(counts(&target.address(), "t"), [12, 0, 0, 0]);
+    let journal = fs::read_to_string(directory.path().join("jobs.journal")).unwrap();
+    assert_eq!(journal.matches("\"begin\"").count(), 3, "{journal}");
+}
+
+#[test]
+fn an_import_reads_a_fifo() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = Fake::start();
+    let pipe = fifo(directory.path());
+    for done in 1..3 {
+        let writer = pipe.clone();
+        let line = format!("{{\"tube\":\"t\",\"body\":\"{done}\"}}\n");
+        let written = std::thread::spawn(move || fs::write(writer, line).unwrap());
+        ctl(&target.address(), &["import", text(&pipe)]).ends_with(0);
+        written.join().unwrap();
+        assert_eq!(counts(&target.address(), "t"), [done, 0, 0, 0]);
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no journal is left");
 }

@@ -266,7 +266,7 @@ fn an_export_without_jobs_leaves_no_file() {
 }
 
 /// Runs `mkfifo` and returns its path.
-fn fifo(directory: &Path) -> std::path::PathBuf {
+pub fn fifo(directory: &Path) -> std::path::PathBuf {
     let path = directory.join("fifo");
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     path
