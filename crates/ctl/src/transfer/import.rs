@@ -149,9 +149,8 @@ pub fn run(server: &mut Server, arguments: &ImportArguments, out: &mut Output) -
     let header = json!({ "journal": 1, "server": server.address.to_string(), "tube": tube });
     let mut journal = Journal::open(&path, &header)?;
     check_unchanged(&mut lines, &journal)?;
-    let before = journal.done.len();
+    let (before, _) = journal.counts();
     let imported = import(server, &mut lines, &putting, &mut journal);
-    let done = (journal.done.len() - before) as u64;
     match &imported {
         Ok(()) if is_temporary => fs::remove_file(&path).of_file(&path)?,
         Err(_) if is_temporary => {
@@ -159,17 +158,24 @@ pub fn run(server: &mut Server, arguments: &ImportArguments, out: &mut Output) -
         }
         _ => {}
     }
-    print_report(out, lines.len() as u64, before as u64, done)?;
+    print_report(out, lines.len() as u64, before, &journal)?;
     imported
 }
 
-fn print_report(out: &mut Output, matched: u64, before: u64, done: u64) -> Result {
-    let earlier =
-        if before == 0 { String::new() } else { format!("; {} had been put before", counted(before, "job")) };
-    out.value_or_line(
-        &json!({ "action": "import", "matched": matched, "before": before, "done": done }),
-        &format!("put {} of {}{earlier}", counted(done, "job"), with_commas(matched)),
-    )
+fn print_report(out: &mut Output, matched: u64, before: u64, journal: &Journal) -> Result {
+    let (put, duplicates) = journal.counts();
+    let done = put - before;
+    let mut text = format!("put {} of {}", counted(done, "job"), with_commas(matched));
+    if before > 0 {
+        text += &format!("; {} had been put before", counted(before, "job"));
+    }
+    if duplicates > 0 {
+        text += &format!("; {} (idp)", counted(duplicates, "duplicate"));
+    }
+    let value = json!({
+        "action": "import", "matched": matched, "before": before, "done": done, "duplicates": duplicates
+    });
+    out.value_or_line(&value, &text)
 }
 
 /// Checks that the lines in the journal are still those of the file. The file may have more lines.
@@ -191,7 +197,7 @@ fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journ
         let records = load(server, lines, putting, &batch.lines)?;
         if batch.ids.is_none() {
             let existing = put::find_again(server, &records, batch.above)?;
-            journal.put(put::put(server, &records, existing, batch.hash, &mut refused)?)?;
+            journal.put(put::put(server, &records, Some(existing), &batch, &mut refused)?)?;
         }
         finish(server, &records, journal)?;
     }
@@ -205,9 +211,8 @@ fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journ
         left = rest;
         interrupt::check("stopped; run the same command again to continue")?;
         let records = load(server, lines, putting, batch)?;
-        let hash = lines.hash(batch)?;
-        journal.begin(batch, hash, above)?;
-        let ids = put::put(server, &records, vec![None; records.len()], hash, &mut refused)?;
+        let begun = journal.begin(batch, lines.hash(batch)?, above)?;
+        let ids = put::put(server, &records, None, begun, &mut refused)?;
         above = ids.iter().flatten().copied().fold(above, u64::max);
         journal.put(ids)?;
         finish(server, &records, journal)?;

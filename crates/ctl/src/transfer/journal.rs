@@ -1,19 +1,25 @@
 //! The journal of an import: a file beside the export with the progress so far. Each entry is synced before the next
 //! step.
 //!
-//! A batch of lines has three entries. `begin`: these lines are about to be put. `put`: they were put with these ids,
-//! and have a delay that never ends. `done`: the delay is removed. After an interruption, [`super::import`] asks the
-//! server what was done after the last entry.
+//! The first entry identifies the import, and the second one is its key. A batch of lines has three entries. `begin`:
+//! these lines are about to be put. `put`: they were put with these ids, and have a delay that never ends. `done`: the
+//! delay is removed. After an interruption, [`super::import`] asks the server what was done after the last entry.
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, OfFile, Result};
 use crate::transfer::export::sync_directory;
+
+/// Stands for the id of a job that was not stored, because another one has or had its `idp` key. No job has this id.
+pub const DUPLICATE: u64 = 0;
 
 /// Lines that are imported together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +28,8 @@ pub struct ImportBatch {
     pub lines: Vec<usize>,
     /// The hash of the bytes of the lines.
     pub hash: u64,
+    /// The key of the journal; `None` if the batch was begun by an earlier version.
+    key: Option<u64>,
     /// Jobs with ids up to this one existed before the batch.
     pub above: u64,
     /// The ids of the jobs, in the order of the lines; `None` for a job that the server has refused. `None` for all
@@ -29,10 +37,23 @@ pub struct ImportBatch {
     pub ids: Option<Vec<Option<u64>>>,
 }
 
+impl ImportBatch {
+    /// The `idp` key that the job at this position gets if it needs one. No other line has this key, and a line that is
+    /// put again in a later batch has the same one.
+    pub fn idp_key(&self, position: usize) -> String {
+        match self.key {
+            Some(key) => format!("import-{key:016x}-{}", self.lines[position]),
+            None => format!("import-{:016x}-{position}", self.hash),
+        }
+    }
+}
+
 /// The open journal.
 pub struct Journal {
     path: PathBuf,
     file: File,
+    /// A random number, which no other journal has. An earlier version wrote none.
+    key: Option<u64>,
     /// The lines whose jobs are imported.
     pub done: HashSet<usize>,
     /// The batches that are done, with the hashes that show whether the export is still the same.
@@ -43,12 +64,16 @@ pub struct Journal {
 
 impl Journal {
     /// Opens or creates the file. `header` identifies the import: [`Failure::Usage`] if the file belongs to another
-    /// one.
+    /// one. Locks the file: another import cannot open it.
     pub fn open(path: &Path, header: &Value) -> Result<Self> {
         let file = File::options().read(true).append(true).create(true).open(path).of_file(path)?;
+        // Some file systems have no locks.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Err(Failure::file(path, "another import uses this journal"));
+        }
         sync_directory(path)?;
-        let mut journal =
-            Self { path: path.to_owned(), file, done: HashSet::new(), finished: Vec::new(), open: None };
+        let (done, finished) = (HashSet::new(), Vec::new());
+        let mut journal = Self { path: path.to_owned(), file, key: None, done, finished, open: None };
         let file = journal.file.try_clone().of_file(path)?;
         let length = read_entries(path, file, &mut |start, entry| {
             let taken = match (start, entry) {
@@ -61,6 +86,11 @@ impl Journal {
         })?;
         if length == 0 {
             journal.append(header)?;
+        }
+        if journal.key.is_none() {
+            let key = RandomState::new().hash_one(());
+            journal.append(&json!({ "key": format!("{key:016x}") }))?;
+            journal.key = Some(key);
         }
         Ok(journal)
     }
@@ -77,9 +107,13 @@ impl Journal {
         if let Some(begin) = entry.get("begin") {
             let lines =
                 numbers(begin)?.into_iter().map(|line| usize::try_from(line?).ok()).collect::<Option<_>>()?;
-            let hash = u64::from_str_radix(entry.get("hash")?.as_str()?, 16).ok()?;
+            let hash = hexadecimal(entry.get("hash")?)?;
             let above = entry.get("above")?.as_u64()?;
-            self.open = Some(ImportBatch { lines, hash, above, ids: None });
+            self.open = Some(ImportBatch { lines, hash, key: self.key, above, ids: None });
+            return Some(());
+        }
+        if let Some(key) = entry.get("key") {
+            self.key = Some(hexadecimal(key)?);
             return Some(());
         }
         if let Some(ids) = entry.get("put") {
@@ -100,11 +134,22 @@ impl Journal {
         self.finished.push(batch);
     }
 
+    /// The numbers of the jobs that were put, and of the duplicates.
+    pub fn counts(&self) -> (u64, u64) {
+        let ids = self.finished.iter().filter_map(|batch| batch.ids.as_ref()).flatten().flatten();
+        ids.fold(
+            (0, 0),
+            |(put, duplicates), id| {
+                if *id == DUPLICATE { (put, duplicates + 1) } else { (put + 1, duplicates) }
+            },
+        )
+    }
+
     /// Records that these lines are about to be put.
-    pub fn begin(&mut self, lines: &[usize], hash: u64, above: u64) -> Result {
+    pub fn begin(&mut self, lines: &[usize], hash: u64, above: u64) -> Result<&ImportBatch> {
         self.append(&json!({ "begin": lines, "hash": format!("{hash:016x}"), "above": above }))?;
-        self.open = Some(ImportBatch { lines: lines.to_vec(), hash, above, ids: None });
-        Ok(())
+        let batch = ImportBatch { lines: lines.to_vec(), hash, key: self.key, above, ids: None };
+        Ok(self.open.insert(batch))
     }
 
     /// Records that the lines of the open batch were put with these ids.
@@ -149,6 +194,10 @@ pub fn read_entries(
     Ok(start)
 }
 
+fn hexadecimal(value: &Value) -> Option<u64> {
+    u64::from_str_radix(value.as_str()?, 16).ok()
+}
+
 fn numbers(value: &Value) -> Option<Vec<Option<u64>>> {
     Some(value.as_array()?.iter().map(Value::as_u64).collect())
 }
@@ -172,13 +221,14 @@ mod tests {
         journal.begin(&[0, 1], 7, 100).unwrap();
         journal.put(vec![Some(101), None]).unwrap();
         journal.done().unwrap();
-        journal.begin(&[1, 2], 8, 101).unwrap();
+        let open = journal.begin(&[1, 2], 8, 101).unwrap().clone();
+        drop(journal);
         let whole = std::fs::read(&path).unwrap();
         for torn in [&b""[..], b"{\"put\":[10"] {
             std::fs::write(&path, [&whole, torn].concat()).unwrap();
             let again = Journal::open(&path, &header).unwrap();
             assert_eq!(again.done, HashSet::from([0]));
-            assert_eq!(again.open, Some(ImportBatch { lines: vec![1, 2], hash: 8, above: 101, ids: None }));
+            assert_eq!(again.open, Some(open.clone()));
             assert_eq!(std::fs::read(&path).unwrap(), whole);
         }
         assert!(matches!(Journal::open(&path, &json!({ "server": "b" })), Err(Failure::Usage(_))));

@@ -6,6 +6,7 @@ use beanstalk_client::{
     Command, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
 };
 
+use super::journal::{DUPLICATE, ImportBatch};
 use super::record::Record;
 use crate::cli::{JobFilter, glob};
 use crate::commands::batch::{bury, release};
@@ -91,18 +92,23 @@ fn is_put_at_once(record: &Record) -> bool {
     record.tags.iter().any(|tag| tag.word() == "aft" || (tag.word() == "exp" && is_delayed))
 }
 
-/// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that exist. Returns
-/// the ids of all; `None` for a job that was refused.
+fn has_key(record: &Record) -> bool {
+    record.tags.iter().any(|tag| tag.word() == "idp")
+}
+
+/// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that an interrupted
+/// import has put. Returns the ids of all; `None` for a job that was refused.
 pub fn put(
     server: &mut Server,
     records: &[Record],
-    existing: Vec<Option<u64>>,
-    hash: u64,
+    existing: Option<Vec<Option<u64>>>,
+    batch: &ImportBatch,
     refused: &mut Refused,
 ) -> Result<Vec<Option<u64>>> {
-    let mut ids = existing;
+    let is_first = existing.is_none();
+    let mut ids = existing.unwrap_or_else(|| vec![None; records.len()]);
     let options: Vec<PutOptions> =
-        records.iter().enumerate().map(|(position, record)| options_of(record, hash, position)).collect();
+        records.iter().enumerate().map(|(position, record)| options_of(record, batch, position)).collect();
     let missing: Vec<usize> = (0..records.len()).filter(|position| ids[*position].is_none()).collect();
     let mut failed = None;
     for run in missing.chunk_by(|one, next| records[*one].tube == records[*next].tube) {
@@ -116,6 +122,10 @@ pub fn put(
         };
         let puts = run.iter().map(|position| Request::Put(&options[*position], &records[*position].body));
         server.client.pipeline(puts, |number, reply| match Inserted::of_reply(&reply) {
+            // With a key of the journal, or in a second attempt, it may be the job that an earlier put has stored.
+            Ok(inserted) if is_first && inserted.is_duplicate && has_key(&records[run[number]]) => {
+                ids[run[number]] = Some(DUPLICATE);
+            }
             Ok(inserted) => ids[run[number]] = Some(inserted.id),
             Err(Error::Refused(refusal)) => refused.add(refusal),
             Err(error) => failed = Some(error),
@@ -125,13 +135,12 @@ pub fn put(
 }
 
 /// How a record is put. A job that is put at once gets a key if it has none, so that a second put does not store it.
-fn options_of(record: &Record, hash: u64, position: usize) -> PutOptions {
+fn options_of(record: &Record, batch: &ImportBatch, position: usize) -> PutOptions {
     let mut tags = record.tags.clone();
-    let has_key = tags.iter().any(|tag| tag.word() == "idp");
     let at_once = is_put_at_once(record);
-    if at_once && !has_key {
-        let key = format!("idp:import-{hash:016x}-{position}:{KEY_SECONDS}");
-        tags.extend(key.parse::<Tag>());
+    if at_once && !has_key(record) {
+        let tag = format!("idp:{}:{KEY_SECONDS}", batch.idp_key(position));
+        tags.extend(tag.parse::<Tag>());
     }
     let delay = if at_once { record.delay } else { NEVER };
     PutOptions { pri: record.pri, delay: delay.into(), ttr: record.ttr.into(), tags }
@@ -227,7 +236,7 @@ fn with_endless_delay<'a>(
 ) -> Result<Vec<(&'a Record, u64)>> {
     let jobs: Vec<_> = jobs
         .filter(|(record, _)| !is_put_at_once(record))
-        .filter_map(|(record, id)| Some((record, id?)))
+        .filter_map(|(record, id)| Some((record, id.filter(|id| *id != DUPLICATE)?)))
         .collect();
     let infos = server.job_infos(jobs.iter().map(|(_, id)| *id))?;
     let pairs = jobs.into_iter().zip(infos);

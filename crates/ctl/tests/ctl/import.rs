@@ -1,12 +1,96 @@
 //! `import`: how many jobs it puts, and in which states.
 
-use beanstalkd_testkit::fake::Fake;
-use serde_json::json;
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value, json};
 use std::fs;
 
 use super::rules::{Ruled, start};
 use super::support::{client, counts, ctl, name, put};
 use super::transfer::{fifo, text};
+
+const HELD: &str = "{\"tube\":\"t\",\"body\":\"x\",\"tags\":[\"aft:g\"]}\n";
+
+/// A server with a member of the group `g`.
+fn with_group() -> Fake {
+    let target = Fake::start();
+    ctl(&target.address(), &["put", "other", "member", "--tag", "grp:g"]).ends_with(0);
+    target
+}
+
+#[test]
+fn equal_lines_are_a_job_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    fs::write(&file, HELD.repeat(1_000)).unwrap();
+    let target = with_group();
+    // Of two equal batches, and of the same file with another journal, even after the first jobs were deleted.
+    for journal in ["one", "other"] {
+        let journal = directory.path().join(journal);
+        let import = ["import", text(&file), "--journal", text(&journal), "--json"];
+        assert_eq!(ctl(&target.address(), &import).ends_with(0).json()[0]["done"], 1_000);
+        assert_eq!(counts(&target.address(), "t").iter().sum::<u64>(), 1_000);
+        ctl(&target.address(), &["delete", "--tube", "t", "--all", "--yes"]).ends_with(0);
+    }
+}
+
+#[test]
+fn a_held_job_whose_second_put_is_refused_is_put_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    fs::write(&file, HELD).unwrap();
+    for close_after in 1.. {
+        let target = Fake::start_with(FakeOptions { close_after, ..FakeOptions::default() });
+        let journal = directory.path().join(close_after.to_string());
+        let import = ["import", text(&file), "--journal", text(&journal)];
+        ctl(&target.address(), &import);
+        let broken = target.disarm();
+        ctl(&target.address(), &["drain"]).ends_with(0);
+        ctl(&target.address(), &import);
+        ctl(&target.address(), &["undrain"]).ends_with(0);
+        ctl(&target.address(), &import).ends_with(0);
+        assert_eq!(counts(&target.address(), "t").iter().sum::<u64>(), 1, "at command {close_after}");
+        if !broken {
+            assert!(close_after > 3, "an interruption at every step was tried");
+            break;
+        }
+    }
+}
+
+#[test]
+fn the_journal_of_an_earlier_version_is_continued() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, journal) = (directory.path().join("jobs"), directory.path().join("jobs.journal"));
+    fs::write(&file, HELD).unwrap();
+    let target = with_group();
+    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
+    // It was interrupted after the put: the key is made of the hash of the lines.
+    let lines = fs::read_to_string(&journal).unwrap();
+    let mut entries = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let (header, begin) = (entries.next().unwrap(), entries.nth(1).unwrap());
+    fs::write(&journal, format!("{header}\n{begin}\n")).unwrap();
+    ctl(&target.address(), &["delete", "--tube", "t", "--all", "--yes"]).ends_with(0);
+    let key = format!("idp:import-{}-0:604800", begin["hash"].as_str().unwrap());
+    ctl(&target.address(), &["put", "t", "x", "--tag", "aft:g", "--tag", &key]).ends_with(0);
+    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
+    assert_eq!(counts(&target.address(), "t").iter().sum::<u64>(), 1);
+}
+
+#[test]
+fn only_one_import_uses_a_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"x\"}\n").unwrap();
+    let other = fs::File::create(directory.path().join("jobs.journal")).unwrap();
+    flock(&other, FlockOperation::LockExclusive).unwrap();
+    let target = Fake::start();
+    let refused = ctl(&target.address(), &["import", text(&file)]).ends_with(5);
+    assert!(refused.err.contains("another import uses this journal"), "{refused:?}");
+    assert_eq!(counts(&target.address(), "t"), [0; 4]);
+    drop(other);
+    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
+    assert_eq!(counts(&target.address(), "t"), [1, 0, 0, 0]);
+}
 
 #[test]
 fn a_rule_that_allows_no_more_reserved_jobs_leaves_no_job_delayed_without_an_end() {
@@ -59,4 +143,24 @@ fn an_import_reads_a_fifo() {
         assert_eq!(counts(&target.address(), "t"), [done, 0, 0, 0]);
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no journal is left");
+}
+
+#[test]
+fn a_duplicate_does_not_count_as_put() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let line =
+        |key: &str| format!("{}\n", json!({ "tube": "t", "body": "x", "tags": [format!("idp:{key}:60")] }));
+    fs::write(&file, [line("new"), line("new"), line("there"), line("deleted")].concat()).unwrap();
+    let target = Fake::start();
+    ctl(&target.address(), &["put", "t", "x", "--tag", "idp:deleted:60"]).ends_with(0);
+    ctl(&target.address(), &["delete", "1"]).ends_with(0);
+    ctl(&target.address(), &["put", "t", "x", "--tag", "idp:there:60"]).ends_with(0);
+    let imported = ctl(&target.address(), &["import", text(&file)]).ends_with(0);
+    assert_eq!(imported.out, "put 1 job of 4; 3 duplicates (idp)\n");
+    // They are not tried again, even if their jobs are deleted.
+    ctl(&target.address(), &["delete", "--tube", "t", "--all", "--yes"]).ends_with(0);
+    let again = ctl(&target.address(), &["import", text(&file), "--json"]).ends_with(0).json();
+    let expected = json!({ "action": "import", "matched": 4, "before": 1, "done": 0, "duplicates": 3 });
+    assert_eq!(again, [expected]);
 }
