@@ -107,6 +107,7 @@ impl Model {
 
     /// Another program takes over: it issues the largest free number first.
     pub fn hand_over(&mut self) {
+        self.number_tubes_again();
         self.line_up_again();
         let sessions = self.sessions.iter().map(|session| session.number);
         let used: Vec<u32> = self.clients.iter().map(|client| client.index).chain(sessions).collect();

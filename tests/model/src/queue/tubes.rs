@@ -96,6 +96,23 @@ impl Model {
         }
     }
 
+    /// Another program numbers the tubes as they are listed. Of deadlines at the same instant, that of the smallest
+    /// number comes first.
+    pub(crate) fn number_tubes_again(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        let number = |tube: &mut TubeIndex| {
+            *tube = listed.iter().position(|listed| listed == tube).expect("each tube is listed");
+        };
+        self.jobs.iter_mut().for_each(|job| number(&mut job.tube));
+        self.cooldowns.iter_mut().for_each(|cooldown| number(&mut cooldown.tube));
+        for client in &mut self.clients {
+            number(&mut client.using);
+            client.watching.iter_mut().for_each(number);
+        }
+        self.tubes = listed.iter().map(|&tube| self.tubes[tube].take()).collect();
+        (self.listed, self.free) = ((0..listed.len()).collect(), Vec::new());
+    }
+
     pub fn use_tube(&mut self, client: u32, name: &str) {
         let tube = self.find_or_make(name);
         let before = std::mem::replace(&mut self.client_mut(client).using, tube);
