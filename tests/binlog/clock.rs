@@ -143,3 +143,16 @@ fn a_clock_that_was_ahead_makes_nothing_ready_too_early() {
     pass(&mut fixture, after(5));
     assert_eq!(restart(&disk.fork(), after(6)).1, [(1, 0), (2, 594)]);
 }
+
+#[test]
+fn no_job_is_put_later_than_the_start_if_the_clock_was_set_back() {
+    let disk = SimDisk::default();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+    put_delayed(&mut fixture, 0);
+    let start = set_back(after(6));
+    let settings = config(SyncPolicy::EachCommit, 1 << 20, 9);
+    let mut created = Vec::new();
+    let mut restore = |record: JobRecord, _: &_, _, _: &_| created.push(record.created_at);
+    Binlog::open(disk.storage(), settings, start, 0, &mut restore).unwrap();
+    assert_eq!(created, [start]);
+}

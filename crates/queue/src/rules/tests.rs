@@ -507,3 +507,37 @@ fn a_thousand_groups_that_have_ended_are_remembered() {
     put(&mut queue, client, 0, grp("g1499"));
     assert_eq!(queue.group("g1499").map(|group| group.pending), Some(1));
 }
+
+#[test]
+fn a_key_has_one_cooldown_in_a_tube_which_lasts_as_long_as_the_longest() {
+    let mut queue = Queue::default();
+    let client = queue.connect();
+    let tags = |cooldown_s: u32| TagSet {
+        idempotency: Some(Idempotency { key: "k".into(), cooldown_s: cooldown_s.into() }),
+        ..TagSet::default()
+    };
+    let mut last = JobId(0);
+    for cooldown_s in [60, 90, 30] {
+        queue.use_tube(client, "from");
+        last = TestJob { tags: tags(cooldown_s), ..TestJob::default() }.put(&mut queue, client, NOW);
+        queue.move_job(last, "to", NOW);
+        queue.delete(client, last, NOW).expect("it is ready");
+        queue.check_invariants();
+    }
+    queue.use_tube(client, "to");
+    assert_eq!(queue.figures().cooldowns.count, 1);
+    let end = NOW.plus_seconds(90);
+    queue.advance(end.minus_ns(1));
+    assert_eq!(queue.duplicate(client, &tags(0), end.minus_ns(1)), Some(Duplicate::OfDeleted(last)));
+    queue.advance(end);
+    assert_eq!(queue.duplicate(client, &tags(0), end), None);
+}
+
+#[test]
+fn a_restored_cooldown_is_no_longer_than_the_limit() {
+    let mut queue = Queue::default();
+    queue.limit_cooldowns(60);
+    // The wall clock was set back by a year.
+    queue.restore_cooldown(JobId(6), "default", "old", NOW.plus_seconds(31_536_000), NOW);
+    assert_eq!(queue.next_deadline(), Some(NOW.plus_seconds(60)));
+}
