@@ -16,6 +16,9 @@ use crate::server::{Server, Tube};
 /// Jobs on a page of `list-jobs`, and ids in a step of the walk over all ids.
 const PAGE: u32 = 500;
 
+/// How often the jobs are counted before a walk on a server on which other clients put jobs all the time.
+const MAX_COUNTS: u32 = 10;
+
 /// The tube of the job that [`newest_id`] puts and deletes at once. No client watches it.
 const PROBE_TUBE: &str = "beanstalkctl-probe";
 
@@ -28,7 +31,7 @@ impl JobFilter {
     }
 
     /// Whether the job's state, age and tags match.
-    fn fits(&self, info: &JobInfo) -> bool {
+    pub fn fits(&self, info: &JobInfo) -> bool {
         (self.states.is_empty() || self.states.contains(&info.state))
             && self.older_than.is_none_or(|seconds| info.age >= seconds.into())
             && self.younger_than.is_none_or(|seconds| info.age < seconds.into())
@@ -45,7 +48,8 @@ pub struct FoundJob {
 }
 
 /// Passes the jobs that match to `each`, a few at a time, until it returns `false`. With `list-jobs` they come by tube
-/// and state, in the order in which they would be served; without it, the newest come first.
+/// and state, in the order in which they would be served; without it, the newest come first. A job that changes its
+/// state meanwhile can come twice, or not at all.
 pub fn jobs(
     server: &mut Server,
     filter: &JobFilter,
@@ -53,15 +57,46 @@ pub fn jobs(
     each: &mut dyn FnMut(Vec<FoundJob>) -> Result<bool>,
 ) -> Result {
     let tubes = server.tubes(&filter.tubes)?;
-    let mut give = |server: &mut Server, infos: Vec<JobInfo>| {
+    find(server, filter, &tubes, with_bodies, &mut |_| true, each)
+}
+
+/// Like [`jobs`], but each job comes once, also if it changes its state meanwhile, and jobs that wait for a group come
+/// after its members.
+pub fn jobs_once(
+    server: &mut Server,
+    filter: &JobFilter,
+    with_bodies: bool,
+    each: &mut dyn FnMut(Vec<FoundJob>) -> Result,
+) -> Result {
+    let tubes = server.tubes(&filter.tubes)?;
+    let mut seen = HashSet::new();
+    let mut each = |found| each(found).map(|()| true);
+    // The second search finds the jobs that had moved to a state whose jobs were already listed. Ids do not change.
+    if server.has("list-jobs") {
+        let mut is_wanted = |info: &JobInfo| !info.held && seen.insert(info.id);
+        find(server, filter, &tubes, with_bodies, &mut is_wanted, &mut each)?;
+    }
+    find(server, filter, &tubes, with_bodies, &mut |info| seen.insert(info.id), &mut each)
+}
+
+fn find(
+    server: &mut Server,
+    filter: &JobFilter,
+    tubes: &[Tube],
+    with_bodies: bool,
+    is_wanted: &mut dyn FnMut(&JobInfo) -> bool,
+    each: &mut dyn FnMut(Vec<FoundJob>) -> Result<bool>,
+) -> Result {
+    let mut give = |server: &mut Server, mut infos: Vec<JobInfo>| {
         interrupt::check("stopped while listing jobs")?;
+        infos.retain(|info| filter.fits(info) && is_wanted(info));
         let found = filter_bodies(server, filter, with_bodies, infos)?;
         if found.is_empty() { Ok(true) } else { each(found) }
     };
     if server.has("list-jobs") {
-        return by_pages(server, filter, &tubes, &mut give);
+        return by_pages(server, filter, tubes, &mut give);
     }
-    by_walking(server, filter, &tubes, &mut give)
+    by_walking(server, tubes, &mut give)
 }
 
 type Give<'a> = dyn FnMut(&mut Server, Vec<JobInfo>) -> Result<bool> + 'a;
@@ -70,9 +105,8 @@ fn filter_bodies(
     server: &mut Server,
     filter: &JobFilter,
     with_bodies: bool,
-    mut infos: Vec<JobInfo>,
+    infos: Vec<JobInfo>,
 ) -> Result<Vec<FoundJob>> {
-    infos.retain(|info| filter.fits(info));
     if !with_bodies && filter.body.is_none() {
         return Ok(infos.into_iter().map(|info| FoundJob { info, body: None }).collect());
     }
@@ -114,26 +148,49 @@ fn by_pages(server: &mut Server, filter: &JobFilter, tubes: &[Tube], give: &mut 
 }
 
 /// Asks for the jobs from the newest id down, until it has seen as many jobs as the tubes have.
-fn by_walking(server: &mut Server, filter: &JobFilter, tubes: &[Tube], give: &mut Give<'_>) -> Result {
-    let names: HashSet<&str> = tubes.iter().map(|tube| tube.name.as_str()).collect();
-    let mut walk = PageWalk { names, expected: tubes.iter().map(Tube::jobs).sum(), seen: 0 };
-    if walk.expected == 0 {
+fn by_walking(server: &mut Server, tubes: &[Tube], give: &mut Give<'_>) -> Result {
+    if number_of_jobs(tubes) == 0 {
         return Ok(());
     }
     // With a binlog, ids continue from an earlier run of the server, which no counter shows.
     let has_binlog = server.stats.number_or_zero("binlog-current-index") > 0;
-    let top =
-        if has_binlog { newest_id(server)? } else { server.client.stats()?.number_or_zero("total-jobs") };
-    if !walk.down(server, top, 1, give)? || walk.seen >= walk.expected {
+    let (top, tubes) = newest_id_and_counts(server, has_binlog, tubes)?;
+    let names = tubes.iter().map(|tube| tube.name.as_str()).collect();
+    let mut walk = PageWalk { names, expected: number_of_jobs(&tubes), seen: 0 };
+    if !walk.down(server, top, 1, give)? || walk.seen >= walk.expected || has_binlog {
         return Ok(());
     }
     // If jobs are missing, they were deleted in the meantime, or they have higher ids, because refused puts use up ids.
-    walk.expected = server.tubes(&filter.tubes)?.iter().map(Tube::jobs).sum();
-    if !has_binlog && walk.seen < walk.expected {
+    if walk.seen < number_of_jobs(&count_again(server, &tubes)?) {
+        // Jobs that were seen may be deleted by now, so their number does not end this walk.
+        walk.expected = u64::MAX;
         let newest = newest_id(server)?;
         walk.down(server, newest, top + 1, give)?;
     }
     Ok(())
+}
+
+/// The newest id, and then the numbers of jobs of the tubes. If a job is put in between, it is counted, and a walk down
+/// from this id cannot see it: such a walk goes on to the oldest id, so this tries again.
+fn newest_id_and_counts(server: &mut Server, has_binlog: bool, tubes: &[Tube]) -> Result<(u64, Vec<Tube>)> {
+    let mut attempts = 1..MAX_COUNTS;
+    loop {
+        let total = server.client.stats()?.number_or_zero("total-jobs");
+        let (newest, expected) = if has_binlog { (newest_id(server)?, total + 1) } else { (total, total) };
+        let tubes = count_again(server, tubes)?;
+        let is_unchanged = server.client.stats()?.number_or_zero("total-jobs") == expected;
+        if is_unchanged || attempts.next().is_none() {
+            return Ok((newest, tubes));
+        }
+    }
+}
+
+fn count_again(server: &mut Server, tubes: &[Tube]) -> Result<Vec<Tube>> {
+    server.tubes_named(tubes.iter().map(|tube| tube.name.clone()).collect())
+}
+
+fn number_of_jobs(tubes: &[Tube]) -> u64 {
+    tubes.iter().map(Tube::jobs).sum()
 }
 
 struct PageWalk<'a> {
@@ -174,7 +231,7 @@ fn newest_id(server: &mut Server) -> Result<u64> {
     // If the program is killed between the put and the delete, the job stays until the next time.
     for state in [JobState::Delayed, JobState::Ready] {
         while let Ok(left) = server.client.peek_next(state) {
-            server.client.delete(left.id)?;
+            delete_probe(server, left.id)?;
         }
     }
     let put = server
@@ -182,11 +239,19 @@ fn newest_id(server: &mut Server) -> Result<u64> {
         .put(b"", &PutOptions { pri: u32::MAX, delay: 3600.into(), ttr: 1.into(), tags: Vec::new() });
     let id = match put {
         Ok(inserted) => {
-            server.client.delete(inserted.id)?;
+            delete_probe(server, inserted.id)?;
             Ok(inserted.id)
         }
         Err(error) => Err(Failure::from(error).while_doing("putting a job to learn the newest id")),
     };
     server.client.use_tube(&before)?;
     id
+}
+
+/// Deletes the job. Another program that looks for the newest id may have done so.
+fn delete_probe(server: &mut Server, id: u64) -> Result {
+    match server.client.delete(id) {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }

@@ -96,6 +96,11 @@ impl Server {
     /// The tubes that match, with their counters. A tube that is removed in the meantime is left out.
     pub fn tubes(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<Tube>> {
         let names = self.tube_names(patterns)?;
+        self.tubes_named(names)
+    }
+
+    /// The tubes of these names, with their counters. A tube that does not exist is left out.
+    pub fn tubes_named(&mut self, names: Vec<TubeName>) -> Result<Vec<Tube>> {
         let commands = names.iter().map(|name| Command::StatsTube(name.as_str()));
         let found = self.client.call_all(commands, |reply| match reply {
             Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),

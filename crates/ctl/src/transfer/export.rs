@@ -51,13 +51,13 @@ pub fn run(server: &mut Server, arguments: &ExportArguments, out: &mut Output) -
 fn copy(server: &mut Server, filter: &JobFilter, write: &mut dyn FnMut(&str) -> Result) -> Result<u64> {
     let instance = instance(server);
     let mut count = 0;
-    listing::jobs(server, filter, true, &mut |found| {
+    listing::jobs_once(server, filter, true, &mut |found| {
         for found in found {
             let record = Record::new(&found.info, found.body.unwrap_or_default(), &instance);
             write(&record.map_err(Failure::Refused)?.line())?;
             count += 1;
         }
-        Ok(true)
+        Ok(())
     })?;
     match count {
         0 => Err(Failure::NothingMatched("no job matches".to_owned())),
@@ -104,19 +104,12 @@ fn drain(
     path: &Path,
     out: &mut Output,
 ) -> Result {
-    let (mut ids, mut reserved) = (Vec::new(), 0);
-    listing::jobs(server, filter, false, &mut |found| {
-        for FoundJob { info, .. } in found {
-            if info.state == JobState::Reserved { reserved += 1 } else { ids.push(info.id) }
-        }
-        Ok(true)
-    })?;
+    let (ids, reserved) = find(server, filter)?;
     if ids.is_empty() {
         return Err(Failure::NothingMatched(
             "no job matches, except jobs that clients have reserved".to_owned(),
         ));
     }
-    ids.sort_unstable();
     let stay = match reserved {
         0 => String::new(),
         reserved => format!("; leave out {} reserved by clients", counted(reserved, "job")),
@@ -132,6 +125,28 @@ fn drain(
         return out.dry_run("export", ids.len() as u64);
     }
     drain_all(server, &ids, DrainFile::open(path, server)?, out)
+}
+
+/// The ids of the jobs to drain, and the number of jobs that match and that clients have reserved.
+fn find(server: &mut Server, filter: &JobFilter) -> Result<(Vec<u64>, u64)> {
+    let (mut ids, mut reserved) = (Vec::new(), Vec::new());
+    listing::jobs_once(server, filter, false, &mut |found| {
+        for FoundJob { info, .. } in found {
+            if info.state == JobState::Reserved { reserved.push(info.id) } else { ids.push(info.id) }
+        }
+        Ok(())
+    })?;
+    let mut still_reserved = 0;
+    for info in server.job_infos(reserved)?.into_iter().flatten() {
+        if info.state == JobState::Reserved {
+            still_reserved += 1;
+        } else if filter.fits(&info) {
+            ids.push(info.id);
+        }
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok((ids, still_reserved))
 }
 
 /// Moves the jobs to the file, a batch at a time, and prints how many.

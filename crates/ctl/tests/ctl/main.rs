@@ -4,6 +4,7 @@
 mod access;
 mod changing;
 mod import;
+mod meanwhile;
 mod rules;
 mod showing;
 mod support;

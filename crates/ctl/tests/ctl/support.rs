@@ -4,8 +4,13 @@ use beanstalk_client::{Client, PutOptions, TubeName};
 use beanstalkd_testkit::fake::Fake;
 use beanstalkd_testkit::installed::{self, Installed};
 use serde_json::Value;
-use std::io::Write;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 /// The exit code and the output of the program.
 #[derive(Debug)]
@@ -131,4 +136,28 @@ pub fn counts(address: &str, tube: &str) -> [u64; 4] {
 /// Sends the signal that Ctrl-C sends.
 pub fn interrupt(child: &Child) {
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+}
+
+/// Listens at `path` and passes each line that a client sends to `before`, and then to `server`. If `before` returns
+/// `false`, the connection ends instead. Returns the address of `path`.
+pub fn between(path: &Path, server: &str, mut before: impl FnMut(&str) -> bool + Send + 'static) -> String {
+    let server = server.strip_prefix("unix:").unwrap().to_owned();
+    let _ = fs::remove_file(path);
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let mut to_server = UnixStream::connect(&server).unwrap();
+            let (mut replies, mut to_client) = (to_server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || io::copy(&mut replies, &mut to_client));
+            let (mut lines, mut line) = (BufReader::new(client), Vec::new());
+            while lines.read_until(b'\n', &mut line).unwrap() > 0 {
+                if !before(String::from_utf8_lossy(&line).trim_end()) || to_server.write_all(&line).is_err() {
+                    break;
+                }
+                line.clear();
+            }
+            let _ = to_server.shutdown(Shutdown::Both);
+        }
+    });
+    format!("unix:{}", path.display())
 }
