@@ -115,11 +115,11 @@ pub fn check_replaceable(path: &Path) -> Result {
     Ok(())
 }
 
-/// Locks a file that a drain writes to, and checks that `path` still names it.
+/// Locks a file that an export writes to, and checks that `path` still names it.
 pub fn lock(path: &Path, file: &File) -> Result {
     // Some file systems have no locks.
     if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        return Err(Failure::file(path, "another export with --drain writes to this file"));
+        return Err(Failure::file(path, "another export writes to this file"));
     }
     let same =
         |here: fs::Metadata, named: fs::Metadata| (here.dev(), here.ino()) == (named.dev(), named.ino());
@@ -139,14 +139,16 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Creates `PATH.partial`, and replaces one that an earlier run has left, with the permissions of the file at
-    /// `path`.
+    /// Creates and locks `PATH.partial`, and replaces one that an earlier run has left, with the permissions of the
+    /// file at `path`.
     pub fn create(path: &Path) -> Result<Self> {
         let partial = beside(path, ".partial");
         if fs::symlink_metadata(&partial).is_ok_and(|metadata| metadata.is_file()) {
+            lock(&partial, &File::open(&partial).of_file(&partial)?)?;
             fs::remove_file(&partial).of_file(&partial)?;
         }
         let file = File::options().write(true).create_new(true).open(&partial).of_file(&partial)?;
+        lock(&partial, &file)?;
         if let Ok(metadata) = fs::metadata(path) {
             file.set_permissions(metadata.permissions()).of_file(&partial)?;
         }

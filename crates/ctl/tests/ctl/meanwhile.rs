@@ -132,3 +132,20 @@ fn another_program_may_delete_the_probe_for_the_newest_id() {
     });
     assert_eq!(ctl(&address, &["jobs", "t", "--json"]).ends_with(0).json().len(), 1);
 }
+
+#[test]
+fn an_export_does_not_replace_what_another_is_writing() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Fake::start();
+    put(&mut client(&source.address()), "t", b"x", 0);
+    let (file, partial) = (directory.path().join("jobs"), directory.path().join("jobs.partial"));
+    let export = || ctl(&source.address(), &["export", "t", "--output", text(&file)]);
+    let other = fs::File::create(&partial).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let refused = export().ends_with(5);
+    assert!(refused.err.contains("another export"), "{refused:?}");
+    assert_eq!((partial.exists(), file.exists()), (true, false));
+    drop(other);
+    export().ends_with(0);
+    assert_eq!((partial.exists(), file.exists()), (false, true));
+}
