@@ -1,19 +1,19 @@
-//! The file of an export with `--drain`, and FILE.taking beside it.
+//! The file of an export with `--drain`, and FILE.taking beside it while it is open.
 //!
-//! Owns: which jobs are already in the file, and the states that jobs had before they were buried for the export.
+//! Owns: which jobs are already in the file.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use beanstalk_client::{JobInfo, JobState, Tag};
-use serde_json::{Value, json};
+use beanstalk_client::JobInfo;
 
-use super::destination::{Replacement, beside, lock};
-use super::export::{instance, sync_directory};
+use super::destination::{Replacement, lock};
+use super::export::sync_directory;
 use super::journal::read_entries;
 use super::record::{Record, is_drained, marked_as_drained};
+use super::taken_jobs::TakenJobs;
 use crate::failure::{Failure, OfFile, Result};
 use crate::server::Server;
 
@@ -26,12 +26,8 @@ pub struct DrainFile {
     file: File,
     /// The jobs in the file, by id. Several may have the same id if they come from different runs of the server.
     known: HashMap<u64, Vec<Record>>,
-    /// Jobs that an earlier, interrupted export has begun to bury.
-    taking: HashMap<u64, DrainedJob>,
-    taking_path: PathBuf,
+    taking: TakenJobs,
     taking_file: File,
-    server: String,
-    has_binlog: bool,
 }
 
 impl DrainFile {
@@ -42,75 +38,37 @@ impl DrainFile {
         lock(path, &file)?;
         sync_directory(path)?;
         let (file, known) = read(path, file)?;
-        let has_binlog = server.stats.number_or_zero("binlog-current-index") > 0;
-        let taking_path = beside(path, ".taking");
+        let taking = TakenJobs::read(path, server)?;
+        let taking_path = taking.path();
         let taking_file =
-            File::options().read(true).append(true).create(true).open(&taking_path).of_file(&taking_path)?;
-        sync_directory(&taking_path)?;
-        let instance = instance(server);
-        let is_ours = |entry: &Value| has_binlog || entry["server"] == json!(instance);
-        let mut taking = HashMap::new();
-        read_entries(&taking_path, taking_file.try_clone().of_file(&taking_path)?, &mut |_, entry| {
-            taking.extend(entry.filter(is_ours).and_then(|entry| taken(&entry)));
-            Ok(())
-        })?;
-        let path = path.to_owned();
-        Ok(Self { path, file, known, taking, taking_path, taking_file, server: instance, has_binlog })
+            File::options().read(true).append(true).create(true).open(taking_path).of_file(taking_path)?;
+        sync_directory(taking_path)?;
+        // Cuts off an incomplete last line.
+        read_entries(taking_path, taking_file.try_clone().of_file(taking_path)?, &mut |_, _| Ok(()))?;
+        Ok(Self { path: path.to_owned(), file, known, taking, taking_file })
     }
 
-    /// The `id` of the server's stats.
-    pub fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// Records the states of these jobs in FILE.taking, before they are buried.
-    pub fn begin(&mut self, infos: &[JobInfo]) -> Result {
-        let entry = |info: &JobInfo| {
-            let entry = json!({
-                "id": info.id,
-                "state": info.state.as_str(),
-                "left": info.time_left,
-                "reserves": info.reserves,
-                "buries": info.buries,
-                // A job that was reserved loses its expiry.
-                "tags": info.tags.iter().map(Tag::to_string).collect::<Vec<_>>(),
-                "server": self.server,
-            });
-            format!("{entry}\n")
-        };
-        let entries: String = infos.iter().map(entry).collect();
-        let Self { taking_file, taking_path, .. } = self;
-        taking_file.write_all(entries.as_bytes()).and_then(|()| taking_file.sync_all()).of_file(taking_path)
-    }
-
-    /// If an earlier export was interrupted after it had reserved or buried this job: sets the state and the tags
-    /// that the job had before.
-    pub fn restore(&self, info: &mut JobInfo) {
-        let Some(taken) = self.taking.get(&info.id) else { return };
-        let broke_off = match info.state {
-            JobState::Buried => info.buries == taken.buries + 1,
-            JobState::Ready => info.buries == taken.buries,
-            JobState::Delayed | JobState::Reserved => false,
-        };
-        if broke_off && info.reserves == taken.reserves + 1 {
-            (info.state, info.time_left) = (taken.state, taken.left);
-            if let Some(tags) = &taken.tags {
-                info.tags.clone_from(tags);
-            }
-        }
+    /// Records these jobs in FILE.taking, before they are buried. Returns for each the `id` of the stats of the server
+    /// when an export first began to take it. Sets the states of jobs that an interrupted export has changed.
+    pub fn begin(&mut self, infos: &mut [JobInfo]) -> Result<Vec<String>> {
+        let servers: Vec<String> = infos.iter_mut().map(|info| self.taking.restore(info)).collect();
+        let entries = infos.iter().zip(&servers).map(|(info, server)| self.taking.entry(info, server));
+        let entries: String = entries.collect();
+        let written = self.taking_file.write_all(entries.as_bytes());
+        written.and_then(|()| self.taking_file.sync_all()).of_file(self.taking.path())?;
+        Ok(servers)
     }
 
     /// Removes FILE.taking, because the export is complete.
     pub fn finish(&self) -> Result {
-        fs::remove_file(&self.taking_path).of_file(&self.taking_path)
+        fs::remove_file(self.taking.path()).of_file(self.taking.path())
     }
 
-    /// Whether the job is in the file. A server without a binlog assigns the same ids again after a restart, so the id
-    /// alone is not enough.
+    /// Whether the job is in the file. A job of another run of the server can have the same id.
     fn has(&self, record: &Record) -> bool {
         self.known.get(&record.id).into_iter().flatten().any(|known| {
-            (known.server == record.server || self.has_binlog)
-                && (&known.tube, known.ttr, &known.body) == (&record.tube, record.ttr, &record.body)
+            (&known.server, &known.tube, known.ttr, &known.body)
+                == (&record.server, &record.tube, record.ttr, &record.body)
         })
     }
 
@@ -157,23 +115,4 @@ fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)
     let file = File::options().read(true).append(true).open(path).of_file(path)?;
     lock(path, &file)?;
     Ok((file, known))
-}
-
-/// The state and the tags of a job before it was reserved and buried for the export.
-struct DrainedJob {
-    state: JobState,
-    left: u64,
-    reserves: u64,
-    buries: u64,
-    /// `None` in a file of an earlier version.
-    tags: Option<Vec<Tag>>,
-}
-
-fn taken(entry: &Value) -> Option<(u64, DrainedJob)> {
-    let number = |key: &str| entry[key].as_u64();
-    let state = entry["state"].as_str()?.parse().ok()?;
-    let tag = |tag: &Value| tag.as_str()?.parse().ok();
-    let tags = entry["tags"].as_array().and_then(|tags| tags.iter().map(tag).collect());
-    let (reserves, buries) = (number("reserves")?, number("buries")?);
-    Some((number("id")?, DrainedJob { state, left: number("left")?, reserves, buries, tags }))
 }

@@ -15,6 +15,7 @@ use serde_json::json;
 use super::destination::{Destination, Replacement, check_replaceable, open_stream, parent};
 use super::drain_file::DrainFile;
 use super::record::Record;
+use super::taken_jobs::TakenJobs;
 use crate::cli::{ExportArguments, JobFilter};
 use crate::commands::batch::{bury, put_back};
 use crate::commands::confirm;
@@ -104,7 +105,13 @@ fn drain(
     path: &Path,
     out: &mut Output,
 ) -> Result {
-    let (ids, reserved) = find(server, filter)?;
+    let begun = TakenJobs::read(path, server)?;
+    let (ids, reserved) = find(server, filter, &begun)?;
+    if ids.is_empty() && begun.path().exists() && !arguments.confirm.dry_run {
+        // The interrupted export had deleted all its jobs.
+        DrainFile::open(path, server)?.finish()?;
+        return print_report(out, 0, true);
+    }
     if ids.is_empty() {
         return Err(Failure::NothingMatched(
             "no job matches, except jobs that clients have reserved".to_owned(),
@@ -127,9 +134,10 @@ fn drain(
     drain_all(server, &ids, DrainFile::open(path, server)?, out)
 }
 
-/// The ids of the jobs to drain, and the number of jobs that match and that clients have reserved.
-fn find(server: &mut Server, filter: &JobFilter) -> Result<(Vec<u64>, u64)> {
-    let (mut ids, mut reserved) = (Vec::new(), Vec::new());
+/// The ids of the jobs to drain: those that match, and those that an interrupted export has begun to take, which may be
+/// buried by now. Also the number of jobs that match and that clients have reserved.
+fn find(server: &mut Server, filter: &JobFilter, begun: &TakenJobs) -> Result<(Vec<u64>, u64)> {
+    let (mut ids, mut reserved) = (begun.present(server)?, Vec::new());
     listing::jobs_once(server, filter, false, &mut |found| {
         for FoundJob { info, .. } in found {
             if info.state == JobState::Reserved { reserved.push(info.id) } else { ids.push(info.id) }
@@ -175,8 +183,7 @@ fn drain_all(server: &mut Server, ids: &[u64], mut file: DrainFile, out: &mut Ou
 /// Moves a batch of jobs to the file, and returns how many were deleted on the server.
 fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result<u64> {
     let mut infos: Vec<JobInfo> = server.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
-    infos.iter_mut().for_each(|info| file.restore(info));
-    file.begin(&infos)?;
+    let servers = file.begin(&mut infos)?;
     let commands =
         infos.iter().flat_map(|info| [Command::ReserveJob(JobId(info.id)), bury(info.id, info.pri)]);
     let (mut bodies, mut failed) = (vec![None; infos.len()], None);
@@ -188,7 +195,7 @@ fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result
     })?;
     failed.map_or(Ok(()), Err)?;
     let (mut taken, mut records) = (Vec::new(), Vec::new());
-    for (info, body) in infos.into_iter().zip(bodies) {
+    for ((info, body), server_id) in infos.into_iter().zip(bodies).zip(servers) {
         let body = match body {
             Some(body) => body,
             // No client can reserve a held job before its group is empty.
@@ -198,7 +205,7 @@ fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result
             },
             None => continue,
         };
-        let record = Record::new(&info, body, file.server()).map_err(Failure::Refused)?;
+        let record = Record::new(&info, body, &server_id).map_err(Failure::Refused)?;
         records.push(record);
         taken.push(info);
     }

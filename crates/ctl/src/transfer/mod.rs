@@ -2,7 +2,7 @@
 //!
 //! - [`record`]: a job as a line.
 //! - [`export`]: writes jobs to a file; with `--drain`, also deletes them. [`destination`] decides which files it may
-//!   replace.
+//!   replace, and [`taken_jobs`] which jobs an interrupted drain had begun to take.
 //! - [`import`]: puts each job once; [`journal`] records its progress.
 
 mod destination;
@@ -12,3 +12,4 @@ pub mod import;
 mod journal;
 mod put;
 mod record;
+mod taken_jobs;

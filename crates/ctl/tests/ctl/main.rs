@@ -3,6 +3,7 @@
 
 mod access;
 mod changing;
+mod drain_continued;
 mod import;
 mod meanwhile;
 mod rules;

@@ -31,6 +31,7 @@ fn a_drain_that_cannot_write_its_file_puts_the_jobs_back_or_names_them() {
     // The last commands reserve each job and put it back.
     let first = source.count() - 5;
     assert_eq!(jobs(&source.address()), expected());
+    fs::remove_file(directory.path().join("jobs.taking")).unwrap();
     for at in 0..6 {
         let refuse_at = first + at;
         let source = Fake::start_with(FakeOptions { refuse_at, ..FakeOptions::default() });

@@ -1,0 +1,170 @@
+//! FILE.taking, beside the file of an export with `--drain`: the jobs that the export has begun to take.
+//!
+//! Owns: whether a job on the server is the one of an entry, and the states that jobs had before they were buried for
+//! the export.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use beanstalk_client::{JobInfo, JobState, Tag};
+use serde_json::{Value, json};
+
+use super::destination::beside;
+use super::export::instance;
+use crate::failure::{Failure, OfFile, Result};
+use crate::server::Server;
+
+/// How far two calculations of the time of a put may differ, in seconds: times and ages are whole seconds.
+const ROUNDING_S: u64 = 2;
+
+/// How many jobs the server is asked for at once.
+const BATCH: usize = 500;
+
+/// The jobs that interrupted exports from this server to the file have begun to take.
+pub struct TakenJobs {
+    path: PathBuf,
+    jobs: HashMap<u64, TakenJob>,
+    server: String,
+    address: String,
+}
+
+/// A job before it was reserved and buried for the export.
+struct TakenJob {
+    /// The `id` of the stats of the server when an export first began to take the job.
+    server: String,
+    /// The address of the server; `None` in a file of an earlier version.
+    address: Option<String>,
+    /// The time of the entry, in seconds since 1970, and the age of the job; 0 in a file of an earlier version.
+    time: u64,
+    age: u64,
+    state: JobState,
+    left: u64,
+    reserves: u64,
+    buries: u64,
+    /// `None` in a file of an earlier version.
+    tags: Option<Vec<Tag>>,
+}
+
+impl TakenJobs {
+    /// Reads the FILE.taking of `file`, if there is one. It fails if another server may have the jobs.
+    pub fn read(file: &Path, server: &Server) -> Result<Self> {
+        let path = beside(file, ".taking");
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            other => Some(other.of_file(&path)?),
+        };
+        let (server, address) = (instance(server), server.address.to_string());
+        let mut jobs = HashMap::new();
+        for line in file.into_iter().flat_map(|file| BufReader::new(file).split(b'\n')) {
+            // The last line may be incomplete. It was not synced, so nothing was done after it.
+            let Ok(entry) = serde_json::from_slice(&line.of_file(&path)?) else { continue };
+            let Some((id, job)) = taken(&entry) else { continue };
+            if job.server != server && job.address.as_ref() != Some(&address) {
+                return Err(Failure::file(&path, of_another_server(job.address.as_deref())));
+            }
+            jobs.insert(id, job);
+        }
+        Ok(Self { path, jobs, server, address })
+    }
+
+    /// The path of FILE.taking.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The ids of the jobs that are still on the server, except those that clients have reserved.
+    pub fn present(&self, server: &mut Server) -> Result<Vec<u64>> {
+        let ids: Vec<u64> = self.jobs.keys().copied().collect();
+        let mut present = Vec::new();
+        for ids in ids.chunks(BATCH) {
+            let infos = server.job_infos(ids.iter().copied())?.into_iter().flatten();
+            let free = infos.filter(|info| info.state != JobState::Reserved && self.get(info).is_some());
+            present.extend(free.map(|info| info.id));
+        }
+        Ok(present)
+    }
+
+    /// The entry of this job. In one run of a server, an id belongs to one job. A server that has lost its jobs assigns
+    /// the same ids again, but those jobs were put after the entry was written.
+    fn get(&self, info: &JobInfo) -> Option<&TakenJob> {
+        self.jobs.get(&info.id).filter(|taken| {
+            let put_at = |time: u64, age: u64| time.saturating_sub(age);
+            let difference = put_at(now(), info.age).abs_diff(put_at(taken.time, taken.age));
+            taken.server == self.server || (taken.age > ROUNDING_S && difference <= ROUNDING_S)
+        })
+    }
+
+    /// Returns the `id` of the stats of the server when an export first began to take this job. If that export was
+    /// interrupted after it had reserved or buried the job, sets the state and the tags that the job had before.
+    pub fn restore(&self, info: &mut JobInfo) -> String {
+        let Some(taken) = self.get(info) else { return self.server.clone() };
+        let broke_off = match info.state {
+            JobState::Buried => info.buries == taken.buries + 1,
+            JobState::Ready => info.buries == taken.buries,
+            JobState::Delayed | JobState::Reserved => false,
+        };
+        if broke_off && info.reserves == taken.reserves + 1 {
+            (info.state, info.time_left) = (taken.state, taken.left);
+            if let Some(tags) = &taken.tags {
+                info.tags.clone_from(tags);
+            }
+        }
+        taken.server.clone()
+    }
+
+    /// The entry of a job, as a line. `server` is what [`TakenJobs::restore`] has returned.
+    pub fn entry(&self, info: &JobInfo, server: &str) -> String {
+        let entry = json!({
+            "id": info.id,
+            "state": info.state.as_str(),
+            "left": info.time_left,
+            "reserves": info.reserves,
+            "buries": info.buries,
+            // A job that was reserved loses its expiry.
+            "tags": info.tags.iter().map(Tag::to_string).collect::<Vec<_>>(),
+            "age": info.age,
+            "time": now(),
+            "server": server,
+            "address": self.address,
+        });
+        format!("{entry}\n")
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn of_another_server(address: Option<&str>) -> String {
+    match address {
+        Some(address) => format!(
+            "an export of {address} to this file is not complete: continue it with --server {address}, or name \
+             another file"
+        ),
+        None => "an export to this file is not complete: an earlier version of beanstalkctl began it, of another \
+                 server or before this server was restarted. Continue it with that version, or name another file"
+            .to_owned(),
+    }
+}
+
+fn taken(entry: &Value) -> Option<(u64, TakenJob)> {
+    let number = |key: &str| entry[key].as_u64();
+    let text = |key: &str| entry[key].as_str().map(str::to_owned);
+    let tag = |tag: &Value| tag.as_str()?.parse().ok();
+    let job = TakenJob {
+        server: text("server").unwrap_or_default(),
+        address: text("address"),
+        time: number("time").unwrap_or(0),
+        age: number("age").unwrap_or(0),
+        state: entry["state"].as_str()?.parse().ok()?,
+        left: number("left")?,
+        reserves: number("reserves")?,
+        buries: number("buries")?,
+        tags: entry["tags"].as_array().and_then(|tags| tags.iter().map(tag).collect()),
+    };
+    Some((number("id")?, job))
+}

@@ -1,0 +1,185 @@
+//! `export --drain`: which jobs and which lines of the file are those of an interrupted export.
+
+use super::support::{Ended, between, client, counts, ctl, name, put, put_buried};
+use super::transfer::{fill, text};
+use beanstalk_client::PutOptions;
+use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::installed::{self, Installed};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// The servers with a binlog in a directory.
+const WITH_BINLOG: [fn(&Path) -> Option<Installed>; 2] = [
+    |directory| installed::ours(&["-b", text(directory)]),
+    |directory| installed::debians(&["-b", text(directory)]),
+];
+
+fn drain(address: &str, file: &Path, filter: &[&str]) -> Ended {
+    ctl(address, &[&["export", "t", "--drain", "--yes", "--output", text(file)], filter].concat())
+}
+
+/// Drains the server, whose address is that of `path`, until job 1 is to be deleted.
+fn interrupted_drain(path: &Path, server: &str, file: &Path) {
+    let address = between(path, server, |line| line != "delete 1");
+    drain(&address, file, &[]).ends_with(3);
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn equal_jobs_of_two_servers_are_both_in_the_file() {
+    for start in WITH_BINLOG {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("jobs");
+        for binlog in ["one", "other"] {
+            fs::create_dir(directory.path().join(binlog)).unwrap();
+            let Some(server) = start(&directory.path().join(binlog)) else { continue };
+            let before = lines(&file).len();
+            put(&mut client(&server.address()), "t", b"tick", 0);
+            drain(&server.address(), &file, &[]).ends_with(0);
+            assert_eq!((lines(&file).len(), counts(&server.address(), "t")), (before + 1, [0; 4]));
+        }
+    }
+}
+
+/// Waits until the job is older than the ages can be wrong, which are whole seconds.
+fn wait_for_age(server: &Installed, id: u64) {
+    while client(&server.address()).stats_job(id).unwrap().age < 3 {
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_job_of_a_server_that_restarted_empty_is_another_job_with_the_same_id() {
+    for (start, is_old) in WITH_BINLOG.into_iter().flat_map(|start| [(start, false), (start, true)]) {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, socket) = (directory.path().join("jobs"), directory.path().join("socket"));
+        let binlogs = ["one", "other"].map(|binlog| directory.path().join(binlog));
+        binlogs.iter().for_each(|binlog| fs::create_dir(binlog).unwrap());
+        let Some(server) = start(&binlogs[0]) else { continue };
+        put(&mut client(&server.address()), "t", b"tick", 0);
+        if is_old {
+            wait_for_age(&server, 1);
+        }
+        interrupted_drain(&socket, &server.address(), &file);
+        drop(server);
+        let Some(server) = start(&binlogs[1]) else { continue };
+        // As an interrupted drain would leave it.
+        put_buried(&mut client(&server.address()), "t", b"tick");
+        let address = between(&socket, &server.address(), |_| true);
+        drain(&address, &file, &[]).ends_with(0);
+        assert_eq!(counts(&address, "t"), [0; 4]);
+        let states: Vec<Value> = lines(&file).iter().map(|line| line["state"].clone()).collect();
+        assert_eq!(states, ["ready", "buried"]);
+    }
+}
+
+#[test]
+fn a_drain_is_continued_after_the_server_was_restarted_with_its_jobs() {
+    for start in WITH_BINLOG {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, socket) = (directory.path().join("jobs"), directory.path().join("socket"));
+        let binlog = directory.path().join("binlog");
+        fs::create_dir(&binlog).unwrap();
+        let Some(mut server) = start(&binlog) else { continue };
+        fill(&server.address());
+        wait_for_age(&server, 3);
+        for _ in 0..3 {
+            interrupted_drain(&socket, &server.address(), &file);
+            drop(server);
+            server = start(&binlog).unwrap();
+        }
+        let address = between(&socket, &server.address(), |_| true);
+        drain(&address, &file, &[]).ends_with(0);
+        assert_eq!(counts(&address, "t"), [0; 4]);
+        let mut states: Vec<(u64, String)> = lines(&file)
+            .iter()
+            .map(|line| (line["id"].as_u64().unwrap(), line["state"].as_str().unwrap().to_owned()))
+            .collect();
+        states.sort();
+        let expected = [(1, "ready"), (2, "delayed"), (3, "buried")];
+        assert_eq!(states, expected.map(|(id, state)| (id, state.to_owned())));
+        assert!(!directory.path().join("jobs.taking").exists());
+    }
+}
+
+#[test]
+fn a_drain_that_another_server_has_not_completed_is_not_continued() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let source = Fake::start();
+    put_buried(&mut client(&source.address()), "t", b"x");
+    let mut entry = json!({ "id": 1, "state": "ready", "left": 0, "reserves": 0, "buries": 0, "tags": [] });
+    entry["server"] = json!("other");
+    let mut with_address = entry.clone();
+    with_address["address"] = json!("queue.example:11300");
+    for (entry, expected) in
+        [(entry, "earlier version"), (with_address, "continue it with --server queue.example:11300")]
+    {
+        fs::write(directory.path().join("jobs.taking"), format!("{entry}\n")).unwrap();
+        let refused = drain(&source.address(), &file, &[]).ends_with(5);
+        assert!(refused.err.contains(expected), "{refused:?}");
+        assert_eq!((counts(&source.address(), "t"), file.exists()), ([0, 0, 0, 1], false));
+    }
+}
+
+#[test]
+fn a_drain_of_some_jobs_that_is_interrupted_anywhere_is_continued() {
+    let filters =
+        [("ready", ["--state", "ready"]), ("delayed", ["--state", "delayed"]), ("ready", ["--tag", "exp"])];
+    for (state, filter) in filters {
+        for at in 1.. {
+            let directory = tempfile::tempdir().unwrap();
+            let (file, taking) = (directory.path().join("jobs"), directory.path().join("jobs.taking"));
+            let source = Fake::start_with(FakeOptions { close_after: at + 4, ..FakeOptions::default() });
+            let mut worker = client(&source.address());
+            worker.use_tube(&name("t")).unwrap();
+            let tags = vec!["exp:1000".parse().unwrap()];
+            worker.put(b"ready", &PutOptions { tags, ..PutOptions::default() }).unwrap();
+            worker.put(b"delayed", &PutOptions { delay: 3_600.into(), ..PutOptions::default() }).unwrap();
+            assert_eq!(source.count(), 4, "the number of commands that put the jobs");
+            drain(&source.address(), &file, &filter);
+            let broken = source.disarm();
+            drain(&source.address(), &file, &filter).ends_with(if broken { 0 } else { 1 });
+            let found: Vec<_> =
+                lines(&file).iter().map(|line| (line["body"].clone(), line["state"].clone())).collect();
+            assert_eq!(found, [(json!(state), json!(state))], "{filter:?}, at {at}");
+            let left = if state == "ready" { [0, 0, 1, 0] } else { [1, 0, 0, 0] };
+            assert_eq!(
+                (counts(&source.address(), "t"), taking.exists()),
+                (left, false),
+                "{filter:?}, at {at}"
+            );
+            if !broken {
+                assert!(at > 7, "an interruption at every step was tried");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_drain_that_was_interrupted_after_its_last_delete_is_completed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, taking) = (directory.path().join("jobs"), directory.path().join("jobs.taking"));
+    let source = Fake::start();
+    fill(&source.address());
+    let kept = directory.path().join("kept");
+    // FILE.taking as it was before the first delete.
+    let (from, to) = (taking.clone(), kept.clone());
+    let address = between(&directory.path().join("socket"), &source.address(), move |line| {
+        !line.starts_with("delete 1") || fs::copy(&from, &to).is_ok()
+    });
+    drain(&address, &file, &[]).ends_with(0);
+    fs::rename(kept, &taking).unwrap();
+    drain(&address, &file, &["--dry-run"]).ends_with(1);
+    assert!(taking.exists());
+    drain(&address, &file, &[]).ends_with(0);
+    assert_eq!((lines(&file).len(), taking.exists()), (3, false));
+}
