@@ -101,12 +101,15 @@ impl TakenJobs {
     /// interrupted after it had reserved or buried the job, sets the state and the tags that the job had before.
     pub fn restore(&self, info: &mut JobInfo) -> String {
         let Some(taken) = self.get(info) else { return self.server.clone() };
-        let broke_off = match info.state {
-            JobState::Buried => info.buries == taken.buries + 1,
-            JobState::Ready => info.buries == taken.buries,
+        let (reserves, buries) = (taken.reserves, taken.buries);
+        let counters = (info.reserves, info.buries);
+        let is_changed = match info.state {
+            // If it is buried and has not changed since, an earlier interrupted export had buried it.
+            JobState::Buried => [(reserves, buries), (reserves + 1, buries + 1)].contains(&counters),
+            JobState::Ready => counters == (reserves + 1, buries),
             JobState::Delayed | JobState::Reserved => false,
         };
-        if broke_off && info.reserves == taken.reserves + 1 {
+        if is_changed {
             (info.state, info.time_left) = (taken.state, taken.left);
             if let Some(tags) = &taken.tags {
                 info.tags.clone_from(tags);

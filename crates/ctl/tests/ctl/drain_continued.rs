@@ -32,6 +32,18 @@ fn lines(file: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+fn owned((id, state): (u64, &str)) -> (u64, String) {
+    (id, state.to_owned())
+}
+
+/// The ids and states of the jobs in the file, sorted.
+fn states(file: &Path) -> Vec<(u64, String)> {
+    let state = |line: &Value| owned((line["id"].as_u64().unwrap(), line["state"].as_str().unwrap()));
+    let mut states: Vec<_> = lines(file).iter().map(state).collect();
+    states.sort();
+    states
+}
+
 #[test]
 fn equal_jobs_of_two_servers_are_both_in_the_file() {
     for start in WITH_BINLOG {
@@ -98,13 +110,7 @@ fn a_drain_is_continued_after_the_server_was_restarted_with_its_jobs() {
         let address = between(&socket, &server.address(), |_| true);
         drain(&address, &file, &[]).ends_with(0);
         assert_eq!(counts(&address, "t"), [0; 4]);
-        let mut states: Vec<(u64, String)> = lines(&file)
-            .iter()
-            .map(|line| (line["id"].as_u64().unwrap(), line["state"].as_str().unwrap().to_owned()))
-            .collect();
-        states.sort();
-        let expected = [(1, "ready"), (2, "delayed"), (3, "buried")];
-        assert_eq!(states, expected.map(|(id, state)| (id, state.to_owned())));
+        assert_eq!(states(&file), [(1, "ready"), (2, "delayed"), (3, "buried")].map(owned));
         assert!(!directory.path().join("jobs.taking").exists());
     }
 }
@@ -182,4 +188,20 @@ fn a_drain_that_was_interrupted_after_its_last_delete_is_completed() {
     assert!(taking.exists());
     drain(&address, &file, &[]).ends_with(0);
     assert_eq!((lines(&file).len(), taking.exists()), (3, false));
+}
+
+#[test]
+fn a_drain_that_is_interrupted_several_times_keeps_the_states() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, socket) = (directory.path().join("jobs"), directory.path().join("socket"));
+    let source = Fake::start();
+    fill(&source.address());
+    for last in ["delete 1", "reserve-job 1", "delete 1", "reserve-job 1"] {
+        let address = between(&socket, &source.address(), move |line| !line.starts_with(last));
+        drain(&address, &file, &[]).ends_with(3);
+        // As if the interruption had come before the jobs were written.
+        fs::write(&file, "").unwrap();
+    }
+    drain(&source.address(), &file, &[]).ends_with(0);
+    assert_eq!(states(&file), [(1, "ready"), (2, "delayed"), (3, "buried")].map(owned));
 }
