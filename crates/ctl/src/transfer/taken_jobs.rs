@@ -101,12 +101,12 @@ impl TakenJobs {
     /// interrupted after it had reserved or buried the job, sets the state and the tags that the job had before.
     pub fn restore(&self, info: &mut JobInfo) -> String {
         let Some(taken) = self.get(info) else { return self.server.clone() };
-        let (reserves, buries) = (taken.reserves, taken.buries);
-        let counters = (info.reserves, info.buries);
+        let reserves = taken.reserves;
         let is_changed = match info.state {
-            // If it is buried and has not changed since, an earlier interrupted export had buried it.
-            JobState::Buried => [(reserves, buries), (reserves + 1, buries + 1)].contains(&counters),
-            JobState::Ready => counters == (reserves + 1, buries),
+            // If it was not reserved again, an earlier interrupted export had buried it. The counter of burials says
+            // nothing: C counts a burial again when it restarts.
+            JobState::Buried => [reserves, reserves + 1].contains(&info.reserves),
+            JobState::Ready => (info.reserves, info.buries) == (reserves + 1, taken.buries),
             JobState::Delayed | JobState::Reserved => false,
         };
         if is_changed {
