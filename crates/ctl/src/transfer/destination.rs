@@ -115,11 +115,11 @@ pub fn check_replaceable(path: &Path) -> Result {
     Ok(())
 }
 
-/// Locks a file that an export writes to, and checks that `path` still names it.
-pub fn lock(path: &Path, file: &File) -> Result {
+/// Locks a file that an export or an import (`user`) writes to, and checks that `path` still names it.
+pub fn lock(path: &Path, file: &File, user: &str) -> Result {
     // Some file systems have no locks.
     if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        return Err(Failure::file(path, "another export writes to this file"));
+        return Err(Failure::file(path, format!("another {user} uses this file")));
     }
     let same =
         |here: fs::Metadata, named: fs::Metadata| (here.dev(), here.ino()) == (named.dev(), named.ino());
@@ -127,7 +127,7 @@ pub fn lock(path: &Path, file: &File) -> Result {
     if is_named.of_file(path)? {
         return Ok(());
     }
-    Err(Failure::file(path, "another export has replaced this file in the meantime"))
+    Err(Failure::file(path, format!("another {user} has replaced this file in the meantime")))
 }
 
 /// A file that gets its name when it is complete. Until then it is `PATH.partial`, which is removed when this is
@@ -144,11 +144,11 @@ impl Replacement {
     pub fn create(path: &Path) -> Result<Self> {
         let partial = beside(path, ".partial");
         if fs::symlink_metadata(&partial).is_ok_and(|metadata| metadata.is_file()) {
-            lock(&partial, &File::open(&partial).of_file(&partial)?)?;
+            lock(&partial, &File::open(&partial).of_file(&partial)?, "export")?;
             fs::remove_file(&partial).of_file(&partial)?;
         }
         let file = File::options().write(true).create_new(true).open(&partial).of_file(&partial)?;
-        lock(&partial, &file)?;
+        lock(&partial, &file, "export")?;
         if let Ok(metadata) = fs::metadata(path) {
             file.set_permissions(metadata.permissions()).of_file(&partial)?;
         }
@@ -165,7 +165,7 @@ impl Replacement {
         match File::open(&self.path) {
             Ok(present) => {
                 // A drain has locked the file that it writes to.
-                lock(&self.path, &present)?;
+                lock(&self.path, &present, "export")?;
                 if !force {
                     check_replaceable(&self.path)?;
                 }

@@ -35,7 +35,7 @@ impl DrainFile {
     /// Locks the file: another export with `--drain` cannot open it.
     pub fn open(path: &Path, server: &Server) -> Result<Self> {
         let file = File::options().read(true).append(true).create(true).open(path).of_file(path)?;
-        lock(path, &file)?;
+        lock(path, &file, "export")?;
         sync_directory(path)?;
         let (file, known) = read(path, file)?;
         let taking = TakenJobs::read(path, server)?;
@@ -113,6 +113,6 @@ fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)
     }
     marked.replace(&file)?;
     let file = File::options().read(true).append(true).open(path).of_file(path)?;
-    lock(path, &file)?;
+    lock(path, &file, "export")?;
     Ok((file, known))
 }

@@ -11,11 +11,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, OfFile, Result};
+use crate::transfer::destination::lock;
 use crate::transfer::export::sync_directory;
 
 /// Stands for the id of a job that was not stored, because another one has or had its `idp` key. No job has this id.
@@ -67,10 +66,7 @@ impl Journal {
     /// one. Locks the file: another import cannot open it.
     pub fn open(path: &Path, header: &Value) -> Result<Self> {
         let file = File::options().read(true).append(true).create(true).open(path).of_file(path)?;
-        // Some file systems have no locks.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-            return Err(Failure::file(path, "another import uses this journal"));
-        }
+        lock(path, &file, "import")?;
         sync_directory(path)?;
         let (done, finished) = (HashSet::new(), Vec::new());
         let mut journal = Self { path: path.to_owned(), file, key: None, done, finished, open: None };

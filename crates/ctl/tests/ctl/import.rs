@@ -85,7 +85,7 @@ fn only_one_import_uses_a_journal() {
     flock(&other, FlockOperation::LockExclusive).unwrap();
     let target = Fake::start();
     let refused = ctl(&target.address(), &["import", text(&file)]).ends_with(5);
-    assert!(refused.err.contains("another import uses this journal"), "{refused:?}");
+    assert!(refused.err.contains("another import uses this file"), "{refused:?}");
     assert_eq!(counts(&target.address(), "t"), [0; 4]);
     drop(other);
     ctl(&target.address(), &["import", text(&file)]).ends_with(0);
