@@ -427,7 +427,7 @@ fn check_image(harness: &Harness, jobs: &[u64], random: &mut Random) {
 }
 
 #[test]
-fn a_client_that_breaks_off_after_its_reservation_lets_no_reply_of_another_leave_early() {
+fn a_reservation_whose_client_is_gone_lets_no_reply_of_another_leave_early() {
     let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
     let (other, worker) = (harness.connect(), harness.connect());
     harness.say(&other, "put 0 0 60 1\r\nx\r\n");

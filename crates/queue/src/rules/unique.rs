@@ -244,8 +244,8 @@ impl Queue {
         first.or(cooling.map(Duplicate::OfDeleted))
     }
 
-    /// The cooldown of this key in this tube, and when it ends. If a job with the key was moved here and is deleted, its
-    /// cooldown takes the place of this one, so that no key is in the index many times.
+    /// The cooldown of this key in this tube, and when it ends. If a job with the key was moved here and is deleted,
+    /// its cooldown takes the place of this one, so that no key is in the index many times.
     fn cooldown_of_key(&self, tube: TubeKey, key: Name<'_>) -> Option<(JobId, Timestamp)> {
         let unique = &self.rules.unique;
         unique.index.all(UniqueKeys::hash(&self.rules.hasher, tube, key)).find_map(|id| {
