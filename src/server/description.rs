@@ -52,14 +52,16 @@ impl<S: Stream> Server<S> {
             && self.connections.iter().flatten().all(|connection| connection.is_quiet())
     }
 
-    /// Starts to end the connections that cannot be handed over: they still get the replies that they are owed. Returns
-    /// how many of them are left.
+    /// Starts to end the connections that cannot be handed over: they still get the replies that they are owed, that of
+    /// a command in progress included. Returns how many of them are left.
     pub fn end_those_that_cannot_be_described(&mut self) -> usize {
         let mut count = 0;
         for (id, connection) in each(&mut self.connections).filter(|(_, it)| it.handle().is_none()) {
             count += 1;
-            connection.exchange.close();
-            self.lists.send(id, &mut connection.listed);
+            if connection.exchange.stalled_until().is_none() {
+                connection.exchange.close();
+                self.lists.send(id, &mut connection.listed);
+            }
         }
         count
     }

@@ -296,6 +296,24 @@ fn an_idle_time_out_leaves_a_client_alone_whose_kick_goes_on() {
     assert_eq!((server.client_count(), client.received_lines()), (1, 1));
 }
 
+#[test]
+fn a_connection_that_is_not_handed_over_gets_its_outstanding_reply() {
+    const JOBS: usize = 2_000;
+    let mut server = server();
+    let client = connect(&mut server);
+    server.turn(std::iter::once(client.send(&b"put 0 100 10 0\r\n\r\n".repeat(JOBS))), START);
+    while server.next_turn_at() == Some(Timestamp::default()) {
+        server.turn(std::iter::empty(), START);
+    }
+    assert_eq!(client.received_lines(), JOBS);
+    server.turn(std::iter::once(client.send(b"kick 2000\r\n")), START);
+    assert!(client.has_received_nothing(), "a turn has moved all of them");
+    while server.end_those_that_cannot_be_described() > 0 {
+        server.turn(std::iter::empty(), START);
+    }
+    assert_eq!(client.received(), "KICKED 2000\r\n");
+}
+
 // ---- the gate ----
 
 /// A store that keeps nothing, and that belongs to this server as long as the test decides.
