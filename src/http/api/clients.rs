@@ -31,11 +31,10 @@ pub(crate) struct ClientList {
 
 impl ClientList {
     /// The page for the query; nothing is rendered yet.
-    pub(crate) fn new(mut parameters: QueryParameters) -> Result<Self, Problem> {
+    pub(crate) fn new(parameters: &mut QueryParameters) -> Result<Self, Problem> {
         let limit = parameters.limit(DEFAULT_LIMIT, MAX_LIMIT as usize)?;
         let cursor = parameters.cursor(|text| ClientCursor::parse(text.as_bytes()))?;
         let index = cursor.map_or(0, |cursor| cursor.index as usize + 1);
-        parameters.end()?;
         Ok(Self { opening: "{\"clients\":[", index, limit, found: 0 })
     }
 }

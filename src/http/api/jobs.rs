@@ -79,7 +79,6 @@ fn walk(
     };
     let as_of = AsOf { next_id: queue.next_id(), at: sources.server.now };
     let filter = filter(parameters, as_of)?;
-    parameters.end()?;
     Ok(JobWalk::new(name, state, filter, after))
 }
 
@@ -87,12 +86,12 @@ impl JobList {
     /// The page for the query; nothing is rendered yet.
     pub(crate) fn new(
         tube: &str,
-        mut parameters: QueryParameters,
+        parameters: &mut QueryParameters,
         sources: &Sources<'_>,
     ) -> Result<Self, Problem> {
         let limit = parameters.limit(DEFAULT_LIMIT, MAX_LIMIT)?;
         let body_bytes = parameters.number_in(0..=MAX_BODY_BYTES, "body_bytes")?;
-        let walk = walk(tube, &mut parameters, true, sources)?;
+        let walk = walk(tube, parameters, true, sources)?;
         Ok(Self { opening: "{\"jobs\":[", walk, limit, body_bytes, found: 0 })
     }
 }
@@ -131,10 +130,10 @@ impl JobCount {
     /// The count for the query; nothing is counted yet.
     pub(crate) fn new(
         tube: &str,
-        mut parameters: QueryParameters,
+        parameters: &mut QueryParameters,
         sources: &Sources<'_>,
     ) -> Result<Self, Problem> {
-        Ok(Self { walk: walk(tube, &mut parameters, false, sources)?, found: 0 })
+        Ok(Self { walk: walk(tube, parameters, false, sources)?, found: 0 })
     }
 }
 

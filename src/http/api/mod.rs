@@ -59,7 +59,8 @@ pub(crate) enum ApiAnswer {
 /// A request that has passed the access rules.
 pub(crate) struct Asked<'r, 'a> {
     request: &'r HttpRequest,
-    parameters: QueryParameters,
+    /// The answer takes those that it knows; any other one is a mistake.
+    parameters: &'r mut QueryParameters,
     /// Empty if the request has none.
     body: &'r [u8],
     access: &'r Access,
@@ -92,7 +93,7 @@ pub(crate) const ROUTES: &[(Method, &str, Answer)] = &[
     }),
     // Before the path with any other word in its place.
     (Method::Post, "jobs/actions", |asked, _| orders::on_jobs(None, asked.fields()?).map(ApiAnswer::Order)),
-    (Method::Get, "jobs/{job}", |mut asked, id| {
+    (Method::Get, "jobs/{job}", |asked, id| {
         let wait = asked.parameters.number_in(1..=MAX_WAIT_S, "wait")?;
         let (id, job) = job(id, asked.sources)?;
         match wait.filter(|_| job.record.state != JobState::Buried) {
@@ -154,11 +155,14 @@ pub(crate) fn answer(
             (_, None) | (None, _) => "Allow: GET, HEAD\r\n",
         }));
     };
-    let parameters = QueryParameters::parse(&request.query)
+    let mut parameters = QueryParameters::parse(&request.query)
         .map_err(|part| Problem::bad(format!("{part:?}: the query has a broken escape")))?;
     let mut parts = path.split('/').zip(&segments);
     let segment = parts.find(|(part, _)| part.starts_with('{')).map_or("", |(_, segment)| segment);
-    answer(Asked { request, parameters, body, access, tasks, sources }, segment)
+    let asked = Asked { request, parameters: &mut parameters, body, access, tasks, sources };
+    let answer = answer(asked, segment)?;
+    parameters.end()?;
+    Ok(answer)
 }
 
 impl Asked<'_, '_> {

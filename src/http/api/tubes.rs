@@ -22,7 +22,7 @@ pub(crate) struct TubeList;
 
 /// The page for the query; nothing is rendered yet.
 pub(crate) fn list(
-    mut parameters: QueryParameters,
+    parameters: &mut QueryParameters,
     sources: &Sources<'_>,
 ) -> Result<Rendering<TubeList>, Problem> {
     let limit = parameters.limit(DEFAULT_LIMIT, MAX_LIMIT)?;
@@ -41,7 +41,6 @@ pub(crate) fn list(
     if let Some(rank) = parameters.cursor(rank)? {
         query.start_after(rank);
     }
-    parameters.end()?;
     Ok(Rendering::new(TubeChoice::First(limit, query), sources))
 }
 

@@ -8,9 +8,26 @@ use crate::token::TokenHash;
 
 const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n";
 
-/// Sends the requests in pieces of this many bytes. Returns the responses and the orders.
+/// Sends the requests in pieces of this many bytes, to a server without jobs. Returns the responses and the orders.
 fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, HttpExchange) {
-    let (figures, tasks) = (Figures::default(), Tasks::default());
+    talk_to(&Figures::default(), access, requests, piece)
+}
+
+/// A server with one job.
+fn with_a_job() -> Figures {
+    let mut figures = Figures::default();
+    let client = figures.queue.connect();
+    figures.put(client);
+    figures
+}
+
+fn talk_to(
+    figures: &Figures,
+    access: &Access,
+    requests: &[u8],
+    piece: usize,
+) -> (String, Vec<Order>, HttpExchange) {
+    let tasks = Tasks::default();
     let sources =
         Sources { site: Site::Admin { access, tasks: &tasks, clients: &|_, _| None }, ..figures.sources() };
     let (mut exchange, mut sent, mut orders) = (HttpExchange::default(), Vec::new(), Vec::new());
@@ -100,6 +117,37 @@ fn bodies_may_come_in_pieces_and_be_followed_by_requests() {
         assert!(matches!(orders[..], [Order::Drain(true), Order::Put(_), Order::Drain(true)]));
         assert!(exchange.is_finished());
     }
+}
+
+#[test]
+fn a_parameter_that_is_unknown_or_given_twice_is_refused_at_every_path() {
+    let figures = with_a_job();
+    let ask = |request: &str| {
+        let (text, orders, _) = talk_to(&figures, &Access::default(), request.as_bytes(), 10_000);
+        (statuses(&text)[0].to_owned(), text, orders)
+    };
+    for path in [
+        "server",
+        "tubes",
+        "tubes/default",
+        "tubes/default/jobs?state=ready",
+        "tubes/default/jobs/count?state=ready",
+        "jobs/1",
+        "jobs/1/body",
+        "clients",
+        "tasks",
+    ] {
+        let get = |path: &str| ask(&format!("GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert_eq!(get(path).0, "200", "{path}");
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let (status, text, _) = get(&format!("{path}{separator}nothing=1"));
+        assert_eq!(status, "400", "{path}");
+        assert!(text.contains("nothing"), "{text}");
+    }
+    let twice = "GET /api/v1/jobs/1?wait=1&wait=2 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_eq!(ask(twice).0, "400");
+    let (status, _, orders) = ask(&post("/api/v1/server/actions?now=1", MARK, "{\"action\":\"drain\"}"));
+    assert_eq!((&*status, orders.len()), ("400", 0));
 }
 
 #[test]

@@ -9,9 +9,10 @@ use std::time::Duration;
 use super::*;
 use crate::binlog;
 use crate::clock::Timestamp;
+use crate::job::{Body, Priority};
 use crate::os::CpuTime;
 use crate::protocol::Verb;
-use crate::queue::Queue;
+use crate::queue::{ClientId, NewJob, Queue};
 use crate::stats::{CommandCounts, ServerInfo, Timings, TubeSums, extensions};
 
 /// The parts of a server from which the figures are read.
@@ -53,6 +54,13 @@ impl Default for Figures {
 }
 
 impl Figures {
+    /// Puts a job into the tube that the client uses.
+    fn put(&mut self, client: ClientId) {
+        let id = self.queue.allocate_id();
+        let job = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1.into() };
+        self.queue.put(client, job, Body::copy_of(b"").unwrap(), Timestamp(1));
+    }
+
     fn sources(&self) -> Sources<'_> {
         Sources {
             server: ServerView {
@@ -418,11 +426,7 @@ fn series_of_tubes_are_capped_and_the_page_has_the_fullest() {
         figures.queue.watch(client, &format!("tube-{number}"));
     }
     figures.queue.use_tube(client, "tube-1400");
-    let id = figures.queue.allocate_id();
-    let priority = crate::job::Priority(0);
-    let job = crate::queue::NewJob { id, priority, delay_s: 0.into(), ttr_s: 1.into() };
-    let job_body = crate::job::Body::copy_of(b"").unwrap();
-    figures.queue.put(client, job, job_body, Timestamp(1));
+    figures.put(client);
     let metrics = body(&answer(&figures, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     assert_eq!(metrics.matches("beanstalkd_tube_jobs_total{").count(), 2);
     assert!(metrics.contains("beanstalkd_metrics_tubes_omitted 1499\n"));
