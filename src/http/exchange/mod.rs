@@ -159,21 +159,23 @@ impl HttpExchange {
         self.is_closing && matches!(self.stage, ExchangeStage::Head) && self.output.is_empty()
     }
 
-    /// Whether a request is being answered whose head, at least, has arrived.
+    /// Whether a request is being answered whose head, at least, has arrived. No request is answered while the client
+    /// waits for the end of a job, whatever it sends in the meantime.
     #[must_use]
     pub fn is_answering(&self) -> bool {
-        self.arrival != Arrival::Partial
-            || self.input.len() >= MAX_HEAD_BYTES
-            || !self.output.is_empty()
-            || !matches!(self.stage, ExchangeStage::Head) && self.follows_until().is_none()
+        let awaits_head = matches!(self.stage, ExchangeStage::Head)
+            && self.arrival == Arrival::Partial
+            && self.input.len() < MAX_HEAD_BYTES
+            && self.output.is_empty();
+        !awaits_head && self.follows_until().is_none()
     }
 
     /// Whether everything that has arrived is answered, and the answers are sent. A client that waits for the end of a
     /// job counts as idle: its connection makes room for others.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let is_answered = matches!(self.stage, ExchangeStage::Head) || self.follows_until().is_some();
-        self.input.is_empty() && self.output.is_empty() && is_answered
+        let is_answered = matches!(self.stage, ExchangeStage::Head);
+        is_answered && self.input.is_empty() && self.output.is_empty() || self.follows_until().is_some()
     }
 
     /// When a request that waits for the end of a job is answered at the latest.

@@ -1,6 +1,7 @@
 //! Requests for the API, over bytes.
 
 use super::*;
+use crate::clock::NS_PER_S;
 use crate::http::api::ROUTES;
 use crate::http::exchange::ServerRequest;
 use crate::orders::Order;
@@ -148,6 +149,26 @@ fn a_parameter_that_is_unknown_or_given_twice_is_refused_at_every_path() {
     assert_eq!(ask(twice).0, "400");
     let (status, _, orders) = ask(&post("/api/v1/server/actions?now=1", MARK, "{\"action\":\"drain\"}"));
     assert_eq!((&*status, orders.len()), ("400", 0));
+}
+
+#[test]
+fn a_request_behind_one_that_waits_for_the_end_of_a_job_is_no_incomplete_one() {
+    let (figures, access, tasks) = (with_a_job(), Access::default(), Tasks::default());
+    let site = Site::Admin { access: &access, tasks: &tasks, clients: &|_, _| None };
+    let sources = Sources { site, ..figures.sources() };
+    let request = |path: &str| format!("GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut exchange = HttpExchange::default();
+    exchange.feed((request("jobs/1?wait=20") + &request("server")).as_bytes());
+    assert!(exchange.turn(ServerPhase::Serving(&sources)));
+    while exchange.room() > 0 {
+        assert!(exchange.follows_until().is_some() && exchange.is_idle() && !exchange.is_answering());
+        exchange.feed(&request("tasks").as_bytes()[..exchange.room().min(40)]);
+    }
+    assert!(exchange.is_idle() && !exchange.is_answering(), "not even if no more fits");
+    exchange.check_job(&figures.queue, Timestamp(20 * NS_PER_S));
+    assert!(exchange.is_answering());
+    let text = drive(&mut exchange, ServerPhase::Serving(&sources));
+    assert_eq!(statuses(&text)[..2], ["200", "200"]);
 }
 
 #[test]
