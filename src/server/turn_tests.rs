@@ -496,6 +496,16 @@ fn a_log_that_fails_without_a_lease_is_not_reported() {
 }
 
 #[test]
+fn a_put_whose_tags_are_no_tags_counts_as_malformed() {
+    let mut server = server();
+    let client = connect(&mut server);
+    server.turn(std::iter::once(client.send(b"put 0 0 60 4 foo\r\nstats\r\n")), START);
+    let received = client.received();
+    assert!(received.starts_with("BAD_FORMAT\r\nOK "), "{received}");
+    assert!(received.contains("\nmalformed-commands: 1\n"), "{received}");
+}
+
+#[test]
 fn a_watch_with_access_rules_examines_no_tube_twice() {
     const TUBES: usize = 3_000;
     let mut server = server();

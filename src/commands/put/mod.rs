@@ -48,7 +48,7 @@ impl Executor {
             Ok(extras) => extras,
             // As in C, what follows such a line is not its body.
             Err(BodyRefusal::BadTag) if matches!(parse_tags(text), Err(TagError::UnknownWord)) => {
-                return answer(output, &Reply::BadFormat);
+                return self.refuse_put(BodyRefusal::BadTag, output);
             }
             Err(refusal) => return Outcome::SkipBody(header, refusal),
         };

@@ -297,7 +297,7 @@ impl Server {
         self.commands[Verb::Put as usize] += 1;
         match tags {
             _ if size > self.max_job_bytes => Answer::Body(Err("JOB_TOO_BIG")),
-            PutTags::Unknown => reply("BAD_FORMAT"),
+            PutTags::Unknown => self.refuse("BAD_FORMAT"),
             PutTags::Bad => Answer::Body(Err("BAD_FORMAT")),
             PutTags::Good => Answer::Body(Ok(self.model.allocate_id(client))),
         }
@@ -312,6 +312,8 @@ impl Server {
         tags: PutTags,
         ended_well: bool,
     ) {
+        // Here the body is read as a body even after a word that is no tag.
+        let tags = if tags == PutTags::Unknown { PutTags::Bad } else { tags };
         let answer = self.put(client, size, tags);
         let completing = self.completing.get_mut(&client).expect("a complete is being read");
         match answer {
@@ -320,8 +322,7 @@ impl Server {
                 completing.puts.push(CompletedPut { new: NewJob { id: JobId(id), ..put.new }, ..put });
             }
             Answer::Body(Err(refusal)) => completing.refusals.push(refusal),
-            Answer::Reply(_) => completing.refusals.push("BAD_FORMAT"),
-            Answer::None | Answer::Close => unreachable!("a put has a body, or is refused"),
+            Answer::None | Answer::Reply(_) | Answer::Close => unreachable!("a put of a complete has a body"),
         }
     }
 
