@@ -32,6 +32,8 @@ enum CompleteError {
     Refused(BodyRefusal),
     /// The log has no room yet.
     NoRoomYet,
+    /// Its puts are permitted only after the end of the job's reservation.
+    TooLate,
 }
 
 impl From<BodyRefusal> for CompleteError {
@@ -149,7 +151,7 @@ impl Executor {
     pub(super) fn continue_complete(&mut self, caller: &mut Caller<'_>, complete: Box<Complete>) -> Outcome {
         if let Some(guard) = &mut self.guard {
             if guard.gives_up_put(caller.client) {
-                return self.refuse_put(BodyRefusal::OutOfMemory, caller.output);
+                return self.refuse_late_put(caller.output);
             }
             if guard.has_waiting_put(caller.client) {
                 return RestKind::Complete(complete).later(Until::Permitted);
@@ -176,7 +178,7 @@ impl Executor {
             match self.permit_puts(caller.client, count, reserved_until, caller.now) {
                 Permission::Now => {}
                 Permission::Later => return self.continue_complete(caller, complete),
-                Permission::TooLate => planned = Err(BodyRefusal::OutOfMemory.into()),
+                Permission::TooLate => planned = Err(CompleteError::TooLate),
             }
         }
         let outcome = match planned {
@@ -185,6 +187,7 @@ impl Executor {
                 return RestKind::Complete(complete).later(Until::BinlogRoom);
             }
             Err(CompleteError::Refused(refusal)) => self.refuse_put(refusal, caller.output),
+            Err(CompleteError::TooLate) => self.refuse_late_put(caller.output),
         };
         complete.puts.clear();
         self.complete_buffers.complete = Some(complete);

@@ -1,7 +1,7 @@
-//! Puts that the server refuses: because of drain mode, because memory or disk space is low, or because they are too
-//! long.
+//! Puts that the server refuses: because of drain mode, because memory or disk space is low, because they are too long,
+//! or because they cannot wait for the pace of their identity.
 //!
-//! Owns: their numbers, and when the log has a line. A put that is too long is the fault of its client, and gets none.
+//! Owns: their numbers, and when the log has a line. The last two are the fault of the client, and get none.
 //! The executor counts them; the event loop asks once a turn whether a line is due.
 
 use std::fmt;
@@ -21,7 +21,7 @@ const INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// The numbers of puts that were refused.
 #[derive(Debug, Default)]
 pub(super) struct RefusedPuts {
-    /// All refused puts, including those that are too long.
+    /// All refused puts, including those that get no line.
     pub total: u64,
     /// The contents of the next line.
     unlogged: RefusedPutsLine,

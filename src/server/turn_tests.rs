@@ -506,6 +506,35 @@ fn a_put_whose_tags_are_no_tags_counts_as_malformed() {
 }
 
 #[test]
+fn the_log_does_not_say_that_memory_is_low_if_a_put_could_not_wait_for_its_pace() {
+    let rules =
+        "[identities.anna]\nunix-users = [1]\nproduce = [\"*\"]\nwork = [\"*\"]\nputs-per-second = 1\n";
+    for (input, replies) in [
+        ("put 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n", "INSERTED 1\r\n"),
+        (
+            "put 0 0 1 1\r\na\r\nreserve\r\ncomplete 1 2\r\nput 0 0 9 1\r\nb\r\nput 0 0 9 1\r\nc\r\n",
+            "INSERTED 1\r\nRESERVED 1 1\r\na\r\n",
+        ),
+        (
+            "put 0 0 9 1\r\na\r\nreserve\r\ncomplete 1 2\r\nput 0 0 9 1\r\nb\r\nput 0 0 9 1\r\nc\r\n",
+            "INSERTED 1\r\nRESERVED 1 1\r\na\r\n",
+        ),
+    ] {
+        let mut server = server();
+        server.executor.guard_with(AccessRules::parse(rules, &|_| None).unwrap());
+        let client = connect(&mut server);
+        server.identify(client.id, Peer::Unix(Some(1)), START);
+        server.turn(std::iter::once(client.send(input.as_bytes())), START);
+        // The client leaves while the put waits, if it waits.
+        let end = Readiness { read_closed: true, ..Readiness::default() };
+        server.turn(std::iter::once((client.id, end)), START);
+        assert_eq!(client.received(), format!("{replies}OUT_OF_MEMORY\r\n"), "{input}");
+        assert_eq!(server.executor.server_view(START).refused_puts, 1);
+        assert_eq!(server.executor.next_line_of_refused_puts_at(), None, "{input}");
+    }
+}
+
+#[test]
 fn a_watch_with_access_rules_examines_no_tube_twice() {
     const TUBES: usize = 3_000;
     let mut server = server();

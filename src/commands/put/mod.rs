@@ -134,7 +134,7 @@ impl Executor {
             return self.put(caller.client, put, body, caller.output, caller.now);
         };
         if guard.gives_up_put(caller.client) {
-            return self.refuse_put(BodyRefusal::OutOfMemory, caller.output);
+            return self.refuse_late_put(caller.output);
         }
         if guard.has_waiting_put(caller.client) {
             return RestKind::Put(Box::new((put, body))).later(Until::Permitted);
@@ -154,6 +154,14 @@ impl Executor {
     pub(super) fn refuse_put(&mut self, refusal: BodyRefusal, output: &mut Output) -> Outcome {
         self.count_refused_put(refusal);
         answer(output, &refusal.into())
+    }
+
+    /// Answers a put, or a `complete`, that cannot wait for its pace, and counts it. The log has no line about it: the
+    /// server is short of nothing.
+    #[cold]
+    pub(super) fn refuse_late_put(&mut self, output: &mut Output) -> Outcome {
+        self.counters.refused_puts.total += 1;
+        answer(output, &Reply::OutOfMemory)
     }
 
     /// Counts a put that is refused for this reason, from a client or from the API. The tube counts one that it has no
