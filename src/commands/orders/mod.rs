@@ -265,7 +265,7 @@ impl Executor {
     fn begin_put_order(&mut self, caller: &mut Caller<'_>, job: PutOrder) -> Outcome {
         let PutOrder { tube, body, priority, delay_s, ttr_s, tags } = job;
         if body.len() as u64 > self.memory.max_job_bytes {
-            return caller.refuse(Obstacle::TooBig);
+            return self.refuse_put_order(caller, BodyRefusal::JobTooBig);
         }
         let header = PutHeader { priority, delay_s, ttr_s, size: body.len() as u32 };
         let extras = PutExtras::of_tags(tags, Some(tube.as_str().into()));
@@ -285,15 +285,17 @@ impl Executor {
             Stored::Later(body) => {
                 return stall(Until::BinlogRoom, |server, caller| server.store_for_order(caller, put, body));
             }
-            Stored::Refused(refusal) => {
-                self.count_refused_put(refusal);
-                return caller.refuse(refusal.into());
-            }
+            Stored::Refused(refusal) => return self.refuse_put_order(caller, refusal),
         };
         if let Some(OrderSlice { task, .. }) = &mut caller.order {
             (task.job, task.done, task.skipped) = (Some(job), done, skipped);
         }
         Outcome::Done
+    }
+
+    fn refuse_put_order(&mut self, caller: &mut Caller<'_>, refusal: BodyRefusal) -> Outcome {
+        self.count_refused_put(refusal);
+        caller.refuse(refusal.into())
     }
 }
 

@@ -231,7 +231,7 @@ fn a_dead_job_that_finds_its_tube_full_stays_dead() {
 }
 
 #[test]
-fn a_put_into_a_full_tube_counts_there_and_not_among_the_refused_puts_of_the_server() {
+fn a_refused_put_counts_at_the_server_unless_its_tube_is_full() {
     let mut harness = Harness::new();
     harness.executor.queue.set_tube_rules(vec![TubeRule { max_jobs: Some(1), ..TubeRule::new("t") }], NOW);
     let put = |body: &[u8]| {
@@ -251,6 +251,8 @@ fn a_put_into_a_full_tube_counts_there_and_not_among_the_refused_puts_of_the_ser
     harness.executor.set_draining(true);
     assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(Obstacle::Draining));
     assert_eq!(harness.executor.counters.refused_puts.total, 1);
+    assert_eq!(harness.execute(put(&[b'x'; 65_536])).progress, Progress::Failed(Obstacle::TooBig));
+    assert_eq!(harness.executor.counters.refused_puts.total, 2);
 }
 
 #[test]
