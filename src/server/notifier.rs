@@ -95,6 +95,12 @@ impl Notifier {
         self.next_at = Timestamp(0);
     }
 
+    /// From now on reports no other program: the one on the disk is the running one.
+    pub(crate) fn forget_failed_hand_over(&mut self) {
+        self.failed_hand_over = None;
+        self.next_at = Timestamp(0);
+    }
+
     /// Reports that the server is about to end.
     pub(crate) fn stopping(&mut self, now: Timestamp) {
         let sent = service_manager::notify_stopping();

@@ -87,6 +87,21 @@ fn a_program_that_is_not_fit_does_not_get_the_server() {
 }
 
 #[test]
+fn the_reason_leaves_the_status_once_the_old_program_is_back() {
+    let service = Service::start(&[]);
+    let old = service.directory().join("old");
+    fs::rename(service.program(), &old).unwrap();
+    expect_refusal(&service, "exit status: 1", |service| {
+        service.replace_with_script("#!/bin/sh\nexit 1\n");
+    });
+    while service.next_message().is_some() {}
+    fs::rename(old, service.program()).unwrap();
+    service.signal(Signal::HUP);
+    // One older message may have been on its way.
+    assert!((0..2).any(|_| !service.message_with("STATUS=").contains("refused")));
+}
+
+#[test]
 fn a_program_that_hangs_is_ended_after_five_seconds() {
     let service = Service::start(&[]);
     expect_refusal(&service, "5 s", |service| {

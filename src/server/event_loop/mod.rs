@@ -392,6 +392,9 @@ impl EventLoop {
                 Signal::Undrain => self.server.executor_mut().set_draining(false),
                 Signal::Reload => {
                     if !self.begin_hand_over(now) {
+                        if let Some(notifier) = &mut self.notifier {
+                            notifier.forget_failed_hand_over();
+                        }
                         self.reload_files();
                     }
                 }
