@@ -46,7 +46,7 @@ pub struct ExecutorConfig {
 pub(super) struct ServerCounters {
     pub(super) commands: CommandCounts,
     pub(super) connections: u64,
-    /// Connections that were closed at once.
+    /// Connections that a limit, or lack of memory, has ended before they could do anything.
     pub(super) refused_connections: u64,
     /// Lines that were not commands.
     pub(super) malformed: u64,
@@ -126,7 +126,7 @@ impl Executor {
         *timed_commands = commands.total();
     }
 
-    /// Counts a connection that was closed at once.
+    /// Counts a connection that a limit, or lack of memory, ends before it could do anything.
     pub fn count_refused_connection(&mut self) {
         self.counters.refused_connections += 1;
     }

@@ -325,7 +325,7 @@ const SINCE_THE_START: &[Row] = &[
         Read::Word(|server| server.binlog.state.as_str())),
     Row::gauge("buffer-bytes", "Memory for incomplete puts, waiting commands and unsent replies.",
         |server| server.buffer_bytes as u64),
-    Row::counter("connections-refused", "Connections closed because of --max-connections.",
+    Row::counter("connections-refused", "Connections closed because of a limit on connections, or for lack of memory.",
         |server| server.refused_connections).named("refused_connections"),
     Row::command(Verb::Quit),
     Row::counter("malformed-commands", "Lines answered with BAD_FORMAT or UNKNOWN_COMMAND.", |server| server.malformed),
