@@ -403,7 +403,7 @@ impl<S: Stream> Connection<S> {
             age_s: whole_seconds(now).wrapping_sub(self.connected_s).into(),
             idle_s,
             state: activity.as_str(),
-            // While a client waits, the server neither reads from it nor sends to it.
+            // While a client waits, the server may still send it earlier replies.
             waiting_s: if activity == Activity::Waiting { idle_s } else { 0 },
             memory_bytes: self.counted_bytes.into(),
             commands: self.exchange.line_count(),
