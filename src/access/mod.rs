@@ -183,6 +183,11 @@ impl AccessRules {
         self.identities.iter().skip(AnonymousOrigin::ALL.len())
     }
 
+    /// The ids of all identities, in their order.
+    pub fn ids(&self) -> impl Iterator<Item = IdentityId> + use<> {
+        (0..self.identities.len() as u32).map(IdentityId)
+    }
+
     /// All identities, anonymous ones first.
     pub fn identities(&self) -> impl Iterator<Item = &Identity> {
         self.identities.iter()

@@ -11,6 +11,10 @@ pub struct Pace {
     next_at: Timestamp,
 }
 
+fn interval_ns(per_second: u32) -> u64 {
+    NS_PER_S / u64::from(per_second)
+}
+
 impl Pace {
     /// A pace in which the next put is permitted at `next_at`.
     pub fn until(next_at: Timestamp) -> Self {
@@ -22,18 +26,24 @@ impl Pace {
         self.next_at
     }
 
-    /// Takes `count` puts at `now`, of which `per_second` are permitted. Returns when the last of them may be done:
-    /// `now`, or later.
-    pub fn take(&mut self, count: u32, per_second: u32, now: Timestamp) -> Timestamp {
-        let saved_up = now.minus_ns(NS_PER_S);
-        let interval_ns = NS_PER_S / u64::from(per_second);
-        self.next_at = self.next_at.max(saved_up + interval_ns) + u64::from(count) * interval_ns;
-        self.next_at.minus_ns(interval_ns).max(now)
+    /// Forgets puts that were saved up before the last second.
+    pub fn forget_saved(&mut self, per_second: u32, now: Timestamp) {
+        self.next_at = self.next_at.max(now.minus_ns(NS_PER_S) + interval_ns(per_second));
     }
 
-    /// Returns puts that had to wait and will not be done, so that the following ones need not wait for them.
-    pub fn give_back(&mut self, count: u32, per_second: u32) {
-        self.next_at = self.next_at.minus_ns(u64::from(count) * (NS_PER_S / u64::from(per_second)));
+    /// Makes a put that was taken at a slower pace, which the rules had before, delay the next one as at this pace.
+    pub fn adapt(&mut self, per_second: u32, now: Timestamp) {
+        self.next_at = self.next_at.min(now + interval_ns(per_second));
+    }
+
+    /// When the last of the next `count` puts is permitted, of which there is at least one.
+    pub fn permits_at(&self, count: u64, per_second: u32) -> Timestamp {
+        self.next_at + count.saturating_sub(1).saturating_mul(interval_ns(per_second))
+    }
+
+    /// Takes the next `count` puts.
+    pub fn take(&mut self, count: u32, per_second: u32) {
+        self.next_at = self.next_at + u64::from(count) * interval_ns(per_second);
     }
 }
 
@@ -43,19 +53,25 @@ mod tests {
 
     const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
+    /// Takes `count` puts at `now`; returns when the last of them may be done.
+    fn take(pace: &mut Pace, count: u32, per_second: u32, now: Timestamp) -> Timestamp {
+        pace.forget_saved(per_second, now);
+        let at = pace.permits_at(count.into(), per_second);
+        pace.take(count, per_second);
+        at.max(now)
+    }
+
     #[test]
     fn a_second_of_puts_may_be_done_at_once_and_then_one_at_a_time() {
         let mut pace = Pace::default();
-        let at: Vec<u64> = (0..14).map(|_| pace.take(1, 10, START).since_ns(START) / 1_000_000).collect();
+        let at: Vec<u64> =
+            (0..14).map(|_| take(&mut pace, 1, 10, START).since_ns(START) / 1_000_000).collect();
         assert_eq!(at, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 300, 400]);
         let half = START + NS_PER_S / 2;
-        assert_eq!(pace.take(1, 10, half), half);
-        assert_eq!(pace.take(1, 10, half), START + NS_PER_S / 10 * 6);
-        pace.give_back(1, 10);
-        assert_eq!(pace.take(1, 10, half), START + NS_PER_S / 10 * 6);
-        assert_eq!(pace.take(40, 10, half), START + NS_PER_S / 10 * 46);
-        pace.give_back(40, 10);
-        assert_eq!(pace.take(2, 10, half), START + NS_PER_S / 10 * 8);
+        assert_eq!(take(&mut pace, 1, 10, half), half);
+        assert_eq!(take(&mut pace.clone(), 1, 10, half), START + NS_PER_S / 10 * 6);
+        assert_eq!(take(&mut pace.clone(), 40, 10, half), START + NS_PER_S / 10 * 45);
+        assert_eq!(take(&mut pace, 2, 10, half), START + NS_PER_S / 10 * 7);
     }
 
     #[test]
@@ -63,7 +79,7 @@ mod tests {
         for per_second in [1, 3, 1000, u32::MAX] {
             let (mut pace, mut now, mut done) = (Pace::default(), START, 0);
             while now < START + 10 * NS_PER_S && done < 100_000 {
-                now = pace.take(1, per_second, now);
+                now = take(&mut pace, 1, per_second, now);
                 done += 1;
             }
             assert!(done <= 11 * u64::from(per_second) + 1, "{done} of {per_second}");

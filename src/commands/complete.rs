@@ -150,7 +150,7 @@ impl Executor {
     /// Continues a `complete` that was put off.
     pub(super) fn continue_complete(&mut self, caller: &mut Caller<'_>, complete: Box<Complete>) -> Outcome {
         if let Some(guard) = &mut self.guard {
-            if guard.gives_up_put(caller.client) {
+            if guard.gives_up_put(caller.client, caller.now) {
                 return self.refuse_late_put(caller.output);
             }
             if guard.has_waiting_put(caller.client) {

@@ -138,7 +138,7 @@ impl Executor {
 
     pub(crate) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
         if let Some(guard) = &mut self.guard {
-            guard.forget(client);
+            guard.forget(client, now);
         }
         self.clients.forget(client);
         self.queue.disconnect(client, now);

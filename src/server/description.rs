@@ -137,7 +137,7 @@ impl<S: Stream> Server<S> {
             let stream = open(id, described.handle)?;
             self.adopt(id, stream, &described, exchange, has_binlog);
         }
-        self.executor.read_guard(&clients, from)?;
+        self.executor.read_guard(&clients, from, now)?;
         without_connection.into_iter().for_each(|id| self.executor.disconnect(id, now));
         Ok(())
     }

@@ -19,8 +19,8 @@ impl<S: Stream> Server<S> {
     /// Puts new access rules in force; from each client's next command on, the server refuses what is no longer
     /// allowed. A wait for a job ends with TIMED_OUT if its client may no longer reserve from the tube. Called between
     /// two turns.
-    pub fn replace_rules(&mut self, rules: AccessRules) {
-        self.executor.replace_access_rules(rules);
+    pub fn replace_rules(&mut self, rules: AccessRules, now: Timestamp) {
+        self.executor.replace_access_rules(rules, now);
         for (id, connection) in each(&mut self.connections) {
             if !connection.exchange.is_waiting() || self.executor.may_wait(id) {
                 continue;

@@ -9,10 +9,13 @@ use beanstalkd::access::{AccessRules, Peer, TokenHash};
 use beanstalkd::server::Server;
 use beanstalkd_queue::{ClientId, PoisonLimits};
 use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::description::Reader;
 
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::{START, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+
+use crate::harness::described;
 
 /// The user of the operator, which may do everything.
 pub const OPERATOR: Peer = Peer::Unix(Some(0));
@@ -60,6 +63,26 @@ impl Guarded {
     /// A server without rules.
     pub fn open() -> Self {
         Self(Server::new(executor(PoisonLimits::default(), 1000)), START)
+    }
+
+    /// Puts other rules in force, without a turn.
+    pub fn replace_rules(&mut self, rules: &str) {
+        self.0.replace_rules(AccessRules::parse(rules, &|_| None).unwrap(), self.1);
+    }
+
+    /// Another program with these rules takes over the server and its clients.
+    pub fn hand_over<'a>(&mut self, rules: &str, clients: impl IntoIterator<Item = &'a Client>) {
+        let clients: Vec<&Client> = clients.into_iter().collect();
+        let description = described(&self.0);
+        let from = &mut Reader::new(&description);
+        let mut next = Self::with(rules);
+        let read = next.0.read_description(from, self.1, false, |id, _| {
+            let client = clients.iter().find(|client| client.id == id).expect("a client that is there");
+            client.pipe.borrow_mut().watch_again();
+            Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
+        });
+        read.expect("a server reads what another one has described");
+        self.0 = next.0;
     }
 
     /// Lets time pass.
@@ -292,7 +315,7 @@ fn other_rules_count_from_the_next_command_on_and_end_waits_for_what_is_lost() {
     // Anna keeps a2; her token no longer exists.
     let rules = "[identities.operator]\nunix-users = [0]\nwork = [\"*\"]\n\
                  [identities.anna]\nunix-users = [1]\nwork = [\"a2\"]\n";
-    server.0.replace_rules(AccessRules::parse(rules, &|_| None).unwrap());
+    server.replace_rules(rules);
     server.turns();
     assert_eq!(server.received(&anna), "TIMED_OUT\r\n");
     assert_eq!(server.received(&operator), "", "a client that may go on waiting waits");

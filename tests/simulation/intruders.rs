@@ -1,11 +1,12 @@
 //! The harm that a client without rights, with few rights, or with lost rights can do to others.
 
-use beanstalkd::access::{AccessRules, Peer, TokenHash};
-use beanstalkd_types::clock::NS_PER_S;
+use beanstalkd::access::{Peer, TokenHash};
+use beanstalkd_types::clock::{NS_PER_MS, NS_PER_S};
 
-use crate::access::{ANNA, Guarded, OPERATOR};
+use crate::access::{ANNA, Client, Guarded, OPERATOR};
 
 const TOKEN: &str = "a-token-of-the-team-that-is-long-enough";
+const PUT: &str = "put 0 0 1 1\r\nx\r\n";
 const ANONYMOUS: Peer = Peer::Unix(Some(7));
 
 /// A server with an operator and a team. The team's user is Anna, and its table has these lines.
@@ -95,7 +96,7 @@ fn touch_all_prolongs_no_job_of_a_tube_that_was_taken_away() {
     let worker = server.connect(Some(ANNA));
     server.reply(&worker, "put 0 0 10 1\r\nx\r\nuse kept\r\nput 0 0 10 1\r\ny\r\nwatch kept\r\n");
     server.reply(&worker, "reserve-batch 2\r\n");
-    server.0.replace_rules(AccessRules::parse(&rules("work = [\"kept\"]"), &|_| None).unwrap());
+    server.replace_rules(&rules("work = [\"kept\"]"));
     server.pass(8 * NS_PER_S);
     assert_eq!(server.reply(&worker, "touch-all\r\n"), "TOUCHED_ALL 1\r\n");
     server.pass(3 * NS_PER_S);
@@ -149,7 +150,7 @@ fn a_put_whose_line_came_before_a_right_was_taken_is_refused() {
         let (client, other) = (server.connect(Some(ANNA)), server.connect(Some(ANNA)));
         assert_eq!(server.reply(&client, &format!("{line}\r\n")), "");
         assert_eq!(server.reply(&other, "put 0 0 1 1 idp:x\r\n"), "", "another line comes in between");
-        server.0.replace_rules(AccessRules::parse(&rules(after), &|_| None).unwrap());
+        server.replace_rules(&rules(after));
         assert_eq!(server.reply(&client, "x\r\n"), "FORBIDDEN\r\n", "{line}");
         assert_eq!(server.0.executor().queue().figures().jobs.ready, 0);
         server.0.executor().queue().check_invariants();
@@ -159,28 +160,124 @@ fn a_put_whose_line_came_before_a_right_was_taken_is_refused() {
     let client = server.connect(Some(ANNA));
     assert_eq!(server.reply(&client, &"put 0 0 1 1 grp:g\r\nx\r\n".repeat(3)), "INSERTED 1\r\n");
     let same = "produce = [\"default\", \"g\"]\nputs-per-second = 1";
-    server.0.replace_rules(AccessRules::parse(&rules(same), &|_| None).unwrap());
+    server.replace_rules(&rules(same));
     server.pass(NS_PER_S);
     assert_eq!(server.received(&client), "INSERTED 2\r\n");
-    server.0.replace_rules(AccessRules::parse(&rules("work = [\"*\"]"), &|_| None).unwrap());
+    server.replace_rules(&rules("work = [\"*\"]"));
     server.pass(NS_PER_S);
     assert_eq!(server.received(&client), "FORBIDDEN\r\n");
 }
 
-#[test]
-fn an_abandoned_put_that_its_old_identity_paid_for_is_not_given_back_to_the_new_one() {
-    let table = |name, user| {
-        format!("[identities.{name}]\nunix-users = [{user}]\nproduce = [\"*\"]\nputs-per-second = 1\n")
+/// Two identities with one put in a second: the team with these users, and another one.
+fn two_identities(team: &str, other: &str) -> String {
+    let table = |name, users| {
+        format!("[identities.{name}]\nunix-users = [{users}]\nproduce = [\"*\"]\nputs-per-second = 1\n")
     };
-    let mut server = Guarded::with(&(table("team", 1) + &table("other", 7)));
-    let (client, other) = (server.connect(Some(ANNA)), server.connect(Some(ANONYMOUS)));
-    let put = "put 0 0 1 1\r\nx\r\n";
-    assert_eq!(server.reply(&client, &put.repeat(2)), "INSERTED 1\r\n");
-    let after = format!("{}[identities.team]\n", table("other", 1).replace("[1]", "[1, 7]"));
-    server.0.replace_rules(AccessRules::parse(&after, &|_| None).unwrap());
-    assert_eq!(server.reply(&other, put), "INSERTED 3\r\n");
-    client.pipe.borrow_mut().break_off();
-    server.ask(&client, "");
-    assert_eq!(server.0.client_count(), 1, "the broken connection is gone");
-    assert_eq!(server.reply(&other, put), "");
+    table("team", team) + &table("other", other)
+}
+
+/// Connects a client for each put, all of which are sent; the first of them come at once, if any.
+fn put_with_each(server: &mut Guarded, peer: Peer, count: usize) -> Vec<Client> {
+    let mut put = || {
+        let client = server.connect(Some(peer));
+        server.ask(&client, PUT);
+        client
+    };
+    (0..count).map(|_| put()).collect()
+}
+
+fn break_off(server: &mut Guarded, clients: &[Client]) {
+    for client in clients {
+        client.pipe.borrow_mut().break_off();
+        server.ask(client, "");
+    }
+}
+
+#[test]
+fn an_abandoned_put_is_not_given_back_to_an_identity_that_its_client_got_later() {
+    for is_handed_over in [false, true] {
+        let mut server = Guarded::with(&two_identities("1", "7"));
+        let leaving = put_with_each(&mut server, ANNA, 21);
+        // One is done, and twelve wait.
+        let waiting = put_with_each(&mut server, ANONYMOUS, 13);
+        server.replace_rules(&two_identities("", "1, 7"));
+        if is_handed_over {
+            server.hand_over(&two_identities("", "1, 7"), leaving.iter().chain(&waiting));
+        }
+        break_off(&mut server, &leaving);
+        assert_eq!(server.0.client_count(), 13, "the broken connections are gone");
+        let last = server.connect(Some(ANONYMOUS));
+        assert_eq!(server.reply(&last, PUT), "");
+        server.pass(12 * NS_PER_S);
+        assert_eq!(server.received(&last), "");
+        server.pass(NS_PER_S);
+        assert!(server.received(&last).starts_with("INSERTED "));
+    }
+}
+
+#[test]
+fn puts_that_are_abandoned_leave_no_puts_to_do_together_later() {
+    let mut server = server("produce = [\"*\"]\nputs-per-second = 1");
+    let mut kept = Vec::new();
+    for round in 0..10 {
+        let leaving = put_with_each(&mut server, ANNA, 16 - round);
+        kept.extend(put_with_each(&mut server, ANNA, 1));
+        break_off(&mut server, &leaving);
+    }
+    for _ in 0..10 {
+        server.pass(NS_PER_S);
+        let done = kept.iter().filter(|client| !server.received(client).is_empty()).count();
+        assert_eq!(done, 1);
+    }
+}
+
+#[test]
+fn a_complete_that_was_abandoned_leaves_no_puts_to_do_together_later() {
+    let mut server = server("produce = [\"*\"]\nwork = [\"*\"]\nputs-per-second = 1");
+    let worker = server.connect(Some(ANNA));
+    server.reply(&worker, "put 0 0 600 1\r\nx\r\nreserve\r\n");
+    assert_eq!(server.reply(&worker, &format!("complete 1 90\r\n{}", PUT.repeat(90))), "");
+    let waiting = put_with_each(&mut server, ANNA, 50);
+    server.pass(60 * NS_PER_S);
+    break_off(&mut server, &[worker]);
+    server.pass(NS_PER_S / 2);
+    let done = waiting.iter().filter(|client| !server.received(client).is_empty()).count();
+    assert_eq!(done, 1);
+}
+
+/// A reload and a hand-over do not make a `complete` wait again.
+#[test]
+fn a_complete_keeps_what_it_has_waited() {
+    let team = "produce = [\"*\"]\nwork = [\"*\"]\nputs-per-second = 1";
+    let mut server = server(team);
+    let worker = server.connect(Some(ANNA));
+    server.reply(&worker, "put 0 0 600 1\r\nx\r\nreserve\r\n");
+    assert_eq!(server.reply(&worker, &format!("complete 1 90\r\n{}", PUT.repeat(90))), "");
+    server.pass(60 * NS_PER_S);
+    server.replace_rules(&rules(team));
+    server.pass(10 * NS_PER_S);
+    server.hand_over(&rules(team), [&worker]);
+    server.pass(19 * NS_PER_S);
+    assert_eq!(server.received(&worker), "");
+    server.pass(NS_PER_S);
+    assert!(server.received(&worker).starts_with("COMPLETED "));
+}
+
+#[test]
+fn another_rate_counts_for_the_puts_that_wait() {
+    for (after, ns) in
+        [("puts-per-second = 1000", NS_PER_MS), ("puts-per-second = 2", NS_PER_S / 2), ("", NS_PER_MS)]
+    {
+        let mut server = server("produce = [\"*\"]\nputs-per-second = 1");
+        let clients = put_with_each(&mut server, ANNA, 41);
+        assert_eq!(server.received(&clients[1]), "");
+        server.replace_rules(&rules(&format!("produce = [\"*\"]\n{after}")));
+        let last = server.connect(Some(ANNA));
+        let mut reply = server.reply(&last, PUT);
+        server.pass(40 * ns);
+        assert!(clients[1..].iter().all(|client| !server.received(client).is_empty()), "{after}");
+        server.pass(ns);
+        reply += &server.received(&last);
+        assert_eq!(reply, "INSERTED 42\r\n", "{after}");
+    }
 }

@@ -3,7 +3,7 @@
 //! Owns: which parts are described. The rules are not: the next program reads them itself, and each client gets its
 //! identity from those, as at a reload. Suppressed lines of the log are forgotten.
 
-use super::{Guard, GuardedClient, IdentityUsage, WaitingPuts};
+use super::{Guard, GuardedClient, IdentityPuts, IdentityUsage, WaitingPuts};
 use crate::access::{Pace, Peer, TokenHash};
 use crate::clock::Timestamp;
 use crate::commands::Executor;
@@ -20,25 +20,28 @@ struct DescribedGuardedClient {
     /// The user of a unix socket.
     user: Option<u32>,
     token: Option<[u8; TokenHash::BYTES]>,
-    /// When its waiting puts are permitted, if it has any.
-    put_at: Option<Timestamp>,
+    /// The turn of its puts that wait, if it has any. Formats before 6 have the instant at which they are permitted,
+    /// which has the same order.
+    turn: Option<u64>,
     has_ended: bool,
     /// How many puts wait.
     waiting_puts: u32,
 }
 
-described!(DescribedGuardedClient { address, user, token, put_at, has_ended, waiting_puts since 6 });
+described!(DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts since 6 });
 
 /// The resources that an identity uses now.
 struct DescribedIdentity {
     name: String,
     /// Log-ins, refused ones, refused commands, delayed puts, managing commands.
     counts: [u64; 5],
-    /// When its next put is permitted.
+    /// When its next put is permitted. In formats before 6, the puts that wait have been taken already.
     next_put_at: Timestamp,
+    /// The turn of its first puts that wait.
+    first_turn: Option<u64>,
 }
 
-described!(DescribedIdentity { name, counts, next_put_at });
+described!(DescribedIdentity { name, counts, next_put_at, first_turn since 6 });
 
 impl Executor {
     /// Writes the guard's facts about the clients, if there is a guard.
@@ -51,7 +54,8 @@ impl Executor {
             rules: _,
             clients: _,
             // They follow from the clients, or are about lines of the log.
-            waiting_puts: _,
+            permits: _,
+            next_turn: _,
             tries: _,
             has_read_token: _,
             wrong_tokens: _,
@@ -75,6 +79,7 @@ impl Executor {
         &mut self,
         clients: &[ClientId],
         from: &mut Reader<'_>,
+        now: Timestamp,
     ) -> Result<(), Malformed> {
         let is_guarded: bool = from.value()?;
         let Some(guard) = &mut self.guard else {
@@ -103,7 +108,8 @@ impl Executor {
                     puts_delayed,
                     managing_commands,
                 };
-                guard.usage[index].pace = Pace::until(described.next_put_at);
+                let pace = Pace::until(described.next_put_at);
+                guard.usage[index].puts = IdentityPuts::of(pace, described.first_turn);
             }
         }
         for &id in clients {
@@ -111,6 +117,7 @@ impl Executor {
                 guard.adopt(id, described, self.queue.watched_count(id))?;
             }
         }
+        guard.rules.ids().for_each(|identity| guard.schedule_puts(identity, now));
         Ok(())
     }
 }
@@ -123,7 +130,7 @@ impl Guard {
         described: DescribedGuardedClient,
         watched: usize,
     ) -> Result<(), Malformed> {
-        let DescribedGuardedClient { address, user, token, put_at, has_ended, waiting_puts } = described;
+        let DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts } = described;
         let peer = match address {
             Some(address) => Peer::Tcp(address.parse().map_err(|_| Malformed("an address"))?),
             None => Peer::Unix(user),
@@ -134,7 +141,12 @@ impl Guard {
         self.clients.resize_with(self.clients.len().max(index + 1), || None);
         self.figures[identity.index()].connections += 1;
         self.usage[identity.index()].watched += watched;
-        self.waiting_puts.extend(put_at.map(|at| (at, id.index)));
+        // The puts of a `complete` that an older program has described count as one.
+        let waiting = turn.map(|turn| WaitingPuts { turn, client: id.index, count: waiting_puts.max(1) });
+        if let Some(puts) = waiting {
+            self.usage[identity.index()].puts.add(puts);
+            self.next_turn = self.next_turn.max(puts.turn.saturating_add(1));
+        }
         self.clients[index] = Some(GuardedClient {
             peer,
             certificate: Some(Box::new(ClientCertificate::default())),
@@ -143,8 +155,7 @@ impl Guard {
             used: None,
             checked: 0,
             watched,
-            // The puts of a `complete` that an older program has described count as one.
-            waiting: put_at.map(|at| WaitingPuts { at, count: waiting_puts.max(1) }),
+            waiting,
             has_ended,
             action: None,
         });
@@ -172,8 +183,8 @@ fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
         Peer::Unix(user) => (None, *user),
     };
     let token = token.as_ref().map(TokenHash::bytes);
-    let (put_at, waiting_puts) = (waiting.map(|puts| puts.at), waiting.map_or(0, |puts| puts.count));
-    DescribedGuardedClient { address, user, token, put_at, has_ended: *has_ended, waiting_puts }
+    let (turn, waiting_puts) = (waiting.map(|puts| puts.turn), waiting.map_or(0, |puts| puts.count));
+    DescribedGuardedClient { address, user, token, turn, has_ended: *has_ended, waiting_puts }
 }
 
 fn describe_identity(figures: &IdentityFigures, usage: &IdentityUsage) -> DescribedIdentity {
@@ -186,7 +197,12 @@ fn describe_identity(figures: &IdentityFigures, usage: &IdentityUsage) -> Descri
         puts_delayed,
         managing_commands,
     } = figures;
-    let IdentityUsage { pace, log_ins: _, refusals: _, watched: _ } = usage;
+    let IdentityUsage { puts, log_ins: _, refusals: _, watched: _ } = usage;
     let counts = [*log_ins, *log_ins_refused, *commands_forbidden, *puts_delayed, *managing_commands];
-    DescribedIdentity { name: name.to_string(), counts, next_put_at: pace.next_at() }
+    DescribedIdentity {
+        name: name.to_string(),
+        counts,
+        next_put_at: puts.pace.next_at(),
+        first_turn: puts.first.map(|(_, turn)| turn),
+    }
 }

@@ -17,10 +17,10 @@ pub(crate) use self::judge::Subject;
 pub(crate) use self::waiting_puts::Permission;
 
 use self::audit::{RefusalLine, report_full, report_log_in, report_refused};
-use self::waiting_puts::WaitingPuts;
+use self::waiting_puts::{IdentityPuts, WaitingPuts};
 use super::Executor;
 use crate::access::{
-    AccessRules, Grants, IdentityId, IdentityLimits, Pace, Peer, Roles, TokenHash, Tries, Verdict,
+    AccessRules, Grants, IdentityId, IdentityLimits, Peer, Roles, TokenHash, Tries, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::queue::{ClientId, Queue};
@@ -42,8 +42,10 @@ pub(crate) struct Guard {
     pub(super) usage: Vec<IdentityUsage>,
     /// The counts of each identity, in the same order.
     pub(super) figures: Vec<IdentityFigures>,
-    /// Puts that wait for their permission: its instant, and the index of the client.
-    waiting_puts: BTreeSet<(Timestamp, u32)>,
+    /// When the first waiting puts of an identity are permitted.
+    permits: BTreeSet<(Timestamp, IdentityId)>,
+    /// The turn of the next puts that have to wait.
+    next_turn: u64,
     tries: Tries,
     /// Whether the input that was executed last contained a token.
     has_read_token: bool,
@@ -56,7 +58,7 @@ pub(crate) struct Guard {
 /// The resources that an identity uses now.
 #[derive(Debug, Default)]
 pub(crate) struct IdentityUsage {
-    pace: Pace,
+    puts: IdentityPuts,
     log_ins: RateLimitedLog,
     /// By the word of the command, so that no line hides another command.
     pub(super) refusals: BTreeMap<&'static str, RateLimitedLog>,
@@ -119,7 +121,8 @@ impl Guard {
             figures: rules.identities().map(|one| IdentityFigures::new(Rc::clone(&one.name))).collect(),
             rules,
             clients: Vec::new(),
-            waiting_puts: BTreeSet::new(),
+            permits: BTreeSet::new(),
+            next_turn: 0,
             tries: Tries::default(),
             has_read_token: false,
             wrong_tokens: RateLimitedLog::default(),
@@ -143,14 +146,13 @@ impl Guard {
                 "the connections of {} are counted",
                 figures.name
             );
+            usage.puts.check_invariants(&clients.clone().filter_map(|known| known.waiting).collect());
             let watched: usize = clients.map(|known| known.watched).sum();
             assert_eq!(usage.watched, watched, "the watched tubes of {} are counted", figures.name);
         }
-        let waiting = (0..).zip(&self.clients).filter_map(|(index, known)| {
-            let WaitingPuts { at, .. } = known.as_ref()?.waiting?;
-            Some((at, index))
-        });
-        assert!(self.waiting_puts == waiting.collect(), "each put that waits belongs to a client that waits");
+        let firsts = self.rules.ids().zip(&self.usage);
+        let firsts = firsts.filter_map(|(identity, usage)| Some((usage.puts.first?.0, identity)));
+        assert!(self.permits == firsts.collect(), "the first waiting puts of each identity are scheduled");
     }
 
     /// Makes sure that there is room for another client; returns whether there is.
@@ -159,12 +161,12 @@ impl Guard {
     }
 
     /// Removes a client that has disconnected.
-    pub(crate) fn forget(&mut self, client: ClientId) {
+    pub(crate) fn forget(&mut self, client: ClientId, now: Timestamp) {
         self.end_action(client, b"(the client has left)");
         let known = self.clients.get_mut(client.index as usize).and_then(Option::take);
         let Some(GuardedClient { identity, waiting, certificate, watched, .. }) = known else { return };
         self.figures[identity.index()].connections -= u64::from(certificate.is_some());
-        self.cancel_wait(identity, waiting, client.index);
+        self.cancel_wait(identity, waiting, now);
         self.usage[identity.index()].watched -= watched;
     }
 
@@ -203,7 +205,7 @@ impl Guard {
     /// Handles a new connection; returns whether it may stay. For a client in its handshake this is decided at the end
     /// of the handshake, when its identity is known.
     fn identify(&mut self, client: ClientId, peer: Peer, is_handshaking: bool, now: Timestamp) -> bool {
-        self.forget(client);
+        self.forget(client, now);
         let index = client.index as usize;
         self.clients.resize_with(self.clients.len().max(index + 1), || None);
         self.clients[index] = Some(GuardedClient {
@@ -385,27 +387,27 @@ impl Executor {
     /// Puts new rules in force, if the server has rules. Each client gets its identity from them: the owner of its
     /// token, or the user of its socket, or an anonymous identity. The usage and the counts of identities with the same
     /// name are kept.
-    pub(crate) fn replace_access_rules(&mut self, rules: AccessRules) {
+    pub(crate) fn replace_access_rules(&mut self, rules: AccessRules, now: Timestamp) {
         let Some(guard) = &mut self.guard else { return };
         let Guard { rules, mut usage, mut figures, .. } = Guard::new(rules);
         for (figures, usage) in figures.iter_mut().zip(&mut usage) {
             if let Some(before) = guard.figures.iter().position(|before| before.name == figures.name) {
                 *figures = IdentityFigures { connections: 0, ..guard.figures[before].clone() };
-                *usage = IdentityUsage { watched: 0, ..std::mem::take(&mut guard.usage[before]) };
+                let before = std::mem::take(&mut guard.usage[before]);
+                let puts = IdentityPuts::of(before.puts.pace, before.puts.first.map(|(_, turn)| turn));
+                *usage = IdentityUsage { watched: 0, puts, ..before };
             }
         }
         for known in guard.clients.iter_mut().flatten() {
-            let before = known.identity;
             known.become_identity(rules.identify(known.peer, known.names(), known.token.as_ref()));
-            if let Some(puts) = &mut known.waiting
-                && figures[known.identity.index()].name != guard.figures[before.index()].name
-            {
-                puts.count = 0;
-            }
-            figures[known.identity.index()].connections += u64::from(known.certificate.is_some());
-            usage[known.identity.index()].watched += known.watched;
+            let index = known.identity.index();
+            known.waiting.into_iter().for_each(|puts| usage[index].puts.add(puts));
+            figures[index].connections += u64::from(known.certificate.is_some());
+            usage[index].watched += known.watched;
         }
         (guard.rules, guard.usage, guard.figures) = (rules, usage, figures);
+        guard.permits.clear();
+        guard.rules.ids().for_each(|identity| guard.schedule_puts(identity, now));
     }
 
     /// Handles a new connection; returns whether it may stay. For a client in its handshake this is decided at the end

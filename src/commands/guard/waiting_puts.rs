@@ -1,21 +1,36 @@
 //! Puts that wait for the pace of their identity.
 //!
-//! Owns: when a put is permitted, and when a client stops waiting. The pace itself is [`Pace`](crate::access::Pace).
+//! Owns: the order of these puts, which is that of their arrival, and when a client stops waiting. A put is taken from
+//! the pace when it is permitted. So a put that is abandoned, or a client that gets another identity, leaves nothing to
+//! correct. The pace itself is [`Pace`](crate::access::Pace).
+
+use std::collections::BTreeSet;
 
 use super::Guard;
-use crate::access::IdentityId;
+use crate::access::{IdentityId, Pace};
 use crate::clock::Timestamp;
 use crate::commands::Executor;
 use crate::queue::ClientId;
 
-/// Puts that wait for their permission.
-#[derive(Clone, Copy, Debug)]
+/// The puts of a client that wait, all of which are permitted at the same instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WaitingPuts {
-    /// When all of them are permitted.
-    pub(super) at: Timestamp,
-    /// How many puts their identity gets back if they are abandoned; 0 if they were charged to another identity, which
-    /// the client had before a reload.
+    /// They come before puts with a higher number.
+    pub(super) turn: u64,
+    /// The index of the client.
+    pub(super) client: u32,
     pub(super) count: u32,
+}
+
+/// The puts of an identity.
+#[derive(Debug, Default)]
+pub(super) struct IdentityPuts {
+    pub(super) pace: Pace,
+    pub(super) waiting: BTreeSet<WaitingPuts>,
+    /// The number of puts that wait.
+    count: u64,
+    /// When the first of `waiting` is permitted, and its turn.
+    pub(super) first: Option<(Timestamp, u64)>,
 }
 
 /// When puts may be done.
@@ -28,21 +43,65 @@ pub(crate) enum Permission {
     TooLate,
 }
 
+impl IdentityPuts {
+    /// With this pace, for clients that are added next. The puts with the turn `first` came first before.
+    pub(super) fn of(pace: Pace, first: Option<u64>) -> Self {
+        Self { pace, first: first.map(|turn| (Timestamp::default(), turn)), ..Self::default() }
+    }
+
+    pub(super) fn add(&mut self, puts: WaitingPuts) {
+        self.count += u64::from(puts.count);
+        self.waiting.insert(puts);
+    }
+
+    fn remove(&mut self, puts: WaitingPuts) {
+        self.count -= u64::from(puts.count);
+        self.waiting.remove(&puts);
+    }
+
+    /// Asserts that the puts that wait are `waiting`, and that the first of them is known.
+    pub(super) fn check_invariants(&self, waiting: &BTreeSet<WaitingPuts>) {
+        assert_eq!(self.waiting, *waiting, "each put that waits belongs to a client that waits");
+        let count: u64 = waiting.iter().map(|puts| u64::from(puts.count)).sum();
+        assert_eq!(self.count, count, "they are counted");
+        assert_eq!(self.first.map(|(_, turn)| turn), waiting.first().map(|puts| puts.turn), "the first one");
+    }
+}
+
 impl Guard {
-    /// Whether the put of the client is abandoned instead of waiting any longer; others can use its permission then.
-    pub(crate) fn gives_up_put(&mut self, client: ClientId) -> bool {
+    /// Sets when the first waiting puts of the identity are permitted, after a change of these puts or of the rules.
+    pub(super) fn schedule_puts(&mut self, identity: IdentityId, now: Timestamp) {
+        let per_second = self.rules.identity(identity).limits.puts_per_second;
+        let puts = &mut self.usage[identity.index()].puts;
+        let before = puts.first.take();
+        if let Some((at, _)) = before {
+            self.permits.remove(&(at, identity));
+        }
+        let Some(&WaitingPuts { turn, count, .. }) = puts.waiting.first() else { return };
+        let at = per_second.map_or(Timestamp::default(), |per_second| {
+            puts.pace.adapt(per_second, now);
+            // While puts wait, they save up what they need. Others must not get that.
+            if before.is_none_or(|(_, before)| before != turn) {
+                puts.pace.forget_saved(per_second, now);
+            }
+            puts.pace.permits_at(count.into(), per_second)
+        });
+        puts.first = Some((at, turn));
+        self.permits.insert((at, identity));
+    }
+
+    /// Whether the put of the client is abandoned instead of waiting any longer.
+    pub(crate) fn gives_up_put(&mut self, client: ClientId, now: Timestamp) -> bool {
         let Some(known) = self.client_mut(client).filter(|known| known.has_ended) else { return false };
         let (identity, waiting) = (known.identity, known.waiting.take());
-        self.cancel_wait(identity, waiting, client.index);
+        self.cancel_wait(identity, waiting, now);
         waiting.is_some()
     }
 
-    pub(super) fn cancel_wait(&mut self, identity: IdentityId, waiting: Option<WaitingPuts>, index: u32) {
-        let Some(WaitingPuts { at, count }) = waiting else { return };
-        self.waiting_puts.remove(&(at, index));
-        if let Some(per_second) = self.rules.identity(identity).limits.puts_per_second {
-            self.usage[identity.index()].pace.give_back(count, per_second);
-        }
+    pub(super) fn cancel_wait(&mut self, identity: IdentityId, waiting: Option<WaitingPuts>, now: Timestamp) {
+        let Some(waiting) = waiting else { return };
+        self.usage[identity.index()].puts.remove(waiting);
+        self.schedule_puts(identity, now);
     }
 
     /// Whether the put of the client still has to wait.
@@ -66,38 +125,54 @@ impl Executor {
         let Some(per_second) = guard.rules.identity(identity).limits.puts_per_second else {
             return Permission::Now;
         };
-        let pace = &mut guard.usage[identity.index()].pace;
-        let mut taken = *pace;
-        let at = taken.take(count, per_second, now);
-        if at > now && too_late.is_some_and(|too_late| at >= too_late) {
-            return Permission::TooLate;
+        let puts = &mut guard.usage[identity.index()].puts;
+        let is_first = puts.waiting.is_empty();
+        if is_first {
+            puts.pace.adapt(per_second, now);
+            puts.pace.forget_saved(per_second, now);
         }
-        *pace = taken;
-        if at == now {
+        let at = puts.pace.permits_at(puts.count + u64::from(count), per_second);
+        if is_first && at <= now {
+            puts.pace.take(count, per_second);
             return Permission::Now;
         }
-        guard.figures[identity.index()].puts_delayed += u64::from(count);
-        guard.waiting_puts.insert((at, client.index));
-        if let Some(known) = guard.client_mut(client) {
-            known.waiting = Some(WaitingPuts { at, count });
+        if too_late.is_some_and(|too_late| at >= too_late) {
+            return Permission::TooLate;
         }
+        let waiting = WaitingPuts { turn: guard.next_turn, client: client.index, count };
+        guard.next_turn += 1;
+        puts.add(waiting);
+        guard.figures[identity.index()].puts_delayed += u64::from(count);
+        if let Some(known) = guard.client_mut(client) {
+            known.waiting = Some(waiting);
+        }
+        guard.schedule_puts(identity, now);
         Permission::Later
     }
 
     /// The index of the next client whose put is permitted now.
     pub(crate) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
         let guard = self.guard.as_mut()?;
-        let &(at, index) = guard.waiting_puts.first().filter(|(at, _)| *at <= now)?;
-        guard.waiting_puts.remove(&(at, index));
-        if let Some(Some(known)) = guard.clients.get_mut(index as usize) {
+        let &(at, identity) = guard.permits.first().filter(|(at, _)| *at <= now)?;
+        let puts = &mut guard.usage[identity.index()].puts;
+        let first = *puts.waiting.first()?;
+        puts.remove(first);
+        if let Some(per_second) = guard.rules.identity(identity).limits.puts_per_second {
+            puts.pace.take(first.count, per_second);
+        }
+        // If this turn is late, the next puts are not: they keep what has been saved up.
+        puts.first = puts.waiting.first().map(|next| (at, next.turn));
+        guard.permits.remove(&(at, identity));
+        guard.schedule_puts(identity, now);
+        if let Some(Some(known)) = guard.clients.get_mut(first.client as usize) {
             known.waiting = None;
         }
-        Some(index)
+        Some(first.client)
     }
 
     /// When the next put that waits is permitted.
     pub(crate) fn next_permit_at(&self) -> Option<Timestamp> {
-        self.guard.as_ref()?.waiting_puts.first().map(|&(at, _)| at)
+        self.guard.as_ref()?.permits.first().map(|&(at, _)| at)
     }
 
     /// Notes that the client's connection will send no more. A put that waits is abandoned, or it would keep the

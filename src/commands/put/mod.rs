@@ -133,7 +133,7 @@ impl Executor {
         let Some(guard) = &mut self.guard else {
             return self.put(caller.client, put, body, caller.output, caller.now);
         };
-        if guard.gives_up_put(caller.client) {
+        if guard.gives_up_put(caller.client, caller.now) {
             return self.refuse_late_put(caller.output);
         }
         if guard.has_waiting_put(caller.client) {

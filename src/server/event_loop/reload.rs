@@ -63,7 +63,7 @@ impl Reload {
             None => {}
             Some(Err(error)) => error!("SIGHUP: refused {error}; the previous rules stay in force"),
             Some(Ok(rules)) => {
-                server.replace_rules(rules);
+                server.replace_rules(rules, now);
                 info!("SIGHUP: the access rules were read again; they apply from the next command on");
             }
         }
