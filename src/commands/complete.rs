@@ -313,7 +313,7 @@ impl Executor {
 
 /// The put, as the queue takes it.
 #[inline]
-fn completed_put(put: &Put) -> CompletedPut<'_> {
+pub(super) fn completed_put(put: &Put) -> CompletedPut<'_> {
     let (tags, tube) = (put.encoded_tags(), put.tube());
     CompletedPut { new: new_job(put), tags, tube, body_bytes: put.size as usize }
 }

@@ -1,6 +1,7 @@
 //! The harm that a client without rights, with few rights, or with lost rights can do to others.
 
 use beanstalkd::access::{Peer, TokenHash};
+use beanstalkd_queue::TubeRule;
 use beanstalkd_types::clock::{NS_PER_MS, NS_PER_S};
 
 use crate::access::{ANNA, Client, Guarded, OPERATOR};
@@ -280,4 +281,24 @@ fn another_rate_counts_for_the_puts_that_wait() {
         reply += &server.received(&last);
         assert_eq!(reply, "INSERTED 42\r\n", "{after}");
     }
+}
+
+#[test]
+fn a_put_that_is_refused_anyway_does_not_wait_and_uses_no_permission() {
+    let mut server = server("produce = [\"*\"]\nputs-per-second = 1\nmax-job-bytes = 2000");
+    let full = TubeRule { max_jobs: Some(1), ..TubeRule::new("full") };
+    server.0.executor_mut().set_tube_rules(vec![full], beanstalkd_testkit::simulated::START);
+    let (client, other) = (server.connect(Some(ANNA)), server.connect(Some(ANNA)));
+    assert_eq!(server.reply(&client, "use full\r\nput 0 0 1 1\r\nx\r\n"), "USING full\r\nINSERTED 1\r\n");
+    assert_eq!(server.reply(&client, &PUT.repeat(2)), "TUBE_FULL\r\n".repeat(2));
+    assert_eq!(server.reply(&client, "put 0 0 1 1 grp:g\r\nx\r\n"), "TUBE_FULL\r\n");
+    assert_eq!(server.reply(&other, "put 0 0 1 1 tub:full\r\nx\r\n"), "TUBE_FULL\r\n");
+    server.pass(NS_PER_S);
+    // Both lines are accepted, and there is room for one of the bodies.
+    assert_eq!(server.reply(&client, "use other\r\nput 0 0 1 600\r\n"), "USING other\r\n");
+    assert_eq!(server.reply(&other, "put 0 0 1 600\r\n"), "");
+    let body = "x".repeat(600);
+    assert!(server.reply(&other, &format!("{body}\r\n")).starts_with("INSERTED "));
+    assert_eq!(server.reply(&client, &format!("{body}\r\n")), "OUT_OF_MEMORY\r\n");
+    assert_eq!(server.0.executor().queue().figures().jobs.ready, 2);
 }

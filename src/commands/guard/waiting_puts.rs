@@ -111,6 +111,12 @@ impl Guard {
 }
 
 impl Executor {
+    /// Whether the puts of the client may have to wait.
+    pub(in crate::commands) fn has_pace(&self, client: ClientId) -> bool {
+        let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
+        limits.is_some_and(|(_, limits)| limits.puts_per_second.is_some())
+    }
+
     /// Takes the permission for `count` puts of the client, at once or later. The client waits until the last of them
     /// may be done, unless that is only at `too_late` or after it; then nothing is taken.
     pub(in crate::commands) fn permit_puts(

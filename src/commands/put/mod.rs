@@ -10,7 +10,11 @@ mod tagged;
 
 pub(super) use self::line::LineOf;
 
+use std::iter;
+
+use super::complete::completed_put;
 use super::guard::Permission;
+use super::memory::MemoryClass;
 use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::{LogState, NoRoom};
@@ -18,7 +22,7 @@ use crate::clock::Timestamp;
 use crate::exchange::{BodyRefusal, Output, Put, Until};
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
-use crate::queue::{ClientId, NewJob};
+use crate::queue::{ClientId, NewJob, Planned};
 use crate::tags::{EncodedTags, TagError, TagSet};
 
 /// The result of a put.
@@ -184,12 +188,35 @@ impl Executor {
     /// A `put` whose body is complete, on a server with access rules. It may have to wait for its pace.
     pub(super) fn put_guarded(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
         // A put that is refused anyway does not wait.
-        if self.is_draining || !self.may_still_put(caller.client, &put) {
+        if !self.has_pace(caller.client) || self.will_refuse(caller, &put) {
             return self.put_permitted(caller, put, body);
         }
         match self.permit_puts(caller.client, 1, None, caller.now) {
             Permission::Later => self.continue_put(caller, put, body),
             Permission::Now | Permission::TooLate => self.put_permitted(caller, put, body),
+        }
+    }
+
+    /// Whether a put whose line was allowed is refused now. If the log has no room, that shows only later.
+    fn will_refuse(&mut self, caller: &Caller<'_>, put: &Put) -> bool {
+        let &Caller { client, ref output, now, .. } = caller;
+        let (tags, body_bytes) = (put.tags(), put.header().size as usize);
+        let memory_bytes = body_bytes + output.memory_bytes();
+        if self.is_draining
+            || !self.may_still_put(client, put)
+            || self.owner_of_put(client, body_bytes, tags.set(), true).is_some_and(|(_, exceeds)| exceeds)
+            || put
+                .tube()
+                .is_some_and(|tube| self.lacks_memory_to(MemoryClass::AddsTube(tube), client, memory_bytes))
+        {
+            return true;
+        }
+        // There is no job with this id yet.
+        let planned = self.queue.plan_complete(client, put.id, iter::once(completed_put(put)), now).next();
+        match planned {
+            Some(Planned::TubeFull) => true,
+            Some(Planned::New) => self.lacks_room_for_cooldown(tags.set()),
+            Some(Planned::Duplicate { .. }) | None => false,
         }
     }
 

@@ -77,7 +77,7 @@ impl Executor {
     }
 
     /// Whether there is no room for the cooldown of a put with these tags.
-    fn lacks_room_for_cooldown(&self, tags: &TagSet<'_>) -> bool {
+    pub(super) fn lacks_room_for_cooldown(&self, tags: &TagSet<'_>) -> bool {
         tags.idempotency.is_some_and(|tag| !tag.cooldown_s.is_zero())
             && self.memory.forbids_cooldowns(self.queue.cooldown_bytes_with(tags))
     }

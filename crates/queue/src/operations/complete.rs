@@ -131,7 +131,8 @@ impl<'a> Planning<'a> {
 }
 
 impl Queue {
-    /// The outcomes of the puts of a `complete` of this job, which exists. Changes nothing.
+    /// The outcomes of the puts of a `complete` of this job; if there is no such job, of these puts alone. Changes
+    /// nothing.
     pub fn plan_complete<'a>(
         &'a self,
         client: ClientId,
