@@ -4,7 +4,7 @@
 //! The guard has the rules.
 
 use super::guard::LogInResult;
-use super::{Caller, Executor, Outcome, answer};
+use super::{Caller, Executor, Outcome, answer, answer_last};
 use crate::protocol::{Reply, Verb};
 
 /// The cost of checking a token, in simple requests, and how many tokens in the rules add one simple request.
@@ -20,14 +20,10 @@ impl Executor {
         };
         let log_in = guard.log_in(caller.client, token, caller.now);
         self.meter.work += TOKEN_WORK + guard.rules.token_count() as u64 / TOKENS_PER_WORK;
-        let reply = match log_in {
-            LogInResult::Done => return answer(caller.output, &Reply::Authenticated),
-            LogInResult::Refused => Reply::Unauthorized,
-            LogInResult::Full => Reply::TooManyConnections,
-        };
-        match caller.output.write(&reply) {
-            Ok(()) => Outcome::Close,
-            Err(_) => Outcome::Abort,
+        match log_in {
+            LogInResult::Done => answer(caller.output, &Reply::Authenticated),
+            LogInResult::Refused => answer_last(caller.output, &Reply::Unauthorized),
+            LogInResult::Full => answer_last(caller.output, &Reply::TooManyConnections),
         }
     }
 }

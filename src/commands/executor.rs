@@ -15,7 +15,7 @@ use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, run};
+use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, answer_last, run};
 use crate::binlog::Binlog;
 use crate::clock::Timestamp;
 use crate::exchange::{BodyRefusal, Output, Request, Wait};
@@ -262,10 +262,7 @@ impl Executor {
             }
             Request::Lost => {
                 self.counters.malformed += 1;
-                match output.write(&Reply::BadFormat) {
-                    Ok(()) => Outcome::Close,
-                    Err(_) => Outcome::Abort,
-                }
+                answer_last(output, &Reply::BadFormat)
             }
         };
         self.end_request::<GUARDED>(client, output, start, now);

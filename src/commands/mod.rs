@@ -362,6 +362,14 @@ fn answer(output: &mut Output, reply: &Reply<'_>) -> Outcome {
     }
 }
 
+/// Puts the reply into the client's output, and closes its connection.
+fn answer_last(output: &mut Output, reply: &Reply<'_>) -> Outcome {
+    match output.write(reply) {
+        Ok(()) => Outcome::Close,
+        Err(_) => Outcome::Abort,
+    }
+}
+
 /// Answers with this reply if the subject of the command exists; otherwise with NOT_FOUND.
 fn found(is_there: bool, reply: Reply<'static>, output: &mut Output) -> Outcome {
     answer(output, &if is_there { reply } else { Reply::NotFound })

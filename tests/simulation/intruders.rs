@@ -302,3 +302,31 @@ fn a_put_that_is_refused_anyway_does_not_wait_and_uses_no_permission() {
     assert_eq!(server.reply(&client, &format!("{body}\r\n")), "OUT_OF_MEMORY\r\n");
     assert_eq!(server.0.executor().queue().figures().jobs.ready, 2);
 }
+
+#[test]
+fn anonymous_clients_above_their_limit_can_only_log_in() {
+    let strangers = "[strangers]\nmax-connections = 2\nproduce = [\"*\"]";
+    let mut server = server(&format!("work = [\"*\"]\n{strangers}"));
+    let known: Vec<_> = (0..2).map(|_| server.connect(Some(ANONYMOUS))).collect();
+    let login = format!("auth {TOKEN}\r\nlist-tube-used\r\n");
+    let late: Vec<_> = (0..3).map(|_| server.connect(Some(ANONYMOUS))).collect();
+    for late in &late {
+        assert_eq!(server.reply(late, &login), "AUTHENTICATED\r\nUSING default\r\n");
+        let surplus = server.connect(Some(ANONYMOUS));
+        assert_eq!(server.reply(&surplus, PUT), "TOO_MANY_CONNECTIONS\r\n");
+    }
+    assert_eq!(server.0.client_count(), 2 + 3);
+    let silent = server.connect(Some(ANONYMOUS));
+    server.hand_over(
+        &rules(&format!("work = [\"*\"]\n{strangers}")),
+        known.iter().chain(&late).chain([&silent]),
+    );
+    server.pass(11 * NS_PER_S);
+    assert_eq!(server.0.client_count(), 2 + 3, "a client that does not log in has 10 seconds");
+    // A client that logs in, or leaves, gives its place to the next.
+    assert_eq!(server.reply(&known[0], &login), "AUTHENTICATED\r\nUSING default\r\n");
+    let next = server.connect(Some(ANONYMOUS));
+    assert_eq!(server.reply(&next, "list-tube-used\r\n"), "USING default\r\n");
+    let surplus = server.connect(Some(ANONYMOUS));
+    assert_eq!(server.reply(&surplus, "list-tube-used\r\n"), "TOO_MANY_CONNECTIONS\r\n");
+}

@@ -4,7 +4,7 @@
 //! identity from those, as at a reload. Suppressed lines of the log are forgotten.
 
 use super::{Guard, GuardedClient, IdentityPuts, IdentityUsage, WaitingPuts};
-use crate::access::{Pace, Peer, TokenHash};
+use crate::access::{AccessRules, Pace, Peer, TokenHash};
 use crate::clock::Timestamp;
 use crate::commands::Executor;
 use crate::described;
@@ -26,9 +26,10 @@ struct DescribedGuardedClient {
     has_ended: bool,
     /// How many puts wait.
     waiting_puts: u32,
+    is_surplus: bool,
 }
 
-described!(DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts since 6 });
+described!(DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts since 6, is_surplus since 6 });
 
 /// The resources that an identity uses now.
 struct DescribedIdentity {
@@ -130,7 +131,8 @@ impl Guard {
         described: DescribedGuardedClient,
         watched: usize,
     ) -> Result<(), Malformed> {
-        let DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts } = described;
+        let DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts, is_surplus } =
+            described;
         let peer = match address {
             Some(address) => Peer::Tcp(address.parse().map_err(|_| Malformed("an address"))?),
             None => Peer::Unix(user),
@@ -139,7 +141,8 @@ impl Guard {
         let identity = self.rules.identify(peer, &[], token.as_ref());
         let index = id.index as usize;
         self.clients.resize_with(self.clients.len().max(index + 1), || None);
-        self.figures[identity.index()].connections += 1;
+        let is_surplus = is_surplus && AccessRules::is_anonymous(identity);
+        self.figures[identity.index()].connections += u64::from(!is_surplus);
         self.usage[identity.index()].watched += watched;
         // The puts of a `complete` that an older program has described count as one.
         let waiting = turn.map(|turn| WaitingPuts { turn, client: id.index, count: waiting_puts.max(1) });
@@ -150,6 +153,7 @@ impl Guard {
         self.clients[index] = Some(GuardedClient {
             peer,
             certificate: Some(Box::new(ClientCertificate::default())),
+            is_surplus,
             token,
             identity,
             used: None,
@@ -166,6 +170,7 @@ impl Guard {
 fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
     let GuardedClient {
         peer,
+        is_surplus,
         token,
         waiting,
         has_ended,
@@ -184,7 +189,15 @@ fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
     };
     let token = token.as_ref().map(TokenHash::bytes);
     let (turn, waiting_puts) = (waiting.map(|puts| puts.turn), waiting.map_or(0, |puts| puts.count));
-    DescribedGuardedClient { address, user, token, turn, has_ended: *has_ended, waiting_puts }
+    DescribedGuardedClient {
+        address,
+        user,
+        token,
+        turn,
+        has_ended: *has_ended,
+        waiting_puts,
+        is_surplus: *is_surplus,
+    }
 }
 
 fn describe_identity(figures: &IdentityFigures, usage: &IdentityUsage) -> DescribedIdentity {

@@ -7,10 +7,10 @@
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::commands::words::in_words;
-use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, answer};
+use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, answer, answer_last};
 use crate::exchange::{BodyRefusal, Output};
 use crate::job::JobId;
-use crate::protocol::{Command, IdList, ReplyBuffer, Verb, target_of};
+use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
 use crate::tags::TagSet;
 
@@ -52,6 +52,12 @@ impl Executor {
         command: &Command<'_>,
     ) -> Option<Outcome> {
         let row = CommandRow::of(command);
+        if !matches!(row.subject, Subject::Nothing)
+            && let Some(guard) = &mut self.guard
+            && guard.refuses_surplus(caller.client, caller.now)
+        {
+            return Some(answer_last(caller.output, &Reply::TooManyConnections));
+        }
         let verdict = self.judge(caller.client, &row);
         self.audit(caller, command, &row, verdict);
         let refusal = match verdict {

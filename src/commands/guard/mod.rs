@@ -73,6 +73,8 @@ pub(crate) struct GuardedClient {
     /// The contents of its certificate, empty if it has none; `None` during its handshake, in which it does not count
     /// for the connections of its identity.
     pub(super) certificate: Option<Box<ClientCertificate>>,
+    /// Whether it is anonymous, above the limit of connections: it may only log in, and does not count for the limit.
+    is_surplus: bool,
     /// The hash of the token that it has sent.
     token: Option<TokenHash>,
     pub(super) identity: IdentityId,
@@ -104,6 +106,11 @@ pub(crate) enum LogInResult {
 impl GuardedClient {
     fn names(&self) -> &[String] {
         self.certificate.as_ref().map_or(&[], |certificate| &certificate.names)
+    }
+
+    /// Whether it counts for the connections of its identity.
+    fn is_counted(&self) -> bool {
+        self.certificate.is_some() && !self.is_surplus
     }
 
     fn become_identity(&mut self, identity: IdentityId) {
@@ -140,7 +147,7 @@ impl Guard {
     pub(super) fn check_invariants(&self) {
         for (index, (figures, usage)) in self.figures.iter().zip(&self.usage).enumerate() {
             let clients = self.clients.iter().flatten().filter(|known| known.identity.index() == index);
-            let connections = clients.clone().filter(|known| known.certificate.is_some()).count();
+            let connections = clients.clone().filter(|known| known.is_counted()).count();
             assert_eq!(
                 figures.connections, connections as u64,
                 "the connections of {} are counted",
@@ -164,8 +171,9 @@ impl Guard {
     pub(crate) fn forget(&mut self, client: ClientId, now: Timestamp) {
         self.end_action(client, b"(the client has left)");
         let known = self.clients.get_mut(client.index as usize).and_then(Option::take);
-        let Some(GuardedClient { identity, waiting, certificate, watched, .. }) = known else { return };
-        self.figures[identity.index()].connections -= u64::from(certificate.is_some());
+        let Some(known) = known else { return };
+        let GuardedClient { identity, waiting, watched, .. } = known;
+        self.figures[identity.index()].connections -= u64::from(known.is_counted());
         self.cancel_wait(identity, waiting, now);
         self.usage[identity.index()].watched -= watched;
     }
@@ -180,9 +188,11 @@ impl Guard {
         self.clients.get_mut(client.index as usize)?.as_mut()
     }
 
-    /// The grants of the client.
+    /// The grants of the client; `None` if it may only log in.
     pub(crate) fn grants(&self, client: ClientId) -> Option<&Grants> {
-        self.client(client).map(|known| &self.rules.identity(known.identity).grants)
+        self.client(client)
+            .filter(|known| !known.is_surplus)
+            .map(|known| &self.rules.identity(known.identity).grants)
     }
 
     /// The name of the client's identity.
@@ -211,6 +221,7 @@ impl Guard {
         self.clients[index] = Some(GuardedClient {
             peer,
             certificate: None,
+            is_surplus: false,
             token: None,
             identity: self.rules.identify(peer, &[], None),
             used: None,
@@ -231,8 +242,11 @@ impl Guard {
         known.certificate = Some(Box::new(certificate));
         let identity =
             self.rules.identify(peer, self.client(client).map_or(&[], |known| known.names()), None);
-        let is_welcome = self.has_room_for(identity);
-        if !is_welcome {
+        let has_room = self.has_room_for(identity);
+        let is_surplus = !has_room && AccessRules::is_anonymous(identity);
+        if is_surplus {
+            // It is refused, and that is logged, if it gives another command than `auth`.
+        } else if !has_room {
             let name = &self.rules.identity(identity).name;
             self.full.line(now, |withheld| report_full(name, peer, withheld));
         } else if !AccessRules::is_anonymous(identity) {
@@ -242,11 +256,20 @@ impl Guard {
             let lines = &mut self.usage[identity.index()].log_ins;
             lines.line(now, |withheld| report_log_in(name, client, peer, by, withheld));
         }
-        self.figures[identity.index()].connections += 1;
+        self.figures[identity.index()].connections += u64::from(!is_surplus);
         if let Some(known) = self.client_mut(client) {
             known.become_identity(identity);
+            known.is_surplus = is_surplus;
         }
-        is_welcome
+        has_room || is_surplus
+    }
+
+    /// Whether the client may only log in, because it is anonymous and above the limit of connections; the log has it.
+    fn refuses_surplus(&mut self, client: ClientId, now: Timestamp) -> bool {
+        let Some(known) = self.client(client).filter(|known| known.is_surplus) else { return false };
+        let (peer, name) = (known.peer, &self.rules.identity(known.identity).name);
+        self.full.line(now, |withheld| report_full(name, peer, withheld));
+        true
     }
 
     /// Whether the client has not been identified: it is in its handshake, or it may do nothing before it logs in.
@@ -254,15 +277,15 @@ impl Guard {
         self.client(client).is_none_or(|known| {
             let identity = self.rules.identity(known.identity);
             known.certificate.is_none()
+                || known.is_surplus
                 || AccessRules::is_anonymous(known.identity) && identity.grants.somewhere().is_empty()
         })
     }
 
     /// Gives the client another identity, if that may have another connection; returns whether it did.
     fn change_identity(&mut self, client: ClientId, identity: IdentityId, by: &str, now: Timestamp) -> bool {
-        let Some((peer, before)) = self.client(client).map(|known| (known.peer, known.identity)) else {
-            return false;
-        };
+        let Some(known) = self.client(client) else { return false };
+        let (peer, before, was_counted) = (known.peer, known.identity, known.is_counted());
         let name = &self.rules.identity(identity).name;
         if before != identity && !self.has_room_for(identity) {
             self.full.line(now, |withheld| report_full(name, peer, withheld));
@@ -270,11 +293,12 @@ impl Guard {
         }
         let lines = &mut self.usage[identity.index()].log_ins;
         lines.line(now, |withheld| report_log_in(name, client, peer, by, withheld));
-        self.figures[before.index()].connections -= 1;
+        self.figures[before.index()].connections -= u64::from(was_counted);
         self.figures[identity.index()].connections += 1;
         self.figures[identity.index()].log_ins += 1;
         if let Some(known) = self.client_mut(client) {
             known.become_identity(identity);
+            known.is_surplus = false;
             let watched = known.watched;
             self.usage[before.index()].watched -= watched;
             self.usage[identity.index()].watched += watched;
@@ -400,9 +424,10 @@ impl Executor {
         }
         for known in guard.clients.iter_mut().flatten() {
             known.become_identity(rules.identify(known.peer, known.names(), known.token.as_ref()));
+            known.is_surplus &= AccessRules::is_anonymous(known.identity);
             let index = known.identity.index();
             known.waiting.into_iter().for_each(|puts| usage[index].puts.add(puts));
-            figures[index].connections += u64::from(known.certificate.is_some());
+            figures[index].connections += u64::from(known.is_counted());
             usage[index].watched += known.watched;
         }
         (guard.rules, guard.usage, guard.figures) = (rules, usage, figures);
