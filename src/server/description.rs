@@ -89,7 +89,7 @@ impl<S: Stream> Server<S> {
             buffers: _,
             lists: _,
             idle_timeouts: _,
-            // The next program has its own log, database and certificates.
+            // The next program has its own log, database and certificates, and checks all clients.
             gate: _,
             next_check: _,
             shortages: _,
@@ -138,6 +138,7 @@ impl<S: Stream> Server<S> {
             self.adopt(id, stream, &described, exchange, has_binlog);
         }
         self.executor.read_guard(&clients, from, now)?;
+        self.next_check = self.executor.is_guarded().then_some(0);
         without_connection.into_iter().for_each(|id| self.executor.disconnect(id, now));
         Ok(())
     }

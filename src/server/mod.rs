@@ -64,7 +64,7 @@ pub struct Server<S> {
     idle_timeouts: IdleTimeouts,
     log_ins: LogIns,
     sweeps: Sweeps,
-    /// The index of the connection whose certificate is checked next, after a reload.
+    /// The index of the connection that is checked next, after a reload.
     next_check: Option<usize>,
     /// The cost of the clients with new input in the last turn.
     work_of_events: u64,
@@ -234,7 +234,7 @@ impl<S: Stream> Server<S> {
             self.wake_permitted(now);
         }
         if self.next_check.is_some() {
-            self.check_certificates(now);
+            self.check_connections(now);
         }
         if self.executor.has_client_pages() {
             self.write_client_pages(now);

@@ -1,10 +1,13 @@
 //! The effects of a reload on connected clients.
 //!
-//! Owns: the rules that a client without the right to wait does not wait, and that a client whose certificate is no
-//! longer accepted is closed. Driven by `event_loop/reload.rs`, and by the turn for the slices.
+//! Owns: the rules that a client without the right to wait does not wait, that a client which may do nothing any more
+//! has the time of a log-in, and that one whose certificate is no longer accepted is closed. Driven by
+//! `event_loop/reload.rs`, and by the turn for the slices.
 
 use log::info;
 
+use super::budget::RUNNABLE_WORK;
+use super::client_lists::Lists;
 use super::{Server, Stream, each};
 use crate::access::AccessRules;
 use crate::clock::Timestamp;
@@ -18,9 +21,10 @@ const VISITS_PER_TURN: usize = 1024;
 impl<S: Stream> Server<S> {
     /// Puts new access rules in force; from each client's next command on, the server refuses what is no longer
     /// allowed. A wait for a job ends with TIMED_OUT if its client may no longer reserve from the tube. Called between
-    /// two turns.
+    /// two turns; from the next turn on, clients that may do nothing must log in.
     pub fn replace_rules(&mut self, rules: AccessRules, now: Timestamp) {
         self.executor.replace_access_rules(rules, now);
+        self.next_check = Some(0);
         for (id, connection) in each(&mut self.connections) {
             if !connection.exchange.is_waiting() || self.executor.may_wait(id) {
                 continue;
@@ -40,19 +44,21 @@ impl<S: Stream> Server<S> {
         self.next_check = Some(0);
     }
 
-    /// Checks certificates, up to the limits for a turn.
-    pub(super) fn check_certificates(&mut self, now: Timestamp) {
+    /// Checks connections, up to the limits for a turn.
+    pub(super) fn check_connections(&mut self, now: Timestamp) {
         let Some(first) = self.next_check.take() else { return };
+        let end = self.executor.spent() + RUNNABLE_WORK;
         let (mut index, mut checks) = (first, 0);
-        while checks < CHECKS_PER_TURN && index < first + VISITS_PER_TURN {
+        while checks < CHECKS_PER_TURN && index < first + VISITS_PER_TURN && self.executor.spent() < end {
             let Some(connection) = self.connections.get(index) else { return };
-            if let Some(connection) = connection.as_deref().filter(|connection| connection.has_certificate())
-            {
-                checks += 1;
-                if !connection.is_certificate_good() {
-                    let id = connection.id_at(index);
+            if let Some(connection) = connection.as_deref() {
+                let id = connection.id_at(index);
+                checks += usize::from(connection.has_certificate());
+                if connection.has_certificate() && !connection.is_certificate_good() {
                     info!(client = id.index; "closed client {}: its certificate is no longer accepted", id.index);
                     self.close(id, now);
+                } else if !connection.listed.contains(Lists::LOG_IN) && self.executor.is_unknown(id) {
+                    self.await_log_in(id, now);
                 }
             }
             index += 1;

@@ -330,3 +330,30 @@ fn anonymous_clients_above_their_limit_can_only_log_in() {
     let surplus = server.connect(Some(ANONYMOUS));
     assert_eq!(server.reply(&surplus, "list-tube-used\r\n"), "TOO_MANY_CONNECTIONS\r\n");
 }
+
+#[test]
+fn a_client_whose_token_a_reload_removes_has_ten_seconds_to_log_in() {
+    let mut server = server("work = [\"*\"]");
+    server.0.limit_log_ins(4);
+    let login = format!("auth {TOKEN}\r\n");
+    let log_in = |_| {
+        let client = server.connect(Some(ANONYMOUS));
+        assert_eq!(server.reply(&client, &login), "AUTHENTICATED\r\n");
+        client
+    };
+    let clients: Vec<_> = (0..8).map(log_in).collect();
+    assert_eq!(server.reply(&clients[7], "reserve\r\n"), "");
+    let anna = server.connect(Some(ANNA));
+    let other = "a-token-of-the-team-that-is-new-and-long";
+    let (before, after) = (TokenHash::of(TOKEN.as_bytes()), TokenHash::of(other.as_bytes()));
+    server.replace_rules(&rules("work = [\"*\"]").replace(&before.to_string(), &after.to_string()));
+    server.pass(0);
+    assert_eq!(server.0.client_count(), 1 + 4, "they have a bounded share of the connections");
+    assert_eq!(server.received(&clients[7]), "TIMED_OUT\r\n");
+    assert_eq!(server.reply(&clients[7], &format!("auth {other}\r\n")), "AUTHENTICATED\r\n");
+    server.pass(11 * NS_PER_S);
+    assert_eq!(server.0.client_count(), 1 + 1);
+    for client in [&anna, &clients[7]] {
+        assert_eq!(server.reply(client, "list-tube-used\r\n"), "USING default\r\n");
+    }
+}
