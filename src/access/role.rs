@@ -57,11 +57,11 @@ impl fmt::Display for Roles {
 }
 
 /// Roles, each with the tubes to which it applies.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Grants(Vec<Grant>);
 
 /// A role for the tubes whose names match a pattern.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Grant {
     role: Roles,
     pattern: Pattern,
@@ -71,7 +71,7 @@ struct Grant {
 #[cfg(test)]
 thread_local! {
     /// How often roles were looked up.
-    pub(super) static LOOKUPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    pub(crate) static LOOKUPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// The pattern that every name matches.

@@ -138,7 +138,9 @@ impl<S: Stream> Server<S> {
             self.adopt(id, stream, &described, exchange, has_binlog);
         }
         self.executor.read_guard(&clients, from, now)?;
-        self.next_check = self.executor.is_guarded().then_some(0);
+        if self.executor.is_guarded() {
+            self.recheck_rights();
+        }
         without_connection.into_iter().for_each(|id| self.executor.disconnect(id, now));
         Ok(())
     }

@@ -8,7 +8,7 @@ use log::info;
 
 use super::budget::RUNNABLE_WORK;
 use super::client_lists::Lists;
-use super::{Server, Stream, each};
+use super::{Server, Stream, each, find};
 use crate::access::AccessRules;
 use crate::clock::Timestamp;
 
@@ -21,14 +21,19 @@ const VISITS_PER_TURN: usize = 1024;
 impl<S: Stream> Server<S> {
     /// Puts new access rules in force; from each client's next command on, the server refuses what is no longer
     /// allowed. A wait for a job ends with TIMED_OUT if its client may no longer reserve from the tube. Called between
-    /// two turns; from the next turn on, clients that may do nothing must log in.
+    /// two turns.
     pub fn replace_rules(&mut self, rules: AccessRules, now: Timestamp) {
         self.executor.replace_access_rules(rules, now);
+        self.recheck_rights();
+    }
+
+    /// Ends the waits of clients without the right to wait. From the next turn on, clients that may do nothing must log
+    /// in.
+    pub(super) fn recheck_rights(&mut self) {
         self.next_check = Some(0);
-        for (id, connection) in each(&mut self.connections) {
-            if !connection.exchange.is_waiting() || self.executor.may_wait(id) {
-                continue;
-            }
+        let waiting = each(&mut self.connections).filter(|(_, connection)| connection.exchange.is_waiting());
+        for id in self.executor.may_not_wait(waiting.map(|(id, _)| id)) {
+            let Some(connection) = find(&mut self.connections, id) else { continue };
             connection.end_wait(&mut self.executor, id);
             connection.note_unsettled_replies(&mut self.executor);
             self.lists.send(id, &mut connection.listed);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::budget::TURN_WORK;
 use super::{Executor, ExecutorConfig, Readiness, Server, Stream};
-use crate::access::{AccessRules, Peer};
+use crate::access::{AccessRules, LOOKUPS, Peer};
 use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, StoreTask, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::WATCHED_NAMES;
@@ -560,4 +560,32 @@ fn a_watch_with_access_rules_examines_no_tube_twice() {
     assert!(client.received_lines() > TUBES);
     let examined = WATCHED_NAMES.get() - before;
     assert!(examined <= 2 * TUBES as u64, "{examined} names examined for a list of {TUBES} tubes");
+}
+
+#[test]
+fn a_reload_judges_a_tube_once_however_many_clients_wait_for_it() {
+    const TUBES: u64 = 20;
+    let parse = |work: &str| {
+        let text = format!("[identities.anna]\nunix-users = [1]\nwork = [\"{work}\"]\n");
+        AccessRules::parse(&text, &|_| None).unwrap()
+    };
+    let mut server = server();
+    server.executor.guard_with(parse("a*"));
+    let watch: String = (0..TUBES).map(|number| format!("watch a{number}\r\n")).collect();
+    let clients: Vec<_> = (0..30).map(|_| connect(&mut server)).collect();
+    for client in &clients {
+        server.identify(client.id, Peer::Unix(Some(1)), START);
+        turn_with(&mut server, client, format!("{watch}reserve\r\n").as_bytes());
+        client.received_lines();
+    }
+    // The same rules, and others that still allow it.
+    for (work, expected) in [("a*", 0), ("*", TUBES)] {
+        let before = LOOKUPS.get();
+        server.replace_rules(parse(work), START);
+        assert_eq!(LOOKUPS.get() - before, expected, "{work}");
+        assert!(clients.iter().all(|client| server.executor.queue().is_waiting(client.id)), "{work}");
+    }
+    server.replace_rules(parse("a1"), START);
+    server.turn(std::iter::empty(), START);
+    assert!(clients.iter().all(|client| client.received() == "TIMED_OUT\r\n"));
 }

@@ -332,6 +332,19 @@ fn anonymous_clients_above_their_limit_can_only_log_in() {
 }
 
 #[test]
+fn a_hand_over_ends_waits_for_what_its_rules_do_not_allow() {
+    let mut server = server("work = [\"*\"]");
+    let (anna, operator) = (server.connect(Some(ANNA)), server.connect(Some(OPERATOR)));
+    assert_eq!(server.reply(&anna, "watch a\r\nreserve\r\n"), "WATCHING 2\r\n");
+    assert_eq!(server.reply(&operator, "reserve\r\n"), "");
+    server.hand_over(&rules("work = [\"a\"]"), [&anna, &operator]);
+    server.pass(0);
+    assert_eq!(server.received(&anna), "TIMED_OUT\r\n");
+    assert_eq!(server.received(&operator), "");
+    server.0.check_invariants();
+}
+
+#[test]
 fn a_client_whose_token_a_reload_removes_has_ten_seconds_to_log_in() {
     let mut server = server("work = [\"*\"]");
     server.0.limit_log_ins(4);

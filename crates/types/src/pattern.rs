@@ -5,7 +5,7 @@
 //! pattern with two or more stars needs a search; callers limit the number of these (`needs_search`).
 
 /// A pattern. It matches a whole name, never a part of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<[u8]>,
     /// The number of bytes before the first star; without a star, all of them.

@@ -3,8 +3,10 @@
 //! Owns: which parts are described. The rules are not: the next program reads them itself, and each client gets its
 //! identity from those, as at a reload. Suppressed lines of the log are forgotten.
 
+use std::collections::BTreeMap;
+
 use super::{Guard, GuardedClient, IdentityPuts, IdentityUsage, WaitingPuts};
-use crate::access::{AccessRules, Pace, Peer, TokenHash};
+use crate::access::{AccessRules, IdentityId, Pace, Peer, TokenHash};
 use crate::clock::Timestamp;
 use crate::commands::Executor;
 use crate::described;
@@ -113,9 +115,10 @@ impl Executor {
                 guard.usage[index].puts = IdentityPuts::of(pace, described.first_turn);
             }
         }
+        let owners = guard.rules.owners();
         for &id in clients {
             if let Some(described) = from.value::<Option<DescribedGuardedClient>>()? {
-                guard.adopt(id, described, self.queue.watched_count(id))?;
+                guard.adopt(id, described, self.queue.watched_count(id), &owners)?;
             }
         }
         guard.rules.ids().for_each(|identity| guard.schedule_puts(identity, now));
@@ -130,6 +133,7 @@ impl Guard {
         id: ClientId,
         described: DescribedGuardedClient,
         watched: usize,
+        owners: &BTreeMap<[u8; TokenHash::BYTES], IdentityId>,
     ) -> Result<(), Malformed> {
         let DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts, is_surplus } =
             described;
@@ -137,8 +141,8 @@ impl Guard {
             Some(address) => Peer::Tcp(address.parse().map_err(|_| Malformed("an address"))?),
             None => Peer::Unix(user),
         };
-        let token = token.map(TokenHash::from);
-        let identity = self.rules.identify(peer, &[], token.as_ref());
+        let owner = token.and_then(|token| owners.get(&token).copied());
+        let identity = self.rules.identify(peer, &[], owner);
         let index = id.index as usize;
         self.clients.resize_with(self.clients.len().max(index + 1), || None);
         let is_surplus = is_surplus && AccessRules::is_anonymous(identity);
@@ -154,7 +158,7 @@ impl Guard {
             peer,
             certificate: Some(Box::new(ClientCertificate::default())),
             is_surplus,
-            token,
+            token: token.map(TokenHash::from),
             identity,
             used: None,
             checked: 0,

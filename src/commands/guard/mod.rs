@@ -10,7 +10,7 @@ mod judge;
 mod visible_tubes;
 mod waiting_puts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 pub(crate) use self::judge::Subject;
@@ -390,17 +390,20 @@ impl Executor {
         self.guard.as_ref()?.grants(client)
     }
 
-    /// Whether the client may continue its wait: it may reserve from all tubes that it watches, or see the end of the
-    /// job.
-    pub(crate) fn may_wait(&self, client: ClientId) -> bool {
-        if let Some(may_wait) = self.may_wait_for_job(client) {
-            return may_wait;
-        }
-        let grants = self.grants(client);
-        grants.is_some_and(|grants| {
-            let mut tubes = watched_tubes_from(&self.queue, client, 0);
-            tubes.all(|tube| grants.judge(Roles::WORK, tube.as_str()) == Verdict::Allowed)
-        })
+    /// Those of these clients, which wait, that may not continue: they may no longer reserve from all tubes that they
+    /// watch, or see the end of the job.
+    pub(crate) fn may_not_wait(&self, waiting: impl Iterator<Item = ClientId>) -> Vec<ClientId> {
+        // Many clients of an identity watch the same tubes.
+        let mut judged = HashMap::new();
+        let mut may_reserve = |client| {
+            let known = self.guard.as_ref()?.client(client)?;
+            let grants = self.grants(client)?;
+            let may_work = |tube: &TubeName| grants.judge(Roles::WORK, tube.as_str()) == Verdict::Allowed;
+            let mut tubes = watched_tubes_from(&self.queue, client, known.checked);
+            Some(tubes.all(|tube| *judged.entry((known.identity, tube)).or_insert_with(|| may_work(tube))))
+        };
+        let mut may_wait = |client| self.may_wait_for_job(client).or_else(|| may_reserve(client));
+        waiting.filter(|&client| may_wait(client) != Some(true)).collect()
     }
 
     /// Whether the input executed since the last call contained a token.
@@ -414,16 +417,25 @@ impl Executor {
     pub(crate) fn replace_access_rules(&mut self, rules: AccessRules, now: Timestamp) {
         let Some(guard) = &mut self.guard else { return };
         let Guard { rules, mut usage, mut figures, .. } = Guard::new(rules);
-        for (figures, usage) in figures.iter_mut().zip(&mut usage) {
-            if let Some(before) = guard.figures.iter().position(|before| before.name == figures.name) {
-                *figures = IdentityFigures { connections: 0, ..guard.figures[before].clone() };
-                let before = std::mem::take(&mut guard.usage[before]);
-                let puts = IdentityPuts::of(before.puts.pace, before.puts.first.map(|(_, turn)| turn));
-                *usage = IdentityUsage { watched: 0, puts, ..before };
-            }
+        // The ids that identities with the same name and the same grants had.
+        let mut same = vec![None; figures.len()];
+        for (identity, index) in rules.identities().zip(0..) {
+            let mut ids = guard.rules.ids();
+            let Some(id) = ids.find(|&id| guard.rules.identity(id).name == identity.name) else { continue };
+            same[index] = (guard.rules.identity(id).grants == identity.grants).then_some(id);
+            let before = std::mem::take(&mut guard.usage[id.index()]);
+            let puts = IdentityPuts::of(before.puts.pace, before.puts.first.map(|(_, turn)| turn));
+            usage[index] = IdentityUsage { watched: 0, puts, ..before };
+            figures[index] = IdentityFigures { connections: 0, ..guard.figures[id.index()].clone() };
         }
+        let owners = rules.owners();
         for known in guard.clients.iter_mut().flatten() {
-            known.become_identity(rules.identify(known.peer, known.names(), known.token.as_ref()));
+            let owner = known.token.and_then(|token| owners.get(&token.bytes()).copied());
+            let identity = rules.identify(known.peer, known.names(), owner);
+            match same[identity.index()] == Some(known.identity) {
+                true => known.identity = identity,
+                false => known.become_identity(identity),
+            }
             known.is_surplus &= AccessRules::is_anonymous(known.identity);
             let index = known.identity.index();
             known.waiting.into_iter().for_each(|puts| usage[index].puts.add(puts));
