@@ -144,7 +144,9 @@ impl Replacement {
     pub fn create(path: &Path) -> Result<Self> {
         let partial = beside(path, ".partial");
         if fs::symlink_metadata(&partial).is_ok_and(|metadata| metadata.is_file()) {
-            lock(&partial, &File::open(&partial).of_file(&partial)?, "export")?;
+            // Locked until it is removed.
+            let left = File::open(&partial).of_file(&partial)?;
+            lock(&partial, &left, "export")?;
             fs::remove_file(&partial).of_file(&partial)?;
         }
         let file = File::options().write(true).create_new(true).open(&partial).of_file(&partial)?;

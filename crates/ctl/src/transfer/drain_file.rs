@@ -72,11 +72,17 @@ impl DrainFile {
         })
     }
 
-    /// Appends the jobs that are not in the file, and syncs it.
+    /// Appends the jobs that are not in the file, and syncs it. If that fails, no line of them stays, because the jobs
+    /// go back to the server.
     pub fn append(&mut self, records: &[Record]) -> Result {
+        let whole = self.file.metadata().of_file(&self.path)?.len();
         let lines: String =
             records.iter().filter(|record| !self.has(record)).map(Record::drained_line).collect();
-        self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_all()).of_file(&self.path)
+        let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_all());
+        if written.is_err() {
+            self.file.set_len(whole).and_then(|()| self.file.sync_all()).of_file(&self.path)?;
+        }
+        written.of_file(&self.path)
     }
 }
 

@@ -170,14 +170,16 @@ fn drain_all(server: &mut Server, ids: &[u64], mut file: DrainFile, out: &mut Ou
         progress.add(batch.len() as u64);
     }
     drop(progress);
-    print_report(out, done, true)?;
-    match ids.len() as u64 - done {
+    let complete = match ids.len() as u64 - done {
         0 => file.finish(),
         left => Err(Failure::Refused(format!(
             "kept {}, which changed meanwhile, or whose key or rule allows no more reserved jobs",
             counted(left, "job")
         ))),
-    }
+    };
+    // A closed output hides no failure.
+    let printed = print_report(out, done, true);
+    complete.and(printed)
 }
 
 /// Moves a batch of jobs to the file, and returns how many were deleted on the server.

@@ -158,8 +158,9 @@ pub fn run(server: &mut Server, arguments: &ImportArguments, out: &mut Output) -
         }
         _ => {}
     }
-    print_report(out, lines.len() as u64, before, &journal)?;
-    imported
+    // A closed output hides no failure.
+    let printed = print_report(out, lines.len() as u64, before, &journal);
+    imported.and(printed)
 }
 
 fn print_report(out: &mut Output, matched: u64, before: u64, journal: &Journal) -> Result {
