@@ -277,6 +277,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
+        self.meter.work += 1;
         let start = output.bytes().len();
         let outcome = rest.go_on(self, &mut Caller::new(client, output, now));
         self.end_request::<GUARDED>(client, output, start, now);

@@ -138,6 +138,7 @@ impl<S: Stream> Server<S> {
             self.adopt(id, stream, &described, exchange, has_binlog);
         }
         self.executor.read_guard(&clients, from, now)?;
+        self.run_permitted(&clients);
         if self.executor.is_guarded() {
             self.recheck_rights();
         }
@@ -186,6 +187,18 @@ impl<S: Stream> Server<S> {
             && let Some(connection) = find(&mut self.connections, id)
         {
             self.log_ins.add_described(id, &mut connection.listed);
+        }
+    }
+
+    /// Resumes the puts that the old program permitted after their last turn.
+    fn run_permitted(&mut self, clients: &[ClientId]) {
+        for &id in clients {
+            if let Some(connection) = find(&mut self.connections, id)
+                && connection.exchange.stalled_until() == Some(Until::Permitted)
+                && !self.executor.has_waiting_put(id)
+            {
+                self.lists.run(id, &mut connection.listed);
+            }
         }
     }
 

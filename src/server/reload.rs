@@ -55,15 +55,19 @@ impl<S: Stream> Server<S> {
         let end = self.executor.spent() + RUNNABLE_WORK;
         let (mut index, mut checks) = (first, 0);
         while checks < CHECKS_PER_TURN && index < first + VISITS_PER_TURN && self.executor.spent() < end {
-            let Some(connection) = self.connections.get(index) else { return };
-            if let Some(connection) = connection.as_deref() {
+            let Some(connection) = self.connections.get_mut(index) else { return };
+            if let Some(connection) = connection.as_deref_mut() {
                 let id = connection.id_at(index);
                 checks += usize::from(connection.has_certificate());
                 if connection.has_certificate() && !connection.is_certificate_good() {
                     info!(client = id.index; "closed client {}: its certificate is no longer accepted", id.index);
                     self.close(id, now);
-                } else if !connection.listed.contains(Lists::LOG_IN) && self.executor.is_unknown(id) {
-                    self.await_log_in(id, now);
+                } else {
+                    // An earlier reload may have given it something that it may do.
+                    self.log_ins.note(connection, &self.executor, id);
+                    if !connection.listed.contains(Lists::LOG_IN) && self.executor.is_unknown(id) {
+                        self.await_log_in(id, now);
+                    }
                 }
             }
             index += 1;

@@ -23,7 +23,7 @@ pub const OPERATOR: Peer = Peer::Unix(Some(0));
 pub const ANNA: Peer = Peer::Unix(Some(1));
 
 /// A server with rules, and the time.
-pub struct Guarded(pub Server<FakeStream>, Timestamp);
+pub struct Guarded(pub Server<FakeStream>, pub Timestamp);
 
 /// A client of this server.
 pub struct Client {

@@ -328,7 +328,52 @@ fn anonymous_clients_above_their_limit_can_only_log_in() {
     let next = server.connect(Some(ANONYMOUS));
     assert_eq!(server.reply(&next, "list-tube-used\r\n"), "USING default\r\n");
     let surplus = server.connect(Some(ANONYMOUS));
+    let waiting = server.connect(Some(ANONYMOUS));
     assert_eq!(server.reply(&surplus, "list-tube-used\r\n"), "TOO_MANY_CONNECTIONS\r\n");
+    let operator = server.connect(Some(OPERATOR));
+    assert!(server.reply(&operator, "stats\r\n").contains("\nconnections-refused: 4\n"));
+    assert_eq!(server.reply(&known[1], "quit\r\n"), "");
+    assert_eq!(server.reply(&waiting, "list-tube-used\r\n"), "USING default\r\n");
+    server.pass(11 * NS_PER_S);
+    assert_eq!(server.0.client_count(), 2 + 5, "it has the place now");
+    let raised = strangers.replace('2', "3");
+    let late = [server.connect(Some(ANONYMOUS)), server.connect(Some(ANONYMOUS))];
+    server.replace_rules(&rules(&format!("work = [\"*\"]\n{raised}")));
+    assert_eq!(server.reply(&late[1], "list-tube-used\r\n"), "USING default\r\n");
+    assert_eq!(server.reply(&late[0], "list-tube-used\r\n"), "TOO_MANY_CONNECTIONS\r\n");
+}
+
+#[test]
+fn a_reload_gives_the_time_of_a_log_in_to_those_who_lost_their_rights_and_got_them_back_before() {
+    let mut server = server("work = [\"*\"]");
+    let _stranger = server.connect(Some(ANONYMOUS));
+    let (open, closed) = (rules("work = [\"*\"]\n[strangers]\nproduce = [\"*\"]"), rules("work = [\"*\"]"));
+    server.replace_rules(&open);
+    server.pass(11 * NS_PER_S);
+    assert_eq!(server.0.client_count(), 1);
+    server.replace_rules(&closed);
+    server.pass(0);
+    server.pass(9 * NS_PER_S);
+    assert_eq!(server.0.client_count(), 1);
+    server.pass(2 * NS_PER_S);
+    assert_eq!(server.0.client_count(), 0);
+}
+
+#[test]
+fn puts_that_are_permitted_before_a_hand_over_are_done_after_it() {
+    const PUTS: usize = 2000;
+    let mut server = server("produce = [\"*\"]\nputs-per-second = 1");
+    let clients = put_with_each(&mut server, ANNA, PUTS);
+    let open = rules("produce = [\"*\"]");
+    server.replace_rules(&open);
+    // One turn has no time for all of them.
+    server.0.turn(std::iter::empty(), server.1);
+    let replies = |server: &Guarded| clients.iter().filter(|&it| !server.received(it).is_empty()).count();
+    let before = replies(&server);
+    assert!(before < PUTS - 1, "the first one did not wait");
+    server.hand_over(&open, &clients);
+    server.pass(0);
+    assert_eq!(before + replies(&server), PUTS - 1);
 }
 
 #[test]

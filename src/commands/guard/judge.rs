@@ -56,6 +56,7 @@ impl Executor {
             && let Some(guard) = &mut self.guard
             && guard.refuses_surplus(caller.client, caller.now)
         {
+            self.count_refused_connection();
             return Some(answer_last(caller.output, &Reply::TooManyConnections));
         }
         let verdict = self.judge(caller.client, &row);

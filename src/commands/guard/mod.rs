@@ -265,9 +265,18 @@ impl Guard {
     }
 
     /// Whether the client may only log in, because it is anonymous and above the limit of connections; the log has it.
+    /// If there is room for it now, it has the rights of the others.
     fn refuses_surplus(&mut self, client: ClientId, now: Timestamp) -> bool {
         let Some(known) = self.client(client).filter(|known| known.is_surplus) else { return false };
-        let (peer, name) = (known.peer, &self.rules.identity(known.identity).name);
+        let (peer, identity) = (known.peer, known.identity);
+        if self.has_room_for(identity) {
+            self.figures[identity.index()].connections += 1;
+            if let Some(known) = self.client_mut(client) {
+                known.is_surplus = false;
+            }
+            return false;
+        }
+        let name = &self.rules.identity(identity).name;
         self.full.line(now, |withheld| report_full(name, peer, withheld));
         true
     }

@@ -176,6 +176,11 @@ impl Executor {
         Some(first.client)
     }
 
+    /// Whether the put of the client waits for the pace of its identity.
+    pub(crate) fn has_waiting_put(&self, client: ClientId) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.has_waiting_put(client))
+    }
+
     /// When the next put that waits is permitted.
     pub(crate) fn next_permit_at(&self) -> Option<Timestamp> {
         self.guard.as_ref()?.permits.first().map(|&(at, _)| at)
