@@ -229,8 +229,12 @@ impl Queue {
             self.unlink(id);
             self.remove_expired(id, now);
         } else if !self.stays_where_it_is(id) || self.may_go_to_dead_tube(id) {
+            let was_held = self.jobs.expect(id).has(Marks::HELD);
             self.unlink(id);
             if !self.send_to_dead_tube(id, now) {
+                if was_held {
+                    self.note_free(id);
+                }
                 self.note(Change::Updated(id));
                 self.bury_poisoned(id);
             }
@@ -243,7 +247,7 @@ impl Queue {
     /// Whether a job that is too old stays unchanged if its dead tube does not take it: it is buried, or its group
     /// holds it.
     pub(super) fn stays_where_it_is(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.state() == JobState::Buried || job.has(Marks::HELD))
+        self.jobs.get(id).is_some_and(|job| job.state() == JobState::Buried) || self.is_held(id)
     }
 
     /// Deletes a job that is in no collection, because its time is over.
@@ -259,6 +263,7 @@ mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
     use crate::job::{Body, Counting, Priority};
+    use crate::tags::After;
     use crate::testing::{NOW, TestJob};
     use crate::{ClientId, Release, Released, Reserve, TubeRule};
 
@@ -357,6 +362,29 @@ mod tests {
             queue.check_invariants();
         }
         assert_eq!(ids.map(|id| queue.job(id).unwrap().tube.as_str() == "dead"), [true, true, false]);
+    }
+
+    #[test]
+    fn a_job_that_is_too_old_when_its_group_ends_is_buried_before_a_client_gets_it() {
+        let mut queue = Queue::default();
+        queue.apply_rules(vec![aging("default", Some("default"))], NOW);
+        let (producer, worker) = (queue.connect(), queue.connect());
+        let tags = TagSet { group: Some("g".into()), ..TagSet::default() };
+        let member = TestJob { delay_s: 600, tags, ..TestJob::default() }.put(&mut queue, producer, NOW);
+        let after = Some(After { group: "g".into(), is_free: false });
+        let tags = TagSet { after, ..TagSet::default() };
+        let held = TestJob { tags, ..TestJob::default() }.put(&mut queue, producer, NOW + 1);
+        assert_eq!(queue.reserve(worker, None, NOW), Reserve::Waiting);
+        let end = NOW + 11 * NS_PER_S;
+        queue.note_overdue(end);
+        queue.delete(producer, member, end).expect("it is delayed");
+        while queue.next_deadline().is_some_and(|at| at <= end) {
+            queue.advance(end);
+            queue.check_invariants();
+        }
+        assert!(queue.is_waiting(worker));
+        assert_eq!(queue.job(held).unwrap().record.state, JobState::Buried);
+        assert!(queue.tags(held).unwrap().after.unwrap().is_free, "it does not wait again after a restart");
     }
 
     #[test]

@@ -318,13 +318,18 @@ impl Queue {
 
     /// Makes the job, which is in no collection, free permanently.
     fn set_free(&mut self, id: JobId, until: Timestamp, now: Timestamp) {
-        TagSet::set_free(self.rules.tags.get_mut(id, self.jobs.expect_mut(id)));
+        self.note_free(id);
         if until > now {
             self.delay(id, until);
         } else {
             self.make_ready(id, now);
         }
         debug_assert!(self.waits_for_no_group(id), "a job that is free does not wait again after a restart");
+    }
+
+    /// Notes in the tags of the job that it need not wait for a group.
+    pub(super) fn note_free(&mut self, id: JobId) {
+        TagSet::set_free(self.rules.tags.get_mut(id, self.jobs.expect_mut(id)));
     }
 
     /// Whether the tags of the job say that it need not wait for a group.
