@@ -36,7 +36,9 @@ help:
 # All checks; people and CI run the same. JOBS=number of suites at once, by default one more than there are processors.
 check: lint
 	$(CARGO) test $(WHOLE) --no-run
-	$(MAKE) --jobs=$(JOBS) --output-sync=target --keep-going BUILT=yes suites
+	@{ $(MAKE) --jobs=$(JOBS) --output-sync=target --keep-going BUILT=yes suites 2>&1; echo $$? >target/check.status; } | \
+		tee target/check.log
+	@sh tests/failures.sh target/check.log >&2; exit $$(cat target/check.status)
 
 # Format, lints, and the documentation of the code.
 lint:
