@@ -9,6 +9,15 @@
 //! ready job at a time. Only the first jobs of further lines, in other tubes or with other limits, and the jobs behind
 //! the first are in ordered indexes here.
 //!
+//! The [`Marks`] of a job with a key:
+//!
+//! | job | `FIRST` | `PARKED` | `INDEXED` |
+//! |---|---|---|---|
+//! | reserved, delayed or buried | no | no | no |
+//! | ready, first of its line, a slot is free | yes | only with `IN_ROTATION` | unless it is in the entry of its key |
+//! | ready, first of its line, no slot is free | yes | yes | unless it is in the entry of its key |
+//! | ready, behind the first | no | yes | no |
+//!
 //! A key may be used in very many tubes. When its last slot is taken, the first jobs of the lines in other tubes stay
 //! in their ready queues until a reserve is about to choose from these: it parks them (`refresh_head`).
 //! `has_stale_heads` says that there may be such jobs; while there are none, reserves probe nothing.
