@@ -344,7 +344,7 @@ fn anonymous_clients_above_their_limit_can_only_log_in() {
 }
 
 #[test]
-fn a_reload_gives_the_time_of_a_log_in_to_those_who_lost_their_rights_and_got_them_back_before() {
+fn a_client_that_loses_its_rights_again_has_the_time_of_a_log_in() {
     let mut server = server("work = [\"*\"]");
     let _stranger = server.connect(Some(ANONYMOUS));
     let (open, closed) = (rules("work = [\"*\"]\n[strangers]\nproduce = [\"*\"]"), rules("work = [\"*\"]"));
