@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{ChildStderr, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -23,7 +23,13 @@ struct Waiting {
 impl Waiting {
     /// Starts a standby for the binlog in `directory`, and returns when its log says that it waits.
     fn start(directory: &Path, socket: &Path) -> Self {
+        Self::start_with(directory, socket, &[])
+    }
+
+    /// The same, with further flags.
+    fn start_with(directory: &Path, socket: &Path, flags: &[&str]) -> Self {
         let mut child = Command::new(ours())
+            .args(flags)
             .args(["--wait-for-lock", "-f", "0", "-b"])
             .arg(directory)
             .arg("-l")
@@ -49,9 +55,13 @@ impl Waiting {
         }
     }
 
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Sends it SIGTERM, and returns its exit code.
     fn stop(mut self) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
         self.said.read_to_end(&mut Vec::new()).unwrap();
         self.child.wait().unwrap().code()
     }
@@ -129,5 +139,32 @@ fn a_standby_takes_over_from_a_server_that_was_stopped() {
     waiting.wait_for("listening on");
     let mut client = Client::over_unix(UnixStream::connect(&socket).unwrap()).unwrap();
     client.exchange(b"peek 1\r\n", b"FOUND 1 1\r\nx\r\n").unwrap();
+    assert_eq!(waiting.stop(), Some(0));
+}
+
+#[test]
+fn a_standby_obeys_the_signals_that_came_while_it_waited() {
+    let mut active = start(&["-f", "0"]);
+    active.connect().unwrap().exchange(&put(0, 0, 60, b"x"), b"INSERTED 1\r\n").unwrap();
+    let own = tempfile::tempdir().unwrap();
+    let (socket, access) = (own.path().join("socket"), own.path().join("access.toml"));
+    let permit = |role: &str| {
+        let rules = format!("[identities.nobody]\nunix-users = [4000000]\n[strangers]\n{role} = [\"*\"]\n");
+        std::fs::write(&access, rules).unwrap();
+    };
+    permit("observe");
+    let flags = ["--access", access.to_str().unwrap()];
+    let mut waiting = Waiting::start_with(active.directory(), &socket, &flags);
+    permit("produce");
+    for signals in [[Signal::USR2, Signal::HUP], [Signal::USR1, Signal::HUP]] {
+        signals.into_iter().for_each(|signal| waiting.signal(signal));
+        // No event tells that a standby has received signals; it checks for them five times a second.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert!(active.stop(Signal::TERM).unwrap().success());
+    waiting.wait_for("listening on");
+    let mut client = Client::over_unix(UnixStream::connect(&socket).unwrap()).unwrap();
+    client.exchange(b"peek 1\r\n", b"FORBIDDEN\r\n").unwrap();
+    client.exchange(&put(0, 0, 60, b"y"), b"DRAINING\r\n").unwrap();
     assert_eq!(waiting.stop(), Some(0));
 }

@@ -29,11 +29,25 @@ pub enum Signal {
     Stop,
 }
 
+impl Signal {
+    fn of(number: i32) -> Self {
+        match number {
+            SIGUSR1 => Self::Drain,
+            SIGUSR2 => Self::Undrain,
+            SIGHUP => Self::Reload,
+            _ => Self::Stop,
+        }
+    }
+}
+
 /// The received signals. This event source becomes readable when a signal arrives.
 pub struct Signals {
     received: signal_hook_mio::v1_0::Signals,
     /// Whether the next SIGTERM or SIGINT ends the process at once.
     stopping: Arc<AtomicBool>,
+    /// What [`Signals::has_stop`] has received for [`Signals::pending`]: at most one of SIGUSR1 and SIGUSR2, and one
+    /// SIGHUP.
+    kept: Vec<Signal>,
 }
 
 impl Signals {
@@ -55,17 +69,27 @@ impl Signals {
         if reloads {
             signals.add_signal(SIGHUP)?;
         }
-        Ok(Self { received: signals, stopping })
+        Ok(Self { received: signals, stopping, kept: Vec::new() })
     }
 
-    /// The signals received since the last call, each at most once.
+    /// The signals received since the last call, in the order of their effect.
     pub fn pending(&mut self) -> impl Iterator<Item = Signal> {
-        self.received.pending().map(|signal| match signal {
-            SIGUSR1 => Signal::Drain,
-            SIGUSR2 => Signal::Undrain,
-            SIGHUP => Signal::Reload,
-            _ => Signal::Stop,
-        })
+        std::mem::take(&mut self.kept).into_iter().chain(self.received.pending().map(Signal::of))
+    }
+
+    /// Whether a signal to stop has been received, for a process that does not serve yet. The others are kept for
+    /// [`Signals::pending`]; they cause no further event of the poll.
+    pub fn has_stop(&mut self) -> bool {
+        let mut has_stop = false;
+        for signal in self.received.pending().map(Signal::of) {
+            match signal {
+                Signal::Stop => has_stop = true,
+                Signal::Reload => self.kept.retain(|&kept| kept != signal),
+                Signal::Drain | Signal::Undrain => self.kept.retain(|&kept| kept == Signal::Reload),
+            }
+            self.kept.push(signal);
+        }
+        has_stop
     }
 
     /// Raises the signals received since the last call again, for the next program, or for this one if it continues.

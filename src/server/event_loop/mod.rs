@@ -212,12 +212,17 @@ impl EventLoop {
     /// # Errors
     /// If the poll or the disk fails.
     pub fn run(mut self) -> Result<(), LoopError> {
+        // Those that came while the server waited for its store cause no event. No client is served by old rules.
+        let stop = self.obey_signals(self.clock.now());
         self.server.executor_mut().begin_graces(self.clock.now());
         let mut events = Events::with_capacity(MAX_EVENTS);
         if let Some(notifier) = &mut self.notifier {
             notifier.ready(self.server.executor(), self.clock.now());
         }
-        while !self.turn(&mut events).map_err(LoopError::Poll)? && !self.server.executor().has_failed() {}
+        while !stop
+            && !self.turn(&mut events).map_err(LoopError::Poll)?
+            && !self.server.executor().has_failed()
+        {}
         info!("stopping");
         if let Some(notifier) = &mut self.notifier {
             notifier.stopping(self.clock.now());

@@ -13,7 +13,7 @@ use beanstalkd::options::{BinlogPlace, ExitReason, StoreOptions};
 use beanstalkd_binlog::{DirectoryStorage, Storage};
 use beanstalkd_os::directory_lock::{DirectoryLock, LockError};
 use beanstalkd_os::service_manager;
-use beanstalkd_os::signals::{Signal, Signals};
+use beanstalkd_os::signals::Signals;
 use log::{error, info, warn};
 
 use super::refusal::refuse_lock;
@@ -125,8 +125,8 @@ pub fn take(
     }
 }
 
-/// Waits for the message of a thread; `None` if a signal to stop comes first. If the wait is long, the service manager
-/// gets `standby` as the status of a service that is ready.
+/// Waits for the message of a thread; `None` if a signal to stop comes first. The loop obeys the other signals when it
+/// starts. If the wait is long, the service manager gets `standby` as the status of a service that is ready.
 fn await_one<T>(
     waiting: &Receiver<T>,
     signals: &mut Signals,
@@ -137,9 +137,7 @@ fn await_one<T>(
     loop {
         match waiting.recv_timeout(SIGNAL_CHECK_INTERVAL) {
             Ok(outcome) => return Ok(Some(outcome)),
-            Err(RecvTimeoutError::Timeout) if signals.pending().any(|signal| signal == Signal::Stop) => {
-                return Ok(None);
-            }
+            Err(RecvTimeoutError::Timeout) if signals.has_stop() => return Ok(None),
             Err(RecvTimeoutError::Timeout) if start.elapsed() >= STANDBY_AFTER => {
                 if let Some(status) = standby.take() {
                     notify(service_manager::notify_standby(status));
