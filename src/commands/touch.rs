@@ -14,19 +14,19 @@ use crate::seconds::Seconds;
 const TOUCHES_PER_TURN: usize = 400;
 
 /// A `touch-all` that came at `at`. It has touched all reservations up to `after`, in the order of their ends, except
-/// those that it has skipped.
+/// those of tubes from which the client may no longer reserve.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TouchAll {
     at: Timestamp,
     after: Option<(Timestamp, JobId)>,
-    /// How many it has skipped.
-    passed: u64,
+    /// How many it has touched and will not meet again.
+    touched: u64,
 }
 
 impl TouchAll {
     /// A `touch-all` that comes now.
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { at: now, after: None, passed: 0 }
+        Self { at: now, after: None, touched: 0 }
     }
 }
 
@@ -52,7 +52,7 @@ impl Executor {
             caller.client,
             touch.after,
             &mut left,
-            &mut touch.passed,
+            &mut touch.touched,
             may_touch,
             touch.at,
         );
@@ -60,7 +60,7 @@ impl Executor {
         if touch.after.is_some() {
             return stall(Until::NextTurn, move |server, caller| server.touch_all(caller, touch));
         }
-        let touched = Reply::TouchedAll(self.queue.reservation_count(caller.client) as u64 - touch.passed);
+        let touched = Reply::TouchedAll(touch.touched);
         if self.queue.has_session(caller.client) {
             return self.answer_when_logged(caller, touched, None);
         }

@@ -101,11 +101,16 @@ impl Guarded {
         Client { id, pipe }
     }
 
+    /// A turn in which the client has an event.
+    pub fn one_turn(&mut self, client: &Client) {
+        let event = client.pipe.borrow_mut().take_event();
+        self.0.turn([(client.id, event)].into_iter(), self.1);
+    }
+
     /// The replies to `commands`, and the number of turns for them.
     pub fn ask(&mut self, client: &Client, commands: &str) -> (String, usize) {
         client.pipe.borrow_mut().arrive(commands.as_bytes());
-        let event = client.pipe.borrow_mut().take_event();
-        self.0.turn([(client.id, event)].into_iter(), self.1);
+        self.one_turn(client);
         let turns = 1 + self.turns();
         (self.received(client), turns)
     }

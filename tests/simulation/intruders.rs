@@ -107,6 +107,21 @@ fn touch_all_prolongs_no_job_of_a_tube_that_was_taken_away() {
 }
 
 #[test]
+fn touch_all_counts_what_it_touches_although_other_jobs_time_out() {
+    const TAKEN: usize = 900;
+    let mut server = server("produce = [\"*\"]\nwork = [\"*\"]");
+    let worker = server.connect(Some(ANNA));
+    let puts = "put 0 0 1 1\r\nx\r\n".repeat(TAKEN) + "use kept\r\n" + &"put 0 0 100 1\r\ny\r\n".repeat(2);
+    server.reply(&worker, &(puts + "watch kept\r\n"));
+    server.reply(&worker, "reserve-batch 902\r\n");
+    server.replace_rules(&rules("work = [\"kept\"]"));
+    worker.pipe.borrow_mut().arrive(b"touch-all\r\n");
+    server.one_turn(&worker);
+    server.pass(2 * NS_PER_S);
+    assert_eq!(server.received(&worker), "TOUCHED_ALL 2\r\n");
+}
+
+#[test]
 fn puts_that_wait_hold_no_connection_that_has_ended() {
     let mut server = server("produce = [\"*\"]\nputs-per-second = 1");
     let mut ended = Vec::new();

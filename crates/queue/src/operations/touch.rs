@@ -42,13 +42,14 @@ impl Queue {
     /// Restarts the times to run of the client's reservations as of `at`. It walks through the reservations in the
     /// order of their ends, beginning after the position `after`. It examines at most `left` of them, and subtracts
     /// their number from `left`. Returns the position at which it has stopped; `None` when no reservation is left.
-    /// Counts in `passed` the jobs of tubes that the client may not touch.
+    /// Skips the jobs of tubes that the client may not touch. Counts the others in `touched`; a job that moves to after
+    /// the walk counts when it is met again.
     pub fn touch_after(
         &mut self,
         client: ClientId,
         after: Option<(Timestamp, JobId)>,
         left: &mut usize,
-        passed: &mut u64,
+        touched: &mut u64,
         may_touch: impl Fn(&str) -> bool,
         at: Timestamp,
     ) -> Option<(Timestamp, JobId)> {
@@ -63,8 +64,8 @@ impl Queue {
             last = Some((until, id));
             if self.job(id).is_some_and(|job| may_touch(job.tube.as_str())) {
                 self.touch(client, id, None, at);
-            } else {
-                *passed += 1;
+                let new_end = self.jobs.expect(id).collection().deadline();
+                *touched += u64::from(new_end.is_some_and(|new_end| new_end <= until));
             }
         }
     }
@@ -88,10 +89,10 @@ mod tests {
             let holder = if number % 5 == 0 { other } else { worker };
             assert!(queue.reserve_job(holder, id, start));
         }
-        let (at, mut after, mut calls) = (start + NS_PER_S / 2, None, 0);
+        let (at, mut after, mut calls, mut touched) = (start + NS_PER_S / 2, None, 0, 0);
         loop {
             let mut left = 3;
-            after = queue.touch_after(worker, after, &mut left, &mut 0, |_| true, at);
+            after = queue.touch_after(worker, after, &mut left, &mut touched, |_| true, at);
             queue.check_invariants();
             calls += 1;
             if after.is_none() {
@@ -100,6 +101,7 @@ mod tests {
             assert_eq!(left, 0);
         }
         assert!((JOBS / 5 * 4 / 3..=JOBS).contains(&calls), "{calls} calls");
+        assert_eq!(touched, JOBS / 5 * 4);
         for id in (1..=JOBS).map(JobId) {
             let record = queue.job(id).unwrap().record;
             let since = if queue.has_reserved(worker, id) { at } else { start };
