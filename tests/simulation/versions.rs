@@ -97,7 +97,8 @@ impl Versions {
         for (at, job) in self.jobs.iter_mut().enumerate() {
             let facts = model.facts(at as u64).map(Facts::forget_times);
             let is_cooling = model.cooldowns.iter().any(|cooldown| cooldown.id == at as u64);
-            let has_ended = |after: After<'_>| model.ended_groups.contains(after.group.as_str());
+            let has_ended =
+                |after: After<'_>| model.ended_groups.iter().any(|ended| ended == after.group.as_str());
             job.is_freed_by_loss |= facts.is_none() && job.tags.after.is_some_and(has_ended);
             let is_last = |last: &Version| last.facts == facts && last.is_cooling == is_cooling;
             if !job.versions.last().is_some_and(is_last) {

@@ -227,7 +227,7 @@ impl Server {
         let waiting = self.model.waiting_for(name.into()).count();
         let is_buried = |job: &&Job| matches!(job.state, State::Buried { .. });
         let buried = self.model.members(name.into()).filter(is_buried).count();
-        (members + waiting > 0 || self.model.ended_groups.contains(name)).then(|| {
+        (members + waiting > 0 || self.model.ended_groups.iter().any(|ended| ended == name)).then(|| {
             format!(
                 "---\nname: \"{name}\"\npending: {members}\nburied: {buried}\ncomplete: {}\nwaiting-jobs: {waiting}\n",
                 members == 0

@@ -7,6 +7,9 @@ use beanstalkd_types::tags::{Concurrency, Idempotency, Name, TagSet};
 
 use crate::queue::{GIVEN_BACK, Job, Model, State, Tube, TubeIndex, after_s};
 
+/// How many ended groups the server remembers.
+const MAX_ENDED_GROUPS: usize = 1024;
+
 /// A cooldown: a key that counts after the delete of its job.
 #[derive(Clone, Debug)]
 pub struct Cooldown {
@@ -190,7 +193,12 @@ impl Model {
         }
         let is_empty = |&group: &Name<'_>| self.members(group).next().is_none();
         let empty = tags.group.filter(is_empty).filter(|_| self.kept_group != tags.group);
-        self.ended_groups.extend(empty.map(|group| group.as_str().to_owned()));
+        if let Some(group) = empty {
+            self.ended_groups.retain(|ended| ended != group.as_str());
+            self.ended_groups.push(group.as_str().to_owned());
+            let forgotten = self.ended_groups.len().saturating_sub(MAX_ENDED_GROUPS);
+            self.ended_groups.drain(..forgotten);
+        }
         let freed: Vec<u64> =
             empty.into_iter().flat_map(|group| self.waiting_for(group)).map(|job| job.id).collect();
         match ending {

@@ -51,10 +51,14 @@ impl Rules {
             until.describe(out);
             owner.describe(out);
         }
-        let Groups { ended: Ended { order, names: _, name_bytes: _ }, by_name: _, name_bytes: _, freeing: _ } =
-            groups;
+        let Groups {
+            ended: Ended { order, numbers: _, name_bytes: _ },
+            by_name: _,
+            name_bytes: _,
+            freeing: _,
+        } = groups;
         out.count(order.len());
-        order.iter().for_each(|name| name.describe(out));
+        order.values().for_each(|name| name.describe(out));
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns: the groups, and the jobs that wait for each. When a group loses its last member, the jobs that wait for it
 //! become free at that instant, whatever happens later; they leave their tubes' held jobs some at a time.
 
-use std::collections::{BTreeMap, BTreeSet, LinkedList, VecDeque};
+use std::collections::{BTreeMap, LinkedList};
 
 use beanstalkd_structures::OrderedQueue;
 
@@ -19,7 +19,7 @@ use crate::tags::{After, Name, TagSet};
 pub(crate) const GROUP_BYTES: usize = 152;
 
 /// The memory of an ended group besides its name, in bytes.
-const ENDED_BYTES: usize = 64;
+const ENDED_BYTES: usize = 80;
 
 #[derive(Debug, Default)]
 pub(super) struct Group {
@@ -37,26 +37,32 @@ const MAX_ENDED_GROUPS: usize = 1024;
 /// The groups that ended last.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    pub(super) names: BTreeSet<Box<str>>,
-    /// In the order of their first ends.
-    pub(super) order: VecDeque<Box<str>>,
+    /// The number of each one's last end.
+    pub(super) numbers: BTreeMap<Box<str>, u64>,
+    /// In the order of their last ends.
+    pub(super) order: BTreeMap<u64, Box<str>>,
     pub(super) name_bytes: usize,
 }
 
 impl Ended {
     pub(super) fn note(&mut self, name: &str) {
-        if self.names.contains(name) {
+        let next = self.order.last_key_value().map_or(0, |(last, _)| last + 1);
+        if let Some(number) = self.numbers.get_mut(name)
+            && let Some(name) = self.order.remove(number)
+        {
+            *number = next;
+            self.order.insert(next, name);
             return;
         }
         if self.order.len() == MAX_ENDED_GROUPS
-            && let Some(oldest) = self.order.pop_front()
+            && let Some((_, oldest)) = self.order.pop_first()
         {
             self.name_bytes -= oldest.len();
-            self.names.remove(&oldest);
+            self.numbers.remove(&oldest);
         }
         self.name_bytes += name.len();
-        self.order.push_back(name.into());
-        self.names.insert(name.into());
+        self.order.insert(next, name.into());
+        self.numbers.insert(name.into(), next);
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -227,8 +233,9 @@ impl Rule for Groups {
         assert_eq!(groups.by_name.values().map(|group| group.waiting.len()).sum::<usize>(), held);
         assert_eq!(groups.by_name.keys().map(|name| name.len()).sum::<usize>(), groups.name_bytes);
         let ended = &groups.ended;
-        assert!(ended.order.len() <= MAX_ENDED_GROUPS && ended.order.len() == ended.names.len());
-        assert_eq!(ended.order.iter().map(|name| name.len()).sum::<usize>(), ended.name_bytes);
+        assert!(ended.order.len() <= MAX_ENDED_GROUPS && ended.order.len() == ended.numbers.len());
+        assert!(ended.order.iter().all(|(number, name)| ended.numbers.get(name) == Some(number)));
+        assert_eq!(ended.order.values().map(|name| name.len()).sum::<usize>(), ended.name_bytes);
     }
 }
 
@@ -244,7 +251,7 @@ impl Queue {
     pub fn group(&self, name: &str) -> Option<GroupView> {
         let groups = &self.rules.groups;
         let Some(group) = groups.by_name.get(name) else {
-            return groups.ended.names.contains(name).then(GroupView::default);
+            return groups.ended.numbers.contains_key(name).then(GroupView::default);
         };
         Some(GroupView { pending: group.members, buried: group.buried, waiting: group.waiting.len() as u64 })
     }

@@ -509,6 +509,25 @@ fn a_thousand_groups_that_have_ended_are_remembered() {
 }
 
 #[test]
+fn a_group_that_ends_again_is_the_last_to_be_forgotten() {
+    let mut queue = Queue::default();
+    let client = queue.connect();
+    let mut end = |name: &str| {
+        let id = put(&mut queue, client, 0, grp(name));
+        assert!(queue.delete(client, id, NOW).is_some());
+        queue.check_invariants();
+        ["again", "once"].map(|name| queue.group(name).is_some())
+    };
+    for name in ["again", "once", "again"] {
+        end(name);
+    }
+    for number in 0..1500 {
+        let expected = [number < 1023, number < 1022];
+        assert_eq!(end(&format!("g{number}")), expected, "{number}");
+    }
+}
+
+#[test]
 fn a_key_has_one_cooldown_in_a_tube_which_lasts_as_long_as_the_longest() {
     let mut queue = Queue::default();
     let client = queue.connect();

@@ -47,7 +47,7 @@ impl Pair {
             let is_buried = |job: &&Job| matches!(job.state, State::Buried { .. });
             let buried = self.model.members(name.into()).filter(is_buried).count() as u64;
             let waiting = self.model.waiting_for(name.into()).count() as u64;
-            let is_known = members + waiting > 0 || self.model.ended_groups.contains(name);
+            let is_known = members + waiting > 0 || self.model.ended_groups.iter().any(|ended| ended == name);
             assert_eq!(group, is_known.then_some((members, buried, waiting)), "group {name}");
         }
         for cooldown in &self.model.cooldowns {

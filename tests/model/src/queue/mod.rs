@@ -5,7 +5,6 @@ mod lookups;
 mod moves;
 mod tubes;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use beanstalkd_queue::{
@@ -180,8 +179,8 @@ pub struct Model {
     pub cooldowns: Vec<Cooldown>,
     /// The groups that deletes have freed, one for each `DeletedWith`.
     pub freed_groups: Vec<Option<String>>,
-    /// The groups that have lost their last member at least once.
-    pub ended_groups: BTreeSet<String>,
+    /// The last groups that have lost their last member, in the order of their last ends.
+    pub ended_groups: Vec<String>,
     /// The group that does not end with its last member, because a `complete` is about to put another one.
     pub(crate) kept_group: Option<Name<'static>>,
     /// The jobs of ended groups, to be freed at the end of the command.
@@ -232,7 +231,7 @@ impl Model {
             changes: Vec::new(),
             cooldowns: Vec::new(),
             freed_groups: Vec::new(),
-            ended_groups: BTreeSet::new(),
+            ended_groups: Vec::new(),
             kept_group: None,
             to_free: Vec::new(),
             sessions: Vec::new(),
