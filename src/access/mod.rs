@@ -1,9 +1,9 @@
 //! Access rules: the identity of a client, and its permissions.
 //!
 //! Owns: the access file (`file`), roles and the patterns of tubes to which they apply (`role`), the sets of roles that
-//! commands need (`need`), and the counts of wrong tokens (`tries`). Pure: from an identity, a command and a tube it
-//! decides yes or no. Never knows a connection or the queue. Driven by the server, before a command is executed, and
-//! only with `--access`.
+//! commands need (`need`), the pace of an identity's puts (`pace`), the counts of wrong tokens (`tries`), and the
+//! report of `--check-access` (`report`). Pure: from an identity, a command and a tube it decides yes or no. Never
+//! knows a connection or the queue. Driven by the server, before a command is executed, and only with `--access`.
 
 mod file;
 mod need;

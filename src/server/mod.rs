@@ -525,7 +525,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Closes a connection. Its jobs become ready.
+    /// Closes a connection. Its jobs become ready, except those of a session.
     fn close(&mut self, id: ClientId, now: Timestamp) {
         if let Some(connection) = find(&mut self.connections, id) {
             if connection.exchange.is_aborted() {

@@ -79,7 +79,7 @@ pub struct Figure<S: StatsSubject> {
 pub type ReadValue<S, T> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>) -> T;
 /// Reads a number.
 pub type ReadNumber<S> = ReadValue<S, u64>;
-/// Reads how often a command was executed.
+/// Reads how often a command was received.
 pub type ReadCount<S> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>, Verb) -> u64;
 /// Reads a text.
 pub type ReadText<S> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>) -> &'v str;
@@ -89,7 +89,7 @@ pub type ReadText<S> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>) -> &'v 
 pub enum Read<S: StatsSubject> {
     /// A number that only grows.
     Counter(ReadNumber<S>),
-    /// How often this command was executed.
+    /// How often this command was received.
     Command(ReadCount<S>, Verb),
     /// A number that goes up and down.
     Gauge(ReadNumber<S>),

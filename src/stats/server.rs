@@ -28,7 +28,7 @@ pub struct ServerView<'a> {
     pub extensions: &'a str,
     /// The figures of the binlog; the default ones if there is none.
     pub binlog: binlog::Stats,
-    /// How often each command was executed.
+    /// How often each command was received.
     pub commands: &'a CommandCounts,
     /// Durations.
     pub timings: &'a Timings,
@@ -164,7 +164,7 @@ impl ServerInfo {
     }
 }
 
-/// How often each command was executed.
+/// How often each command was received.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandCounts([u64; Verb::COUNT]);
 
@@ -199,16 +199,16 @@ impl Described for CommandCounts {
 }
 
 impl CommandCounts {
-    /// No command was executed.
+    /// No command was received.
     pub const NONE: Self = Self([0; Verb::COUNT]);
 
-    /// How often `verb` was executed.
+    /// How often `verb` was received.
     #[must_use]
     pub fn of(&self, verb: Verb) -> u64 {
         self.0[verb as usize]
     }
 
-    /// The number of executed commands.
+    /// The number of received commands.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()

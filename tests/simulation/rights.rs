@@ -219,7 +219,7 @@ impl Oracle<'_> {
                 self.rights.has(&roles, self.used)
                     && command.tags.iter().all(|name| self.rights.has(&["produce"], name))
             }
-            "the tube or group that it names" => self.rights.has(&roles, command.tube),
+            "the tube that it names" | "the group that it names" => self.rights.has(&roles, command.tube),
             "the job's tube" if command.word == "delete-batch" => self.rights.has_where(&roles, |_| true),
             "the job's tube" => return of_job(),
             "the job's tube; produce or manage for the other tube" => {

@@ -38,7 +38,8 @@ pub struct MemoryShares {
 /// skipped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MemoryClass<'a> {
-    /// The command removes something, or only reads: it is never refused.
+    /// The command removes something, or only reads, or checks by itself whether there is memory: its class does not
+    /// refuse it.
     Free,
     /// The command makes histories or waits, for which there is a margin above the limit.
     Margin,

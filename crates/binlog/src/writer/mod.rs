@@ -123,7 +123,7 @@ pub struct Binlog {
     health: Health,
     /// The reservations of sessions that were found at the start, until the caller takes them.
     pub(super) restored_reservations: Vec<RestoredReservation>,
-    /// For files that can be neither made nor removed, which is tried again every second.
+    /// For files that can be neither made nor removed, which is tried again soon.
     warnings: RateLimitedLog,
 }
 
