@@ -52,6 +52,8 @@ struct Adopted {
 pub fn check(options: &Options, descriptor: i32) -> Result<(), ExitReason> {
     log_setup::start(options.log_format, options.verbosity);
     let description = Description::of(descriptor).map_err(failed(ExitReason::Failed))?;
+    let process = hand_over::read_process(&mut Reader::new(&description));
+    process.and_then(|process| check_lock(options, &process)).map_err(failed(ExitReason::Failed))?;
     let limits = EffectiveLimits::of(options);
     drop(read_again(options)?);
     let rules = (read_rules(options)?, tubes::load(options)?);
@@ -79,6 +81,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReas
     let from = &mut Reader::new(&description);
     from.report_copies(touched_ahead.last());
     let process = hand_over::read_process(from).map_err(malformed)?;
+    check_lock(options, &process).map_err(malformed)?;
     let mut adopted = adopt(&process)?;
     let clock = Clock::with_offset(process.clock_offset_ns);
     // As at any start with jobs.
@@ -103,6 +106,14 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReas
     event_loop.can_be_handed_over(inputs(program, process.lock, process.files, process.inherited, options));
     info!("continued where the previous program stopped");
     event_loop.run().map_err(failed(ExitReason::Failed))
+}
+
+/// Checks that a server with a binlog gets its lock; without it, the server would go on without a log.
+fn check_lock(options: &Options, process: &DescribedProcess) -> Result<(), Malformed> {
+    if options.binlog.is_some() && process.lock.is_none() {
+        return Err(Malformed("the lock of the binlog is missing"));
+    }
+    Ok(())
 }
 
 /// Reads files of settings, with several attempts. Somebody may be replacing several files one after the other, so that

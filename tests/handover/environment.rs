@@ -165,6 +165,18 @@ fn the_program_reads_the_recorded_descriptions() {
     }
 }
 
+/// The recorded descriptions are those of servers that have no lock.
+#[test]
+fn a_program_with_a_binlog_refuses_a_description_without_the_lock_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = format!("{}/tests/handover/formats/{FORMAT}", env!("CARGO_MANIFEST_DIR"));
+    let script = format!("exec 9<{path}; exec \"$0\" --check-handover 9 -b \"$1\"");
+    let output =
+        Command::new("sh").args(["-c", &script]).arg(built_server()).arg(directory.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("the lock of the binlog is missing"), "{output:?}");
+}
+
 /// `BEFORE=path` names the program of an older build that has hand-overs.
 #[test]
 fn another_build_hands_over_to_this_one_and_this_one_to_the_other_or_says_why_not() {
