@@ -19,7 +19,7 @@ impl Executor {
     ) -> Outcome {
         match self.queue.wait_job(caller.client, id, timeout_s, caller.now) {
             WaitJob::NotFound => answer(caller.output, &Reply::NotFound),
-            WaitJob::Buried => answer(caller.output, &Reply::BuriedPut(id)),
+            WaitJob::Buried => answer(caller.output, &Reply::BuriedJob(id)),
             WaitJob::TimedOut => answer(caller.output, &Reply::TimedOut),
             WaitJob::Waiting => wait(Wait::EndOf(id), false),
         }
@@ -37,7 +37,7 @@ impl Executor {
         let reply = match wait {
             WaitOutcome::Deleted => Reply::DeletedJob(id),
             WaitOutcome::Buried if is_hidden() => Reply::NotFound,
-            WaitOutcome::Buried => Reply::BuriedPut(id),
+            WaitOutcome::Buried => Reply::BuriedJob(id),
             WaitOutcome::TimedOut => Reply::TimedOut,
             WaitOutcome::Reserved(_) | WaitOutcome::DeadlineSoon => Reply::InternalError,
         };

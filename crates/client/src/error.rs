@@ -91,7 +91,7 @@ impl Error {
         match (command, reply) {
             (Verb::Put | Verb::Complete, Reply::Draining) => Some(Refusal::Draining),
             // C buries the job if it has no memory for its ready queue.
-            (Verb::Put, Reply::BuriedPut(_)) => Some(Refusal::OutOfMemory),
+            (Verb::Put, Reply::BuriedJob(_)) => Some(Refusal::OutOfMemory),
             (_, reply) => reply.refusal(),
         }
     }

@@ -201,7 +201,7 @@ replies! {
         "INSERTED" Inserted(JobId);
         /// C's answer to a `put` if it has no memory to make the job ready. This server sends it only as an answer to
         /// `wait-job`.
-        "BURIED" BuriedPut(JobId);
+        "BURIED" BuriedJob(JobId);
         "WATCHING" Watching(u64);
         /// The answer to `kick`: how many jobs it moved.
         "KICKED" Kicked(u64);

@@ -213,7 +213,7 @@ fn replies<'a>(
         Reply::TubeFull,
         Reply::Exists(id(random)),
         Reply::Inserted(id(random)),
-        Reply::BuriedPut(id(random)),
+        Reply::BuriedJob(id(random)),
         Reply::Watching(number(random)),
         Reply::Kicked(number(random)),
         Reply::Flushed(number(random)),

@@ -308,7 +308,7 @@ macro_rules! with_commands {
             fn wait_job(id: u64, timeout: Option<Seconds>) -> bool {
                 Command::WaitJob { id: JobId(id), timeout_s: timeout };
                 Reply::DeletedJob(_) => true,
-                Reply::BuriedPut(_) => false
+                Reply::BuriedJob(_) => false
             }
 
             /// From now on, the jobs that this connection reserves have these [`Fields`](crate::Fields), each at most
