@@ -85,7 +85,7 @@ impl Executor {
         {
             return batch.stall(Until::BinlogRoom);
         }
-        if batch.ids.is_empty() && self.make_room(&mut batch).is_err() {
+        if batch.ids.is_empty() && batch.ids.try_reserve_exact(batch.most as usize).is_err() {
             return answer(caller.output, &Reply::OutOfMemory);
         }
         let end = self.spent() + WORK_PER_TURN;
@@ -123,13 +123,6 @@ impl Executor {
         self.answer_batch(caller, batch)
     }
 
-    /// Makes room for the jobs of a batch.
-    fn make_room(&mut self, batch: &mut Batch) -> Result<(), TryReserveError> {
-        batch.ids.try_reserve_exact(batch.most as usize)?;
-        batch.replies = mem::take(&mut self.memory.spare_replies);
-        Ok(())
-    }
-
     /// Handles the queue's answer to a batch that has waited for its first job. The others follow in the next turn,
     /// which has time for them.
     pub(super) fn answer_first_of_batch(
@@ -142,7 +135,7 @@ impl Executor {
             Ok(id) => {
                 let mut batch = Batch::new(most, None);
                 let fields = self.fields_of(caller.client);
-                if self.make_room(&mut batch).is_err()
+                if batch.ids.try_reserve_exact(most as usize).is_err()
                     || self.add_to(&mut batch, id, fields, caller.now).is_err()
                 {
                     return Outcome::Abort;
@@ -153,14 +146,18 @@ impl Executor {
         }
     }
 
-    /// Adds a job that the client has reserved to the batch, which has room for its id.
+    /// Adds a job that the client has reserved to the batch, which has room for its id. The first job takes the spare
+    /// memory for replies; a batch that only waits leaves it to others.
     fn add_to(
-        &self,
+        &mut self,
         batch: &mut Batch,
         id: JobId,
         fields: Option<FieldList>,
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
+        if batch.ids.is_empty() {
+            batch.replies = mem::take(&mut self.memory.spare_replies);
+        }
         batch.ids.push(id);
         self.write_reserved(&mut batch.replies, id, fields, now)
     }
