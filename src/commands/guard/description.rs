@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Guard, GuardedClient, IdentityPuts, IdentityUsage, WaitingPuts};
+use super::{Guard, GuardedClient, IdentityPuts, IdentityUsage, Standing, WaitingPuts};
 use crate::access::{AccessRules, IdentityId, Pace, Peer, TokenHash};
 use crate::clock::Timestamp;
 use crate::commands::Executor;
@@ -13,7 +13,6 @@ use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::queue::ClientId;
 use crate::stats::IdentityFigures;
-use crate::tls::ClientCertificate;
 
 /// A client as the guard knows it.
 struct DescribedGuardedClient {
@@ -156,8 +155,8 @@ impl Guard {
         }
         self.clients[index] = Some(GuardedClient {
             peer,
-            certificate: Some(Box::new(ClientCertificate::default())),
-            is_surplus,
+            standing: if is_surplus { Standing::Surplus } else { Standing::Counted },
+            certificate: None,
             token: token.map(TokenHash::from),
             identity,
             used: None,
@@ -174,7 +173,7 @@ impl Guard {
 fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
     let GuardedClient {
         peer,
-        is_surplus,
+        standing,
         token,
         waiting,
         has_ended,
@@ -200,7 +199,7 @@ fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
         turn,
         has_ended: *has_ended,
         waiting_puts,
-        is_surplus: *is_surplus,
+        is_surplus: *standing == Standing::Surplus,
     }
 }
 

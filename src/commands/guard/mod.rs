@@ -66,15 +66,24 @@ pub(crate) struct IdentityUsage {
     watched: usize,
 }
 
+/// Whether a client counts for the connections of its identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Not yet: it is in its handshake.
+    Handshaking,
+    /// It counts.
+    Counted,
+    /// It does not: it is anonymous, above the limit of connections, and may only log in.
+    Surplus,
+}
+
 /// A client, as the guard knows it.
 #[derive(Debug)]
 pub(crate) struct GuardedClient {
     pub(super) peer: Peer,
-    /// The contents of its certificate, empty if it has none; `None` during its handshake, in which it does not count
-    /// for the connections of its identity.
+    standing: Standing,
+    /// The contents of its certificate, if it has shown one.
     pub(super) certificate: Option<Box<ClientCertificate>>,
-    /// Whether it is anonymous, above the limit of connections: it may only log in, and does not count for the limit.
-    is_surplus: bool,
     /// The hash of the token that it has sent.
     token: Option<TokenHash>,
     pub(super) identity: IdentityId,
@@ -110,7 +119,7 @@ impl GuardedClient {
 
     /// Whether it counts for the connections of its identity.
     fn is_counted(&self) -> bool {
-        self.certificate.is_some() && !self.is_surplus
+        self.standing == Standing::Counted
     }
 
     fn become_identity(&mut self, identity: IdentityId) {
@@ -191,7 +200,7 @@ impl Guard {
     /// The grants of the client; `None` if it may only log in.
     pub(crate) fn grants(&self, client: ClientId) -> Option<&Grants> {
         self.client(client)
-            .filter(|known| !known.is_surplus)
+            .filter(|known| known.standing != Standing::Surplus)
             .map(|known| &self.rules.identity(known.identity).grants)
     }
 
@@ -220,8 +229,8 @@ impl Guard {
         self.clients.resize_with(self.clients.len().max(index + 1), || None);
         self.clients[index] = Some(GuardedClient {
             peer,
+            standing: Standing::Handshaking,
             certificate: None,
-            is_surplus: false,
             token: None,
             identity: self.rules.identify(peer, &[], None),
             used: None,
@@ -231,15 +240,20 @@ impl Guard {
             has_ended: false,
             action: None,
         });
-        is_handshaking || self.end_handshake(client, ClientCertificate::default(), now)
+        is_handshaking || self.end_handshake(client, None, now)
     }
 
     /// Handles the end of a client's handshake, if there was one, with its certificate, if it has one; returns whether
     /// it may stay.
-    fn end_handshake(&mut self, client: ClientId, certificate: ClientCertificate, now: Timestamp) -> bool {
+    fn end_handshake(
+        &mut self,
+        client: ClientId,
+        certificate: Option<Box<ClientCertificate>>,
+        now: Timestamp,
+    ) -> bool {
         let Some(known) = self.client_mut(client) else { return false };
-        let (peer, has_certificate) = (known.peer, !certificate.serial.is_empty());
-        known.certificate = Some(Box::new(certificate));
+        let (peer, has_certificate) = (known.peer, certificate.is_some());
+        known.certificate = certificate;
         let identity =
             self.rules.identify(peer, self.client(client).map_or(&[], |known| known.names()), None);
         let has_room = self.has_room_for(identity);
@@ -259,7 +273,7 @@ impl Guard {
         self.figures[identity.index()].connections += u64::from(!is_surplus);
         if let Some(known) = self.client_mut(client) {
             known.become_identity(identity);
-            known.is_surplus = is_surplus;
+            known.standing = if is_surplus { Standing::Surplus } else { Standing::Counted };
         }
         has_room || is_surplus
     }
@@ -267,12 +281,14 @@ impl Guard {
     /// Whether the client may only log in, because it is anonymous and above the limit of connections; the log has it.
     /// If there is room for it now, it has the rights of the others.
     fn refuses_surplus(&mut self, client: ClientId, now: Timestamp) -> bool {
-        let Some(known) = self.client(client).filter(|known| known.is_surplus) else { return false };
+        let Some(known) = self.client(client).filter(|known| known.standing == Standing::Surplus) else {
+            return false;
+        };
         let (peer, identity) = (known.peer, known.identity);
         if self.has_room_for(identity) {
             self.figures[identity.index()].connections += 1;
             if let Some(known) = self.client_mut(client) {
-                known.is_surplus = false;
+                known.standing = Standing::Counted;
             }
             return false;
         }
@@ -285,8 +301,7 @@ impl Guard {
     fn is_unknown(&self, client: ClientId) -> bool {
         self.client(client).is_none_or(|known| {
             let identity = self.rules.identity(known.identity);
-            known.certificate.is_none()
-                || known.is_surplus
+            !known.is_counted()
                 || AccessRules::is_anonymous(known.identity) && identity.grants.somewhere().is_empty()
         })
     }
@@ -307,7 +322,7 @@ impl Guard {
         self.figures[identity.index()].log_ins += 1;
         if let Some(known) = self.client_mut(client) {
             known.become_identity(identity);
-            known.is_surplus = false;
+            known.standing = Standing::Counted;
             let watched = known.watched;
             self.usage[before.index()].watched -= watched;
             self.usage[identity.index()].watched += watched;
@@ -390,7 +405,7 @@ impl Executor {
         certificate: Option<&[u8]>,
         now: Timestamp,
     ) -> bool {
-        let certificate = certificate.map(ClientCertificate::of).unwrap_or_default();
+        let certificate = certificate.map(|certificate| Box::new(ClientCertificate::of(certificate)));
         self.guard.as_mut().is_none_or(|guard| guard.end_handshake(client, certificate, now))
     }
 
@@ -445,7 +460,9 @@ impl Executor {
                 true => known.identity = identity,
                 false => known.become_identity(identity),
             }
-            known.is_surplus &= AccessRules::is_anonymous(known.identity);
+            if known.standing == Standing::Surplus && !AccessRules::is_anonymous(known.identity) {
+                known.standing = Standing::Counted;
+            }
             let index = known.identity.index();
             known.waiting.into_iter().for_each(|puts| usage[index].puts.add(puts));
             figures[index].connections += u64::from(known.is_counted());
@@ -476,7 +493,7 @@ impl Executor {
     /// Whether the rules wait for the end of the client's handshake.
     pub(crate) fn awaits_certificate(&self, client: ClientId) -> bool {
         let known = self.guard.as_ref().and_then(|guard| guard.client(client));
-        known.is_some_and(|known| known.certificate.is_none())
+        known.is_some_and(|known| known.standing == Standing::Handshaking)
     }
 
     /// Whether there are access rules.
