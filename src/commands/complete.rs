@@ -154,7 +154,7 @@ impl Executor {
                 return self.refuse_late_put(caller.output);
             }
             if guard.has_waiting_put(caller.client) {
-                return RestKind::Complete(complete).later(Until::Permitted);
+                return RestKind::Complete(complete).later(Until::PutPace);
             }
         }
         self.complete(caller, complete, true)

@@ -37,7 +37,8 @@ described!(enum Until, "the event that continues a command" {
     2 => NextTurn,
     3 => BinlogRoom,
     4 => TubeList,
-    5 => Permitted,
+    5 => PutPace,
+    6 => OrderRate,
 });
 // An aborted exchange is closed before the end of its turn.
 described!(enum Phase<R>, "the phase of an exchange" {

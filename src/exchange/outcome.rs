@@ -107,6 +107,8 @@ pub enum Until {
     BinlogRoom,
     /// The list of all tubes, which is made once for all clients that ask at the same time.
     TubeList,
-    /// The instant at which the client's identity may put again, or at which an order with a rate continues.
-    Permitted,
+    /// The instant at which the pace of the client's identity permits its puts.
+    PutPace,
+    /// The instant at which the rate of an order of the API permits its next job.
+    OrderRate,
 }

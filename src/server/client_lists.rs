@@ -56,7 +56,7 @@ impl WaitList {
         match until {
             Until::BinlogRoom => Some(Self::BinlogRoom),
             Until::TubeList => Some(Self::TubeList),
-            Until::NextTurn | Until::Permitted => None,
+            Until::NextTurn | Until::PutPace | Until::OrderRate => None,
         }
     }
 }

@@ -149,8 +149,8 @@ impl<S: Stream> Server<S> {
     /// Checks that an exchange can belong to this client.
     fn fits(&self, id: ClientId, exchange: &Exchange<Rest>) -> Result<(), Malformed> {
         let is_possible = match exchange.stalled_until() {
-            Some(Until::BinlogRoom | Until::Permitted) | None => true,
-            Some(Until::NextTurn | Until::TubeList) => false,
+            Some(Until::BinlogRoom | Until::PutPace) | None => true,
+            Some(Until::NextTurn | Until::TubeList | Until::OrderRate) => false,
         };
         if is_possible && exchange.is_waiting() == self.executor.queue().is_waiting(id) {
             Ok(())
@@ -194,7 +194,7 @@ impl<S: Stream> Server<S> {
     fn run_permitted(&mut self, clients: &[ClientId]) {
         for &id in clients {
             if let Some(connection) = find(&mut self.connections, id)
-                && connection.exchange.stalled_until() == Some(Until::Permitted)
+                && connection.exchange.stalled_until() == Some(Until::PutPace)
                 && !self.executor.has_waiting_put(id)
             {
                 self.lists.run(id, &mut connection.listed);

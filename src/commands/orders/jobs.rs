@@ -88,7 +88,7 @@ impl Executor {
             }
             if let Some(pace) = order.pace.as_ref().filter(|pace| pace.next_at > now) {
                 slice.resumes_at = Some(pace.next_at);
-                return order.stall(Until::Permitted);
+                return order.stall(Until::OrderRate);
             }
             let step = match order.awaiting_room.take() {
                 Some(id) => WalkStep::Job(id),

@@ -141,7 +141,7 @@ impl Executor {
             return self.refuse_late_put(caller.output);
         }
         if guard.has_waiting_put(caller.client) {
-            return RestKind::Put(Box::new((put, body))).later(Until::Permitted);
+            return RestKind::Put(Box::new((put, body))).later(Until::PutPace);
         }
         self.put_permitted(caller, put, body)
     }

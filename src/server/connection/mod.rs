@@ -231,7 +231,7 @@ impl<S: Stream> Connection<S> {
                 buffer[..filled].zeroize();
             }
         }
-        if GUARDED && self.exchange.stalled_until() == Some(Until::Permitted) && self.is_half_closed() {
+        if GUARDED && self.exchange.stalled_until() == Some(Until::PutPace) && self.is_half_closed() {
             self.resume::<GUARDED>(executor, id, now);
         }
     }
@@ -250,7 +250,7 @@ impl<S: Stream> Connection<S> {
     #[inline(always)]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         let Some(until) = self.exchange.stalled_until() else { return };
-        if GUARDED && until == Until::Permitted && self.is_half_closed() {
+        if GUARDED && until == Until::PutPace && self.is_half_closed() {
             executor.note_end(id);
         }
         if let Some(rest) = self.exchange.take_rest() {
