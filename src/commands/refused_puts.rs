@@ -94,6 +94,11 @@ impl RefusedPuts {
         self.unlogged.memory_low += u64::from(is_for_room && !is_disk_full);
     }
 
+    /// Counts a put, or a `complete`, that cannot wait for its pace. It gets no line.
+    pub(crate) fn count_late(&mut self) {
+        self.total += 1;
+    }
+
     /// When a line is due.
     #[inline]
     fn due_at(&self) -> Option<Timestamp> {

@@ -164,7 +164,7 @@ impl Executor {
     /// server is short of nothing.
     #[cold]
     pub(super) fn refuse_late_put(&mut self, output: &mut Output) -> Outcome {
-        self.counters.refused_puts.total += 1;
+        self.counters.refused_puts.count_late();
         answer(output, &Reply::OutOfMemory)
     }
 

@@ -197,7 +197,7 @@ impl Durability {
         // wait. An eighth of them may not.
         let expected = self.awaited.0.saturating_sub(before.0);
         let enough = SequenceNumber(self.durable.sequence.0 + expected - expected.div_ceil(8));
-        let pause_ns = elapsed_us * 1000 / 4;
+        let pause_ns = elapsed_us.saturating_mul(1000) / 4;
         let is_slow = self.policy == SyncPolicy::EachCommit && elapsed_us >= SLOW_SYNC_US;
         self.commit_delay = is_slow.then_some((now + pause_ns, enough));
         let lowest = self.in_flight.iter().map(|(_, lowest)| *lowest).chain([self.lowest_appended]).min();
