@@ -65,7 +65,7 @@ OPTIMIZED ?= --release
 # installs. They stand after a suite that starts when `clients` has ended; otherwise make would start them last.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 LONGEST = clients suite-postgres suite-simulation suite-binlog docs suite-failover admin suite-fuzz_corpora \
-	suite-survive suite-durability suite-differential suite-handover suite-conformance
+	suite-survive suite-durability suite-differential suite-hand_over suite-conformance
 SUITE_FILES = $(foreach package,. crates/*,$(wildcard $(package)/tests/*.rs $(package)/tests/*/main.rs))
 SUITES = $(sort $(notdir $(basename $(SUITE_FILES:/main.rs=))))
 # A recipe of `check` runs one program. The make or cargo in it must not use the job slots of the other recipes.
@@ -219,7 +219,7 @@ failover:
 handover:
 	HANDOVER_ROUNDS=$(or $(ROUNDS),100) HANDOVER_CONNECTIONS=10000 HANDOVER_JOBS=1000000 HANDOVER_KILLS=200 \
 		HANDOVER_STEPS=$(or $(STEPS),50) $(SEED:%=SEED=%) \
-		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test handover -- --nocapture --test-threads 1 load steps
+		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test hand_over -- --nocapture --test-threads 1 load steps
 
 # Checks the manifests of packaging/kubernetes against the schema of Kubernetes.
 kubernetes: server

@@ -73,7 +73,7 @@ fn run(program: &str, arguments: impl Iterator<Item = OsString>) -> Result<(), E
         }
         Action::CheckAccess(file, identity) => check_access(program, &file, identity.as_deref()),
         Action::CheckFiles(options) => Ok(startup::check_files(&options)?),
-        Action::CheckHandover(descriptor, options) => Ok(startup::hand_over::check(&options, descriptor)?),
+        Action::CheckHandOver(descriptor, options) => Ok(startup::hand_over::check(&options, descriptor)?),
         Action::HashToken => {
             let hash = access::hash_of_input().map_err(|error| failed(format!("--hash-token: {error}")))?;
             print(&format!("{hash}\n"))

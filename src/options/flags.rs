@@ -190,5 +190,5 @@ pub(crate) const FLAGS: &[Flag] = &[
         |draft, argument| put(&mut draft.check_rules_or_hash, argument.file().map(Action::CheckTubes))),
     Flag::plain("", "hash-token", |draft, _| put(&mut draft.check_rules_or_hash, Ok(Action::HashToken))),
     Flag::plain("", "check-files", |draft, _| set(&mut draft.checks_files, Ok(true))),
-    Flag::with("", "check-handover", |draft, argument| put(&mut draft.checked_handover, argument.number())),
+    Flag::with("", "check-handover", |draft, argument| put(&mut draft.checked_hand_over, argument.number())),
 ];

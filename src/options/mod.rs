@@ -98,7 +98,7 @@ pub enum Action {
     /// Read the files that SIGHUP reads with these options.
     CheckFiles(Box<Options>),
     /// Read the description of a server from this descriptor, with these options, as a trial.
-    CheckHandover(i32, Box<Options>),
+    CheckHandOver(i32, Box<Options>),
     /// Print the hash of the token on the standard input.
     HashToken,
 }
@@ -380,7 +380,7 @@ struct Draft {
     reading: Option<(ReadAction, BinlogPlace)>,
     copying: Option<(BinlogPlace, BinlogPlace)>,
     checks_files: bool,
-    checked_handover: Option<i32>,
+    checked_hand_over: Option<i32>,
 }
 
 impl Draft {
@@ -445,8 +445,8 @@ impl Draft {
         options.further_listen = further.collect::<Result<_, _>>()?;
         options.check_needs(self.dependent)?;
         let options = Box::new(options);
-        Ok(match self.checked_handover {
-            Some(descriptor) => Action::CheckHandover(descriptor, options),
+        Ok(match self.checked_hand_over {
+            Some(descriptor) => Action::CheckHandOver(descriptor, options),
             None if self.checks_files => Action::CheckFiles(options),
             None => Action::Serve(options),
         })

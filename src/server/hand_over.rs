@@ -16,7 +16,7 @@ use crate::stream::ListenerSocket;
 
 /// The format that this program writes.
 pub const FORMAT: u32 = 6;
-/// The oldest format that it reads. `tests/handover/formats` has a description in each format since this one.
+/// The oldest format that it reads. `tests/hand_over/formats` has a description in each format since this one.
 pub const OLDEST_FORMAT: u32 = 3;
 
 /// The first bytes of a description.

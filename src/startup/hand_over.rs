@@ -20,7 +20,7 @@ use beanstalkd::server::hand_over::{self, DescribedFile, DescribedProcess, Liste
 use beanstalkd_binlog::{DirectoryStorage, Storage};
 use beanstalkd_os as os;
 use beanstalkd_os::directory_lock::DirectoryLock;
-use beanstalkd_os::handover::{self, Description, Program};
+use beanstalkd_os::hand_over::{Description, Program};
 use beanstalkd_os::listen::{Listener, SocketFile};
 use beanstalkd_os::signals::Signals;
 use beanstalkd_types::description::{Malformed, Reader};
@@ -71,7 +71,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReas
     let malformed = failed::<Malformed>(ExitReason::Failed);
     let program = Program::this().ok();
     let signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Listen))?;
-    handover::unblock_signals();
+    os::hand_over::unblock_signals();
     let limits = EffectiveLimits::of(options);
     let (reload, rules, mut admin) = patiently(|| {
         let rules = (read_rules(options)?, tubes::load(options)?);
@@ -167,7 +167,7 @@ pub fn described(files: &[SocketFile]) -> Vec<DescribedFile> {
 fn adopt(process: &DescribedProcess) -> Result<Adopted, ExitReason> {
     let mut adopted = Adopted::default();
     for described in &process.listeners {
-        let descriptor = handover::adopt(described.descriptor).map_err(failed(ExitReason::Listen))?;
+        let descriptor = os::hand_over::adopt(described.descriptor).map_err(failed(ExitReason::Listen))?;
         let listener = match described.kind {
             ListenerKind::Tcp => Listener::Tcp(descriptor.into()),
             ListenerKind::Tls => Listener::Tls(descriptor.into()),
@@ -183,7 +183,7 @@ fn adopt(process: &DescribedProcess) -> Result<Adopted, ExitReason> {
         let path = PathBuf::from(OsString::from_vec(path.clone()));
         adopted.files.push(SocketFile::again(path, *device, *inode));
     }
-    let lock = process.lock.map(handover::adopt).transpose();
+    let lock = process.lock.map(os::hand_over::adopt).transpose();
     adopted.lock = lock.map_err(failed(ExitReason::BinlogDirectory))?;
     Ok(adopted)
 }

@@ -15,7 +15,7 @@ use beanstalkd::server::{Executor, ExecutorConfig, MemoryShares};
 use beanstalkd::stats::ServerInfo;
 use beanstalkd_binlog::{self as binlog, Binlog, Storage, SyncPolicy};
 use beanstalkd_os as os;
-use beanstalkd_os::handover::{Description, Program};
+use beanstalkd_os::hand_over::{Description, Program};
 use beanstalkd_os::listen::{Listener, SocketFile, UnixAccess};
 use beanstalkd_os::process::Machine;
 use beanstalkd_os::service_manager;

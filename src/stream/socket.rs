@@ -34,7 +34,7 @@ impl Accepted {
     /// # Errors
     /// If it is not open.
     pub fn adopt(handle: Handle) -> io::Result<Self> {
-        let descriptor = os::handover::adopt(handle.descriptor)?;
+        let descriptor = os::hand_over::adopt(handle.descriptor)?;
         Ok(if handle.is_unix {
             Self::Unix(UnixStream::from_std(descriptor.into()))
         } else {

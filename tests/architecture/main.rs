@@ -33,7 +33,7 @@ const ENDS: &[&str] = &[
 ];
 /// Where files are recorded, built or fetched.
 const NOT_WRITTEN: &[&str] =
-    &["fuzz/corpus", "tests/handover/formats", "target", "artifacts", "coverage", "node_modules"];
+    &["fuzz/corpus", "tests/hand_over/formats", "target", "artifacts", "coverage", "node_modules"];
 
 /// The parts and crates that do no I/O and read no clock, so that a seed replays them exactly.
 const PURE: &[&str] = &[

@@ -87,7 +87,7 @@ impl Binlog {
         if !log.restored_reservations.is_empty() {
             log.note_session_reservations();
         }
-        log.log_again(hand_over(replay.jobs, times, restore)?);
+        log.log_again(restore_jobs(replay.jobs, times, restore)?);
         Ok((log, summary))
     }
 
@@ -279,7 +279,7 @@ fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, judgement: &Judgeme
 
 /// Passes the jobs to the server, in the order that restores its queues. Returns those whose delay ends earlier than
 /// the log says, because the wall clock was set back.
-fn hand_over(
+fn restore_jobs(
     jobs: LoggedJobs,
     times: StartTimes,
     restore: &mut Restore<'_>,

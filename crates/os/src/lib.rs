@@ -14,7 +14,7 @@
 
 pub mod clock;
 pub mod directory_lock;
-pub mod handover;
+pub mod hand_over;
 pub mod limits;
 pub mod listen;
 pub mod memory;

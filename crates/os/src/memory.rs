@@ -60,7 +60,7 @@ pub fn give_back() {
     collect(false);
     let thread = thread::Builder::new().name("give-back".to_owned());
     let collect_beside = move || {
-        super::handover::leave_signals_to_others();
+        super::hand_over::leave_signals_to_others();
         collect(true);
     };
     if thread.spawn(collect_beside).is_err() {
@@ -115,7 +115,7 @@ impl Drop for TouchedAhead {
 
 /// Touches up to `ahead` bytes after the address in `last`, and follows it.
 fn touch_ahead(last: &AtomicUsize, ahead: usize) {
-    super::handover::leave_signals_to_others();
+    super::hand_over::leave_signals_to_others();
     let mut touched = 0..0;
     loop {
         let at = last.load(Ordering::Relaxed);

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::flag;
 
-use super::handover::HeldSignals;
+use super::hand_over::HeldSignals;
 
 /// The request that a signal stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
     use crate::child::Child;
-    use crate::handover::hold_signals;
+    use crate::hand_over::hold_signals;
 
     /// Raises the signals that the parent names and reports which arrived, until it is stopped twice.
     #[test]

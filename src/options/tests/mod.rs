@@ -377,7 +377,7 @@ fn the_first_of_version_help_and_errors_counts() {
         (&["-v", "-h"], Action::ShowVersion),
         (&["-vq"], Action::ShowVersion),
         (&["--check-files"], Action::CheckFiles(Box::default())),
-        (&["--check-handover", "7"], Action::CheckHandover(7, Box::default())),
+        (&["--check-handover", "7"], Action::CheckHandOver(7, Box::default())),
         (&["-h"], Action::ShowHelp),
         (&["--help", "nonsense"], Action::ShowHelp),
         (&["-p1", "-hv"], Action::ShowHelp),

@@ -26,7 +26,7 @@ use super::EventLoop;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::description::Writer;
 use crate::os;
-use crate::os::handover::{self, DescriptionFile, FileIdentity, Program};
+use crate::os::hand_over::{DescriptionFile, FileIdentity, Program};
 use crate::poll_token::PollToken;
 use crate::server::hand_over::{self, DescribedFile, DescribedProcess, FORMAT, ListenerRole};
 
@@ -161,7 +161,7 @@ impl Trial {
         let (Some(program), Some(files)) = (&inputs.program, inputs.to_try()) else {
             return Err(ErrorKind::NotFound.into());
         };
-        let (child, pipe) = handover::try_out(program.path(), TRIAL_FLAG, &description)?;
+        let (child, pipe) = os::hand_over::try_out(program.path(), TRIAL_FLAG, &description)?;
         let accepted = Some(AcceptedTrial { files, description });
         let mut trial =
             Self { child, answer: Receiver::from(pipe), output: Vec::new(), is_silent: false, accepted };
@@ -321,7 +321,7 @@ impl EventLoop {
         }
         // From now on signals wait for the next program, together with those that have come and have not been handled
         // yet.
-        let held = match handover::hold_signals() {
+        let held = match os::hand_over::hold_signals() {
             Ok(held) => held,
             Err(error) => return HandOverError::Failed(format!("cannot hold signals back: {error}")),
         };
@@ -338,7 +338,7 @@ impl EventLoop {
             return HandOverError::Replaced;
         };
         info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
-        let error = handover::change_program(program.path(), description, &descriptors, &held);
+        let error = os::hand_over::change_program(program.path(), description, &descriptors, &held);
         HandOverError::Failed(format!("cannot start it: {error}"))
     }
 

@@ -7,8 +7,8 @@ mod batches;
 mod binlog;
 mod connections;
 mod cycles;
+mod hand_over;
 mod handing_on;
-mod handover;
 mod hostile;
 mod hostile_anonymous;
 mod hostile_cost;
@@ -98,7 +98,7 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "store start", measure: store::start },
     Section { name: "store tables", measure: store::tables },
     Section { name: "empty start", measure: start::empty },
-    Section { name: "handover", measure: handover::pauses },
+    Section { name: "handover", measure: hand_over::pauses },
     Section { name: "scale: jobs", measure: scale::jobs },
     Section { name: "scale: tubes", measure: scale::tubes },
     Section { name: "scale: connections", measure: scale::connections },

@@ -135,7 +135,7 @@ impl DirectoryThread {
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
         let work = move || {
-            crate::os::handover::leave_signals_to_others();
+            crate::os::hand_over::leave_signals_to_others();
             work(&incoming, &outgoing, disk, &*wake);
         };
         let thread = Builder::new().name("binlog".to_owned()).spawn(work)?;

@@ -337,7 +337,7 @@ fn try_to_claim(
     let checked = open.check_reading(settings, queue.id, epoch);
     if let Err(error) = checked {
         // No server serves the queue now. The next attempt takes it over again.
-        queue.hand_over(&mut open.connection, u64::try_from(epoch).unwrap_or(0))?;
+        queue.release(&mut open.connection, u64::try_from(epoch).unwrap_or(0))?;
         return Err(error);
     }
     let (name, silence_ms) = (&owner, watch.unchanged_ns(received_at) / 1_000_000);

@@ -21,7 +21,7 @@ impl PostgresCopy {
         claim.connection.prepare(sql::COPYING)?;
         let queue = int(claim.queue.id);
         if first_number(&claim.connection.run("count_files", &[queue])?) != Some(0) {
-            claim.queue.hand_over(&mut claim.connection, claim.epoch)?;
+            claim.queue.release(&mut claim.connection, claim.epoch)?;
             return Err(StoreError::Refused("the queue has a log already".to_owned()));
         }
         claim.connection.query("BEGIN")?;
@@ -67,7 +67,7 @@ impl PostgresCopy {
     pub fn publish(mut self) -> Result<(), StoreError> {
         self.prove()?;
         let Claim { connection, queue, epoch, .. } = &mut self.0;
-        queue.hand_over(connection, *epoch)?;
+        queue.release(connection, *epoch)?;
         connection.query("COMMIT")?;
         Ok(())
     }

@@ -325,7 +325,7 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
             RETURNING file",
     ),
     (
-        "hand_over",
+        "release",
         concat!(
             "UPDATE beanstalkd.queue SET heartbeat = NULL, ",
             set_clock!("$3"),

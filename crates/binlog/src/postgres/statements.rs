@@ -38,12 +38,12 @@ impl OwnedQueue {
     }
 
     /// Releases the ownership of the queue.
-    pub(super) fn hand_over(
+    pub(super) fn release(
         &self,
         connection: &mut DatabaseConnection,
         epoch: u64,
     ) -> Result<(), StatementError> {
-        connection.run("hand_over", &[int(self.id), int(epoch), self.time()]).map(drop)
+        connection.run("release", &[int(self.id), int(epoch), self.time()]).map(drop)
     }
 
     /// Adds an append to the transaction, together with `proof`, unless that is empty.

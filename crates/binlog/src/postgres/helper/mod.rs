@@ -110,7 +110,7 @@ impl PostgresHelper {
             self.begin_next(is_closing);
             match self.owner.next(now()) {
                 OwnerStep::End(end) => return self.end(end),
-                OwnerStep::Rest(_) if is_closing && self.under_way.is_none() => return self.hand_over(),
+                OwnerStep::Rest(_) if is_closing && self.under_way.is_none() => return self.release_queue(),
                 OwnerStep::Rest(until) => is_closing |= self.rest(until, is_closing),
                 step @ (OwnerStep::Connect
                 | OwnerStep::Raise(_)
@@ -427,11 +427,11 @@ impl PostgresHelper {
     }
 
     /// Releases the ownership of the queue, so that another server need not wait.
-    fn hand_over(mut self) {
+    fn release_queue(mut self) {
         let Some(mut connection) = self.connection.open.take().filter(|_| self.owner.is_serving()) else {
             return;
         };
-        match self.queue.hand_over(&mut connection, self.owner.epoch()) {
+        match self.queue.release(&mut connection, self.owner.epoch()) {
             Ok(()) => connection.close(),
             Err(failure) => warn!("{}: cannot hand the queue over: {failure}", self.queue_address()),
         }

@@ -13,7 +13,7 @@ use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::executor;
 
 fn recorded(format: u32) -> String {
-    format!("{}/tests/handover/formats/{format}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/tests/hand_over/formats/{format}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn read(bytes: &[u8]) -> Result<u32, String> {

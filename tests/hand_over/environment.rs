@@ -153,7 +153,7 @@ fn failures_that_were_counted_count_on_and_a_dead_job_stays_dead() {
 #[test]
 fn the_program_reads_the_recorded_descriptions() {
     for format in beanstalkd::server::hand_over::OLDEST_FORMAT..=FORMAT {
-        let path = format!("{}/tests/handover/formats/{format}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/tests/hand_over/formats/{format}", env!("CARGO_MANIFEST_DIR"));
         let script = format!("exec 9<{path}; exec \"$0\" --check-handover 9");
         let output = Command::new("sh").args(["-c", &script]).arg(built_server()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -169,7 +169,7 @@ fn the_program_reads_the_recorded_descriptions() {
 #[test]
 fn a_program_with_a_binlog_refuses_a_description_without_the_lock_of_it() {
     let directory = tempfile::tempdir().unwrap();
-    let path = format!("{}/tests/handover/formats/{FORMAT}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/tests/hand_over/formats/{FORMAT}", env!("CARGO_MANIFEST_DIR"));
     let script = format!("exec 9<{path}; exec \"$0\" --check-handover 9 -b \"$1\"");
     let output =
         Command::new("sh").args(["-c", &script]).arg(built_server()).arg(directory.path()).output().unwrap();
