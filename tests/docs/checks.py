@@ -1,8 +1,8 @@
 """Compares the documents with the source, with the files of packaging/monitoring and with a running server.
 
-Each check yields what is wrong, as a line of text: a link leads nowhere, a test is named that does not exist, README.md
-lacks a flag of the help, doc/protocol.md lacks a key of the stats or has the keys in another order, an alert or a panel
-uses a series that does not exist, a recipe of tests/clients is longer than MAX_RECIPE_LINES.
+Each check yields what is wrong, as a line of text: a link leads to no file or heading, a test is named that does not
+exist, README.md lacks a flag of the help, doc/protocol.md lacks a key of the stats or has the keys in another order, an
+alert or a panel uses a series that does not exist, a recipe of tests/clients is longer than MAX_RECIPE_LINES.
 """
 
 import glob
@@ -26,6 +26,8 @@ TIMEOUT_S = 60
 DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT)), "doc/corpus/README.md"]
 if "DOCUMENT" in os.environ:
     DOCUMENTS = [os.environ["DOCUMENT"]]  # that one alone
+# crates/client/README.md is a page of the registry: its programs are compiled as documentation of the crate.
+LINKING = [*DOCUMENTS, *([] if "DOCUMENT" in os.environ else ["crates/client/README.md"])]
 MAX_RECIPE_LINES = 110  # without empty lines
 NOT_IN_HELP = "--check-handover"  # the server itself uses it
 
@@ -42,12 +44,29 @@ def all_faults():
 
 
 def broken_links():
-    """Links of the documents to files that are not there."""
-    for path in DOCUMENTS:
+    """Links of the documents to files, or to headings of documents, that are not there."""
+    for path in LINKING:
         with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-            for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read()):
-                if not os.path.exists(os.path.join(ROOT, os.path.dirname(path), target)):
-                    yield f"{path}: there is no {target}"
+            links = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", file.read())
+        for target, anchor in links:
+            file = os.path.join(ROOT, os.path.dirname(path), target) if target else os.path.join(ROOT, path)
+            if not os.path.exists(file):
+                yield f"{path}: there is no {target}"
+            elif anchor and anchor not in anchors(file):
+                yield f"{path}: {target or 'it'} has no heading for #{anchor}"
+
+
+def anchors(path):
+    """The anchors of the headings of a document, as GitHub makes them."""
+    with open(path, encoding="utf-8") as file:
+        text = re.sub(r"^```.*?^```", "", file.read(), flags=re.S | re.M)
+    found = set()
+    for heading in re.findall(r"^#+ +(.*?) *$", text, re.M):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+        anchor = re.sub(r"[^\w -]", "", shown.lower()).replace(" ", "-")
+        numbered = (f"{anchor}-{number}" for number in itertools.count(1))
+        found.add(next(name for name in itertools.chain([anchor], numbered) if name not in found))
+    return found
 
 
 def tests_missing():
