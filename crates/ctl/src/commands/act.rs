@@ -251,9 +251,10 @@ pub fn run(server: &mut Server, change: JobChange, on: &ActOn, out: &mut Output)
     }
     let mut report = ChangeReport::default();
     let ended = act_on_all(server, &change, &targets, &mut report);
-    print_report(&change, total, &report, out)?;
+    let printed = print_report(&change, total, &report, out);
     ended?;
-    conclude(&change, &targets, &report)
+    conclude(&change, &targets, &report)?;
+    printed
 }
 
 fn find(server: &mut Server, change: &JobChange, on: &ActOn) -> Result<Targets> {

@@ -30,8 +30,8 @@ pub fn list(servers: &ServerArguments, out: &mut Output) -> Result {
         }
     });
     if out.is_json() {
-        found.iter().try_for_each(|(server, client)| out.value(&dictionary(server, client)))?;
-        return done;
+        return done
+            .and(found.iter().try_for_each(|(server, client)| out.value(&dictionary(server, client))));
     }
     if !found.is_empty() {
         let server = if several { "SERVER" } else { "" };
@@ -40,7 +40,7 @@ pub fn list(servers: &ServerArguments, out: &mut Output) -> Result {
             "RESERVED", "COMMANDS",
         ];
         let rows: Vec<_> = found.iter().map(|(server, client)| row(server, client)).collect();
-        out.lines(&table(&header, 7, &rows))?;
+        return done.and(out.lines(&table(&header, 7, &rows)));
     }
     done
 }
@@ -74,16 +74,16 @@ pub fn kill(server: &mut Server, ids: &[u64], asking: &Confirm, out: &mut Output
             Err(error) => return Err(error.into()),
         }
     }
-    out.value_or_line(
+    let printed = out.value_or_line(
         &json!({ "action": "kill-client", "matched": matched, "done": done, "gone": matched - done }),
         &format!("closed the connection of {}", counted(done, "client")),
-    )?;
+    );
     if done < matched {
         let are = if matched - done == 1 { "is" } else { "are" };
         let missing = counted(matched - done, "client");
         return Err(Failure::NothingMatched(format!("{missing} {are} not connected")));
     }
-    Ok(())
+    printed
 }
 
 fn needs(server: &Server, word: &str) -> Result {

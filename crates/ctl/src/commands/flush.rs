@@ -40,10 +40,10 @@ pub fn run(server: &mut Server, arguments: &TubeArguments, buried: bool, out: &m
     }
     let mut done = 0;
     let flushed = tubes.iter().try_for_each(|tube| flush(server, tube, states, whole, &mut done));
-    out.value_or_line(
+    let printed = out.value_or_line(
         &json!({ "action": "flush", "matched": total, "done": done, "refused": reserved }),
         &format!("deleted {}", counted(done, "job")),
-    )?;
+    );
     flushed?;
     if reserved > 0 {
         let reserved = counted(reserved, "job");
@@ -52,7 +52,7 @@ pub fn run(server: &mut Server, arguments: &TubeArguments, buried: bool, out: &m
              reserved a job can delete it"
         )));
     }
-    Ok(())
+    printed
 }
 
 /// Deletes all jobs of a tube that can be deleted, and returns their number.

@@ -69,7 +69,7 @@ impl ServerArguments {
             });
             match done {
                 Err(failure) if self.addresses.len() == 1 => return Err(failure),
-                Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
+                Err(Failure::OutputClosed) => return first.and(Err(Failure::OutputClosed)),
                 Err(failure) => {
                     say(&failure.to_string());
                     first = first.and(Err(Failure::Reported(failure.code())));
@@ -200,6 +200,7 @@ pub fn run(cli: Cli) -> Result {
         CtlCommand::Export(arguments) => transfer::export::run(&mut servers.one()?, &arguments, out),
         CtlCommand::Import(arguments) => transfer::import::run(&mut servers.one()?, &arguments, out),
     };
-    output.flush()?;
-    done
+    // A short report stays in the buffer, so only this notices that the output is closed. It hides no failure.
+    let flushed = output.flush();
+    done.and(flushed)
 }

@@ -79,7 +79,7 @@ fn put(
     let puts = bodies.iter().map(|body| Request::Put(options, body));
     let mut replies = Vec::new();
     let sent = server.client.pipeline(puts, |_, reply| replies.push(Inserted::of_reply(&reply)));
-    let mut refused = None;
+    let (mut refused, mut printed) = (None, Ok(()));
     for reply in replies {
         let inserted = match reply {
             Ok(inserted) => inserted,
@@ -94,9 +94,10 @@ fn put(
             None => inserted.id.to_string(),
             Some(state) => format!("{} {state}", inserted.id),
         };
-        out.value_or_line(&json!({ "id": inserted.id, "existing": existing }), &line)?;
+        let value = json!({ "id": inserted.id, "existing": existing });
+        printed = printed.and_then(|()| out.value_or_line(&value, &line));
     }
-    out.flush()?;
+    let flushed = printed.and_then(|()| out.flush());
     sent?;
-    refused.map_or(Ok(()), Err)
+    refused.map_or(flushed, Err)
 }

@@ -65,8 +65,7 @@ pub fn run(servers: &ServerArguments, arguments: &TubesArguments, out: &mut Outp
     if found.is_empty() {
         return if answered { nothing_matched(done, "there is no such tube") } else { done };
     }
-    print(found, arguments, several, out)?;
-    done
+    done.and(print(found, arguments, several, out))
 }
 
 fn print(

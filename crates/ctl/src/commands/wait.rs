@@ -27,7 +27,7 @@ pub fn run(server: &mut Server, ids: &[u64], time: Option<Seconds>, out: &mut Ou
     let give_up_at = time.map(|time| Instant::now() + Duration::from_nanos(time.as_ns()));
     // A job that exists here and is missing later was deleted in between.
     let found = server.job_infos(ids.iter().copied())?;
-    let (mut missing, mut buried) = (Vec::new(), Vec::new());
+    let (mut missing, mut buried, mut printed) = (Vec::new(), Vec::new(), Ok(()));
     for (&id, info) in ids.iter().zip(found) {
         if info.is_none() {
             missing.push(id);
@@ -41,8 +41,11 @@ pub fn run(server: &mut Server, ids: &[u64], time: Option<Seconds>, out: &mut Ou
         if end == WaitEnd::Buried {
             buried.push(id.to_string());
         }
-        out.value_or_line(&json!({ "id": id, "end": word }), &format!("{id} {word}"))?;
-        out.flush()?;
+        printed = out.value_or_line(&json!({ "id": id, "end": word }), &format!("{id} {word}"));
+        printed = printed.and_then(|()| out.flush());
+        if printed.is_err() {
+            break;
+        }
     }
     let mut wrong = Vec::new();
     if !missing.is_empty() {
@@ -51,7 +54,7 @@ pub fn run(server: &mut Server, ids: &[u64], time: Option<Seconds>, out: &mut Ou
     if !buried.is_empty() {
         wrong.push(format!("buried: {}", buried.join(", ")));
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::NothingMatched(wrong.join("; "))) }
+    if wrong.is_empty() { printed } else { Err(Failure::NothingMatched(wrong.join("; "))) }
 }
 
 fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result<WaitEnd> {

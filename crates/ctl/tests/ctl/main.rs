@@ -3,6 +3,7 @@
 
 mod access;
 mod changing;
+mod closed_output;
 mod drain_continued;
 mod import;
 mod meanwhile;

@@ -47,7 +47,12 @@ pub fn command(address: &str, arguments: &[&str]) -> Command {
 
 /// Runs the program with `input` on standard input.
 pub fn ctl_with(address: &str, arguments: &[&str], input: &[u8]) -> Ended {
-    let mut child = command(address, arguments).spawn().unwrap();
+    run_command(command(address, arguments), input)
+}
+
+/// Runs this command with `input` on standard input.
+pub fn run_command(mut command: Command, input: &[u8]) -> Ended {
+    let mut child = command.spawn().unwrap();
     // The write fails if the program ends without reading, which is no error.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
