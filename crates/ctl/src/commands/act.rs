@@ -3,7 +3,7 @@
 //! Owns: finding the jobs, the confirmation, the loop with its progress, and the report at the end.
 //! Never: changes a job whose state or tube has changed since it was counted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::Instant;
 
@@ -106,6 +106,8 @@ struct CountedJob {
 struct Targets {
     jobs: Vec<CountedJob>,
     tubes: Vec<String>,
+    /// The positions of their names in `tubes`: a search for each job would look at all tubes.
+    tube_numbers: HashMap<String, u32>,
     by_state: BTreeMap<JobState, u64>,
     /// The number of jobs that match but whose state does not allow the change.
     left_out: BTreeMap<&'static str, u64>,
@@ -135,12 +137,20 @@ impl Targets {
             *self.left_out.entry(why).or_default() += 1;
             return;
         }
-        let tube = self.tubes.iter().position(|tube| *tube == info.tube).unwrap_or_else(|| {
-            self.tubes.push(info.tube.clone());
-            self.tubes.len() - 1
-        });
-        self.jobs.push(CountedJob { id: info.id, state: info.state, tube: tube as u32 });
+        let tube = self.tube_number(&info.tube);
+        self.jobs.push(CountedJob { id: info.id, state: info.state, tube });
         *self.by_state.entry(info.state).or_default() += 1;
+    }
+
+    /// The position of the tube in [`Self::tubes`], to which it is added if it is new.
+    fn tube_number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.tube_numbers.get(name) {
+            return *number;
+        }
+        let number = self.tubes.len() as u32;
+        self.tubes.push(name.to_owned());
+        self.tube_numbers.insert(name.to_owned(), number);
+        number
     }
 
     /// Adds jobs until there are `limit`.
