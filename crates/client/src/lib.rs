@@ -39,7 +39,8 @@
 //! |---|---|
 //! | `use`, `watch`, `ignore`, `reserve-mode`, `reserve-fields`, `session`, `auth` | yes |
 //! | every `reserve` but `reserve-job` | yes; the job of a lost RESERVED is ready again, or the session has it |
-//! | every `peek`, `stats` and `list`, `wait-job` | yes |
+//! | every `peek`, `stats` and `list` | yes |
+//! | `wait-job` | yes; if the job was deleted in between, the result is the refusal `NotFound`; if it was buried and kicked in between, the client waits again |
 //! | `touch`, `touch-all`, `pause-tube`, `reprioritize`, `drain`, `undrain` | yes: twice is the same as once |
 //! | `delete`, `complete`, `release`, `bury`, `reserve-job`, `kill-client` | yes; if there is no such job or client, [`Error::Unconfirmed`] |
 //! | `put` with `idp:<key>:<seconds>` | yes, until the seconds are over: the server stores it once, if its `--max-cooldown` is not shorter. If the server of the new connection lacks one of its tags, [`Error::Unconfirmed`] |

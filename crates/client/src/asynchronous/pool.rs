@@ -65,13 +65,13 @@ impl Pool {
         Ok(lent)
     }
 
-    /// The number of open connections.
+    /// The number of connections that are open or being opened.
     pub fn len(&self) -> usize {
         let state = lock(&self.shared.state);
         state.in_use + state.idle.len()
     }
 
-    /// Whether no connection is open.
+    /// Whether no connection is open or being opened.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -3,9 +3,9 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// When a client gives up a lost connection. The default: pauses from 50 ms up to 5 s between attempts, for a minute.
-/// Each pause is shortened by up to a half, at random: clients that have lost the same server do not all come back at
-/// the same moment.
+/// When a client gives up a lost connection. The default: pauses from 50 ms up to 5 s between attempts, for half a
+/// minute to a minute in total. Each pause is shortened by up to a half, at random: clients that have lost the same
+/// server do not all come back at the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reconnect {
@@ -13,7 +13,8 @@ pub struct Reconnect {
     pub first_pause: Duration,
     /// The longest pause.
     pub max_pause: Duration,
-    /// Gives up when the total of the pauses would exceed this.
+    /// Gives up when the total of the pauses would exceed this. The total is that before the pauses are shortened: the
+    /// client really pauses for a half of this time to all of it.
     pub give_up_after: Duration,
 }
 
@@ -38,7 +39,7 @@ impl Reconnect {
         Self { give_up_after: Duration::MAX, ..Self::default() }
     }
 
-    /// Gives up when the total of the pauses would exceed this.
+    /// Gives up when the total of the pauses, before they are shortened, would exceed this.
     #[must_use]
     pub fn give_up_after(self, give_up_after: Duration) -> Self {
         Self { give_up_after, ..self }
@@ -51,7 +52,7 @@ impl Reconnect {
     }
 }
 
-/// The pauses since the server last replied.
+/// The pauses since the server last replied, before they are shortened.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     count: u32,

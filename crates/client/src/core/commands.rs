@@ -304,7 +304,9 @@ macro_rules! with_commands {
             }
 
             /// Waits until this job is deleted or buried, for at most `timeout`; [`Refusal::TimedOut`] if neither
-            /// happens. Returns `false` if it is buried.
+            /// happens. Returns `false` if it is buried. If the connection is lost, the command is sent again: it is
+            /// [`Refusal::NotFound`] if the job was deleted in between, and waits for the next end of a job that was
+            /// buried and kicked in between.
             fn wait_job(id: u64, timeout: Option<Seconds>) -> bool {
                 Command::WaitJob { id: JobId(id), timeout_s: timeout };
                 Reply::DeletedJob(_) => true,
