@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::tls::Tls;
 use crate::{Client, Connection};
 
-/// The default time-out of a connect and of each reply.
+/// The default of [`Connector::timeout`].
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a TCP connection may be idle before the system asks the peer whether it is there, the time between further
@@ -53,7 +53,8 @@ pub(crate) fn configure_tcp(stream: &impl std::os::fd::AsFd) -> std::io::Result<
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Connector {
-    /// How long the connect and each reply may take; `None` means no limit. For a reserve, its own wait is added.
+    /// How long the connect may take, and how long a command may wait for the next byte to be sent or received; `None`
+    /// means no limit. A large body may take longer, while its bytes come. For a reserve, its own wait is added.
     pub timeout: Option<Duration>,
     /// Logs in on each connection with this token.
     pub token: Option<Token>,
@@ -93,7 +94,7 @@ impl Connector {
         }
     }
 
-    /// How long the connect and each reply may take; `None` means no limit.
+    /// How long the connect, and the wait for the next byte, may take; `None` means no limit.
     #[must_use]
     pub fn timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }

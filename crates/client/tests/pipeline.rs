@@ -1,11 +1,15 @@
-//! Pipelines, against servers that answer one command at a time and do not read while they cannot send a reply.
+//! Pipelines, against servers that answer one command at a time and do not read while they cannot send a reply; and
+//! large bodies, against a server that is slow.
+
+mod support;
 
 use beanstalk_client::{
-    Client, Command, Connection, JobId, JobState, PutOptions, Refusal, Reply, Request, TubeName,
+    Address, Client, Command, Connection, Connector, JobId, JobState, PutOptions, Refusal, Reply, Request,
+    TubeName,
 };
 use beanstalkd_testkit::installed;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 /// A server that reads no further line before its reply of `bytes` bytes is sent.
@@ -65,6 +69,58 @@ fn many_short_replies_to_large_puts_do_not_deadlock_a_pipeline() {
             })
             .unwrap();
     }
+}
+
+/// The size of a body that a slow server reads and sends in pieces, and the pause between two of them.
+const LARGE: usize = 4 * 1024 * 1024;
+const PIECE: usize = LARGE / 32;
+const PAUSE: Duration = Duration::from_millis(75);
+
+/// Reads a put with a large body, replies, reads a command, and sends that body, all of it slowly.
+fn serve_slowly(mut stream: UnixStream) {
+    let mut input = BufReader::new(stream.try_clone().unwrap());
+    input.read_line(&mut String::new()).unwrap();
+    let mut left = LARGE + 2;
+    while left > 0 {
+        std::thread::sleep(PAUSE);
+        let mut piece = vec![0; PIECE.min(left)];
+        if input.read_exact(&mut piece).is_err() {
+            return;
+        }
+        left -= piece.len();
+    }
+    stream.write_all(b"INSERTED 1\r\n").unwrap();
+    input.read_line(&mut String::new()).unwrap();
+    stream.write_all(format!("FOUND 1 {LARGE}\r\n").as_bytes()).unwrap();
+    for piece in vec![b'x'; LARGE].chunks(PIECE) {
+        std::thread::sleep(PAUSE);
+        if stream.write_all(piece).is_err() {
+            return;
+        }
+    }
+    stream.write_all(b"\r\n").unwrap();
+}
+
+#[test]
+fn a_body_may_take_longer_than_the_time_out_while_its_bytes_come() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = Address::Unix(directory.path().join("socket"));
+    let Address::Unix(path) = &address else { unreachable!() };
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        listener.incoming().for_each(|stream| drop(std::thread::spawn(|| serve_slowly(stream.unwrap()))))
+    });
+    let (body, options) = (vec![b'x'; LARGE], PutOptions::new());
+    // Each body takes 2.4 s.
+    let connector = Connector::new().timeout(Some(Duration::from_secs(1)));
+    let mut client = connector.connect(&address).unwrap();
+    assert_eq!(client.put(&body, &options).unwrap().id, 1);
+    assert!(client.peek(1).unwrap().body == body);
+    support::on_one_thread(async {
+        let mut client = connector.connect_async(&address).await.unwrap();
+        assert_eq!(client.put(&body, &options).await.unwrap().id, 1);
+        assert!(client.peek(1).await.unwrap().body == body);
+    });
 }
 
 #[test]

@@ -79,7 +79,8 @@ macro_rules! methods {
 with_commands!(methods);
 
 impl Client {
-    /// Connects. The connect and each reply time out after 60 seconds. A [`Connector`] has more settings.
+    /// Connects. The connect and each wait for the next byte time out after 60 seconds. A [`Connector`] has more
+    /// settings.
     pub async fn connect(address: &Address) -> Result<Self, Error> {
         Connector::new().connect_async(address).await
     }

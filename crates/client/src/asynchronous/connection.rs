@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(feature = "tokio-tls")]
 use beanstalkd_protocol::Command;
@@ -14,7 +14,7 @@ use beanstalkd_protocol::Reply;
 use beanstalkd_types::tube_name::TubeName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{sleep, timeout_at};
 
 use crate::address::Address;
 use crate::connector::{Connector, configure_tcp};
@@ -37,8 +37,6 @@ pub struct Connection {
     pub(crate) engine: Engine,
     stream: Option<Pin<Box<dyn AsyncStream>>>,
     address: Address,
-    /// When the connection began to send the commands that have no replies yet.
-    began: Instant,
 }
 
 impl std::fmt::Debug for Connection {
@@ -48,19 +46,20 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects. The connect and each reply time out after 60 seconds. A [`Connector`] has more settings.
+    /// Connects. The connect and each wait for the next byte time out after 60 seconds. A [`Connector`] has more
+    /// settings.
     pub async fn open(address: &Address) -> Result<Self, Error> {
         Connector::new().open_async(address).await
     }
 
     pub(crate) async fn connect(address: &Address, connector: Connector) -> Result<Self, Error> {
         let (engine, address) = (Engine::new(connector)?, address.clone());
-        let mut connection = Self { engine, stream: None, address, began: Instant::now() };
+        let mut connection = Self { engine, stream: None, address };
         connection.drive(Goal::Greeting).await?;
         Ok(connection)
     }
 
-    /// Sets the time-out of each reply; `None` means no limit. For a reserve, its own wait is added.
+    /// Sets the time-out of each wait for the next byte; `None` means no limit. For a reserve, its own wait is added.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.engine.connector.timeout = timeout;
     }
@@ -104,7 +103,7 @@ impl Connection {
     async fn prepare(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
         self.engine.begin_as(preliminary)?;
         self.drive(Goal::Reply).await?;
-        let answered = self.engine.is_answered_by(preliminary);
+        let answered = self.engine.handle_answer(preliminary);
         if answered.as_ref().is_err_and(Error::is_end_of_connection) {
             self.hang_up();
         }
@@ -211,36 +210,26 @@ impl Connection {
 
     /// Takes the steps of the engine until the goal is reached.
     async fn drive(&mut self, goal: Goal) -> Result<(), Error> {
-        let (mut since, mut waiting) = (Instant::now(), self.engine.exchange.waiting());
-        if self.engine.has_begun() {
-            self.began = since;
-        }
+        self.engine.begin_steps(now);
         let mut pause = Duration::ZERO;
         loop {
-            let began = self.began;
-            self.engine.exchange.expire(|| began.elapsed());
+            self.engine.expire(now);
             let taken = match self.engine.step(goal) {
                 Ok(EngineStep::Done) => return Ok(()),
                 Ok(EngineStep::Open) => {
                     sleep(jittered(pause)).await;
-                    let opened = self.open_stream().await;
-                    since = Instant::now();
-                    opened
+                    self.open_stream().await
                 }
-                Ok(EngineStep::Write) => {
-                    within(self.deadline(Goal::Greeting, since), self.write_some()).await
+                Ok(step @ EngineStep::Write) => {
+                    within(self.engine.deadline(step, goal, now()), self.write_some()).await
                 }
-                Ok(EngineStep::Read(missing)) => {
-                    // The time of a reply begins when the one before it has come.
-                    if std::mem::replace(&mut waiting, self.engine.exchange.waiting()) > waiting {
-                        since = Instant::now();
-                    }
-                    within(self.deadline(goal, since), self.read_some(missing)).await
+                Ok(step @ EngineStep::Read(missing)) => {
+                    within(self.engine.deadline(step, goal, now()), self.read_some(missing)).await
                 }
                 Err(error) => Err(error),
             };
             if let Err(error) = taken {
-                let failed = self.engine.failed(error, self.began.elapsed());
+                let failed = self.engine.failed(error, now());
                 if !self.engine.is_open() {
                     self.stream = None;
                 }
@@ -249,13 +238,8 @@ impl Connection {
         }
     }
 
-    /// The instant at which the time-out of a goal that began at `since` expires; `None` if there is no limit.
-    fn deadline(&self, goal: Goal, since: Instant) -> Option<Instant> {
-        since.checked_add(self.engine.timeout(goal)?)
-    }
-
     async fn open_stream(&mut self) -> Result<(), Error> {
-        let deadline = self.engine.max_timeout().and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self.engine.max_timeout().and_then(|timeout| now().checked_add(timeout));
         let opening = async { Ok(open(&self.address, &self.engine.connector).await) };
         let late = |late: Error| Err(io::Error::new(io::ErrorKind::TimedOut, late.to_string()));
         let opened = within(deadline, opening).await.unwrap_or_else(late);
@@ -309,13 +293,18 @@ impl Connection {
     }
 }
 
+/// The time of tokio, which tests can stop.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 /// The result of `step`, or [`Error::TimedOut`].
 async fn within<T>(
     deadline: Option<Instant>,
     step: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     match deadline {
-        Some(deadline) => timeout_at(deadline, step).await.unwrap_or(Err(Error::TimedOut)),
+        Some(deadline) => timeout_at(deadline.into(), step).await.unwrap_or(Err(Error::TimedOut)),
         None => step.await,
     }
 }

@@ -76,7 +76,8 @@ macro_rules! methods {
 with_commands!(methods);
 
 impl Client {
-    /// Connects. The connect and each reply time out after 60 seconds. A [`Connector`] has more settings.
+    /// Connects. The connect and each wait for the next byte time out after 60 seconds. A [`Connector`] has more
+    /// settings.
     pub fn connect(address: &Address) -> Result<Self, Error> {
         Connector::new().connect(address)
     }

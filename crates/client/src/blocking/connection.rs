@@ -28,15 +28,14 @@ pub struct Connection {
     stream: Option<BlockingStream>,
     /// `None` for a socket from the caller, which cannot be opened again.
     address: Option<Address>,
-    /// When the connection began to send the commands that have no replies yet.
-    began: Instant,
     /// The system's time-outs of a read and of a write, as far as they were set.
     read_timeout: Option<Option<Duration>>,
     write_timeout: Option<Option<Duration>>,
 }
 
 impl Connection {
-    /// Connects. The connect and each reply time out after 60 seconds. A [`Connector`] has more settings.
+    /// Connects. The connect and each wait for the next byte time out after 60 seconds. A [`Connector`] has more
+    /// settings.
     pub fn open(address: &Address) -> Result<Self, Error> {
         Connector::new().open(address)
     }
@@ -48,7 +47,7 @@ impl Connection {
     }
 
     fn of(engine: Engine, stream: Option<BlockingStream>, address: Option<Address>) -> Self {
-        Self { engine, stream, address, began: Instant::now(), read_timeout: None, write_timeout: None }
+        Self { engine, stream, address, read_timeout: None, write_timeout: None }
     }
 
     /// Uses a connected unix socket. It does not ask for extensions before it uses them.
@@ -56,7 +55,7 @@ impl Connection {
         Self::of(Engine::of_open(), Some(BlockingStream::Unix(stream)), None)
     }
 
-    /// Sets the time-out of each reply; `None` means no limit. For a reserve, its own wait is added.
+    /// Sets the time-out of each wait for the next byte; `None` means no limit. For a reserve, its own wait is added.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.engine.connector.timeout = timeout;
     }
@@ -101,7 +100,7 @@ impl Connection {
     fn prepare(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
         self.engine.begin_as(preliminary)?;
         self.drive(Goal::Reply)?;
-        let answered = self.engine.is_answered_by(preliminary);
+        let answered = self.engine.handle_answer(preliminary);
         if answered.as_ref().is_err_and(Error::is_end_of_connection) {
             self.hang_up();
         }
@@ -219,17 +218,12 @@ impl Connection {
         self.engine.reply().map(|(reply, _)| reply)
     }
 
-    /// Takes the steps of the engine until the goal is reached. The time limit of the first reply to a command runs
-    /// from the begin of the command, that of any other from the first read.
+    /// Takes the steps of the engine until the goal is reached.
     fn drive(&mut self, goal: Goal) -> Result<(), Error> {
-        let mut since = self.engine.has_begun().then(Instant::now);
-        self.began = since.unwrap_or(self.began);
+        self.engine.begin_steps(Instant::now);
         let mut pause = Duration::ZERO;
-        let mut is_first_read = true;
-        let mut waiting = self.engine.exchange.waiting();
         loop {
-            let began = self.began;
-            self.engine.exchange.expire(|| began.elapsed());
+            self.engine.expire(Instant::now);
             let taken = match self.engine.step(goal) {
                 Ok(EngineStep::Done) => return Ok(()),
                 Ok(EngineStep::Open) => {
@@ -237,40 +231,20 @@ impl Connection {
                     self.open_stream()
                 }
                 Ok(EngineStep::Write) => self.write_some(),
-                Ok(EngineStep::Read(missing)) => {
-                    // The time of a reply begins when the one before it has come.
-                    if std::mem::replace(&mut waiting, self.engine.exchange.waiting()) > waiting {
-                        since = None;
-                    }
-                    let since = *since.get_or_insert_with(Instant::now);
-                    // The usual time-out is set once. A reserve that may wait longer reads again.
-                    let left = match std::mem::take(&mut is_first_read) {
-                        true => Ok(self.engine.max_timeout()),
-                        false => self.left(goal, since),
-                    };
-                    match left.and_then(|left| self.read_some(missing, left)) {
-                        Err(Error::TimedOut) => self.left(goal, since).map(drop),
-                        read => read,
-                    }
+                Ok(step @ EngineStep::Read(missing)) => {
+                    let now = Instant::now();
+                    let deadline = self.engine.deadline(step, goal, now);
+                    self.read_until(deadline, now, missing)
                 }
                 Err(error) => Err(error),
             };
             if let Err(error) = taken {
-                let failed = self.engine.failed(error, self.began.elapsed());
+                let failed = self.engine.failed(error, Instant::now());
                 if !self.engine.is_open() {
                     self.stream = None;
                 }
-                (pause, since) = (failed?, None);
+                pause = failed?;
             }
-        }
-    }
-
-    /// The time left of the goal's time-out since then; `None` if there is no limit.
-    fn left(&self, goal: Goal, since: Instant) -> Result<Option<Duration>, Error> {
-        let Some(timeout) = self.engine.timeout(goal) else { return Ok(None) };
-        match timeout.checked_sub(since.elapsed()) {
-            Some(left) if !left.is_zero() => Ok(Some(left)),
-            _ => Err(Error::TimedOut),
         }
     }
 
@@ -302,6 +276,17 @@ impl Connection {
             other => other?,
         }
         Ok(())
+    }
+
+    /// Reads what has arrived, or waits for it, for the usual time-out at most, which the system has already. A reserve
+    /// that may wait longer reads again.
+    fn read_until(&mut self, deadline: Option<Instant>, now: Instant, missing: usize) -> Result<(), Error> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(now));
+        let usual = self.engine.max_timeout();
+        match self.read_some(missing, left.into_iter().chain(usual).min()) {
+            Err(Error::TimedOut) if deadline.is_none_or(|deadline| Instant::now() < deadline) => Ok(()),
+            read => read,
+        }
     }
 
     /// Reads what has arrived, or waits for it.

@@ -1,10 +1,10 @@
 //! The next step of a connection.
 //!
-//! Owns: the steps of a connection, and when it is opened again. Never takes a step itself: a driver does, and reports
-//! the result.
+//! Owns: the steps of a connection, when a step is late, and when the connection is opened again. Never takes a step
+//! itself, and never reads the clock: a driver does, and reports the result.
 
 use std::mem;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beanstalkd_protocol::{Command, Refusal, Reply, Verb, parse_dictionary};
 use beanstalkd_types::job::JobId;
@@ -18,7 +18,7 @@ use crate::connector::Connector;
 use crate::error::Error;
 
 /// A step for the driver.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EngineStep {
     /// Nothing: the reply has arrived, or the server has accepted the greeting of a new connection.
     Done,
@@ -80,8 +80,12 @@ pub(crate) struct Engine {
     connections: u64,
     /// Whether a reply has not come in time, and none since: the server may have vanished.
     is_late: bool,
-    /// Whether the command of a caller has begun since [`Self::has_begun`] was called.
+    /// Whether the command of a caller has begun whose time is not in `began` yet.
     has_begun: bool,
+    /// When the connection began to send the commands that have no replies yet.
+    began: Option<Instant>,
+    /// When the driver began to wait for the next byte; `None` if it does not wait.
+    waits_since: Option<Instant>,
 }
 
 impl Engine {
@@ -111,6 +115,8 @@ impl Engine {
             connections: 0,
             is_late: false,
             has_begun: false,
+            began: None,
+            waits_since: None,
         }
     }
 
@@ -141,9 +147,37 @@ impl Engine {
         self.is_open
     }
 
+    /// Notes that the driver begins to take steps, before it sends any byte of the command.
+    pub(crate) fn begin_steps(&mut self, now: impl FnOnce() -> Instant) {
+        self.waits_since = None;
+        if mem::take(&mut self.has_begun) {
+            self.began = Some(now());
+        }
+    }
+
+    /// The time at which the step that begins now is late; `None` if there is no limit. The time-out counts from the
+    /// last byte that was sent or received, so that a large body may take longer.
+    pub(crate) fn deadline(&mut self, step: EngineStep, goal: Goal, now: Instant) -> Option<Instant> {
+        if self.exchange.take_progress() {
+            self.waits_since = None;
+        }
+        let since = *self.waits_since.get_or_insert(now);
+        let timeout = match step {
+            EngineStep::Read(_) => self.timeout(goal),
+            EngineStep::Done | EngineStep::Open | EngineStep::Write => self.max_timeout(),
+        };
+        since.checked_add(timeout?)
+    }
+
+    /// Gives up the commands that were to be sent again for some time, if it is over.
+    pub(crate) fn expire(&mut self, now: impl FnOnce() -> Instant) {
+        let began = self.began;
+        self.exchange.expire(|| began.map_or(Duration::ZERO, |began| now().saturating_duration_since(began)));
+    }
+
     /// Notes that the connection is open.
     pub(crate) fn opened(&mut self) {
-        (self.is_open, self.is_late) = (true, false);
+        (self.is_open, self.is_late, self.waits_since) = (true, false, None);
         self.connections += 1;
         self.exchange.is_closed_for_writes = false;
         // Another server may have replaced the last one.
@@ -153,12 +187,11 @@ impl Engine {
         }
     }
 
-    /// Handles a failed step. Returns the pause before the connection must be opened again. `since_sent` is at least
-    /// the time since any command without a reply was sent.
+    /// Handles a failed step. Returns the pause before the connection must be opened again.
     ///
     /// # Errors
     /// If it must not be opened again: the same error.
-    pub(crate) fn failed(&mut self, error: Error, since_sent: Duration) -> Result<Duration, Error> {
+    pub(crate) fn failed(&mut self, error: Error, now: Instant) -> Result<Duration, Error> {
         if !error.is_end_of_connection() && self.exchange.is_greeted() {
             self.is_late |= matches!(error, Error::TimedOut);
             return Err(error);
@@ -173,6 +206,8 @@ impl Engine {
             Reopening::Usual => {}
         }
         let Some(pause) = self.backoff.next_pause(&reconnect) else { return Err(error) };
+        // At least the time since any command without a reply was sent.
+        let since_sent = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         self.exchange.begin_again(since_sent);
         Ok(pause)
     }
@@ -209,11 +244,6 @@ impl Engine {
         self.begin()?;
         self.exchange.push(request);
         Ok(())
-    }
-
-    /// Whether a command has begun since the last call: the driver notes the time, before it sends any of its bytes.
-    pub(crate) fn has_begun(&mut self) -> bool {
-        mem::take(&mut self.has_begun)
     }
 
     /// The reply for which the driver has waited.
@@ -292,7 +322,7 @@ impl Engine {
     /// the caller: the server still has it reserved.
     ///
     /// [`Strays`]: super::exchange::Strays
-    pub(crate) fn is_answered_by(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
+    pub(crate) fn handle_answer(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
         let (reply, _) = self.reply()?;
         match (preliminary, reply) {
             (Preliminary::Extensions, Reply::Data(data)) => {
@@ -407,7 +437,7 @@ mod tests {
         let late = || Error::TimedOut;
         let mut engine = open(Connector::new().reconnect(Reconnect::new()));
         send(&mut engine, &Command::Stats.into());
-        assert!(matches!(engine.failed(late(), Duration::ZERO), Err(Error::TimedOut)));
+        assert!(matches!(engine.failed(late(), Instant::now()), Err(Error::TimedOut)));
         assert!(engine.is_open(), "the caller may wait for the reply");
         engine.begin().unwrap();
         engine.exchange.push(&Command::Stats.into());
@@ -415,7 +445,7 @@ mod tests {
         // A reply shows that the server is alive.
         let mut engine = open(Connector::new().reconnect(Reconnect::new()));
         send(&mut engine, &Command::Stats.into());
-        assert!(engine.failed(late(), Duration::ZERO).is_err());
+        assert!(engine.failed(late(), Instant::now()).is_err());
         receive(&mut engine, b"OK 0\r\n\r\n");
         assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Done);
         engine.reply().unwrap();
@@ -423,7 +453,7 @@ mod tests {
         // Without a second connection, the first one must be used.
         let mut engine = open(Connector::new());
         send(&mut engine, &Command::Stats.into());
-        assert!(engine.failed(late(), Duration::ZERO).is_err());
+        assert!(engine.failed(late(), Instant::now()).is_err());
         send(&mut engine, &Command::Stats.into());
     }
 
@@ -433,7 +463,7 @@ mod tests {
         send(&mut engine, &Command::Stats.into());
         receive(&mut engine, b"HTTP/1.1 200 OK\r\n");
         let error = engine.step(Goal::Reply).unwrap_err();
-        assert!(matches!(engine.failed(error, Duration::ZERO), Err(Error::Malformed(_))));
+        assert!(matches!(engine.failed(error, Instant::now()), Err(Error::Malformed(_))));
         assert!(!engine.is_open());
         engine.begin().unwrap();
         engine.exchange.push(&Command::Stats.into());

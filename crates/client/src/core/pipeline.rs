@@ -153,7 +153,7 @@ mod tests {
                     assert!(!is_result);
                     engine.begin_as(preliminary).unwrap();
                     receive(&mut engine, reply);
-                    let prepared = engine.is_answered_by(preliminary);
+                    let prepared = engine.handle_answer(preliminary);
                     pipeline.prepared(&mut engine, prepared).unwrap();
                 }
             }

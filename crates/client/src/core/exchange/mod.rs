@@ -94,6 +94,8 @@ pub(crate) struct Exchange {
     pub is_closed_for_writes: bool,
     /// Whether there is a command that may be sent again only until some time has passed: see [`Sent::is_limited`].
     has_limited: bool,
+    /// Whether a byte was sent or received since [`Self::take_progress`] was called.
+    has_progress: bool,
 }
 
 impl Exchange {
@@ -109,11 +111,6 @@ impl Exchange {
         state.begin_again();
         state.for_each_command(|command| self.push_as(&Request::Line(command), ReplyUse::Greeting));
         self.state = state;
-    }
-
-    /// How many commands have no replies yet.
-    pub(crate) fn waiting(&self) -> usize {
-        self.outstanding.len()
     }
 
     /// Adds a command.
@@ -196,6 +193,7 @@ impl Exchange {
     /// Notes that this many of them were sent.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.written += bytes;
+        self.has_progress |= bytes > 0;
     }
 
     /// How many seconds the server may wait before it sends the next reply; `None` if there is no limit.
@@ -212,6 +210,12 @@ impl Exchange {
     /// Notes that this many bytes were received into that room.
     pub(crate) fn received(&mut self, bytes: usize) {
         self.input.received(bytes);
+        self.has_progress |= bytes > 0;
+    }
+
+    /// Whether a byte was sent or received since the last call.
+    pub(crate) fn take_progress(&mut self) -> bool {
+        mem::take(&mut self.has_progress)
     }
 
     /// How many bytes are missing for the next reply; 0 if it is complete. Replies that are not for the caller are
