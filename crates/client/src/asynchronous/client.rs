@@ -92,7 +92,7 @@ impl Client {
         body: &[u8],
         options: &PutOptions,
     ) -> Result<Inserted, Error> {
-        if !self.connection.engine.exchange.state.choose(tube) {
+        if !self.connection.engine.exchange.state.choose_if_used(tube) {
             self.use_tube(tube).await?;
         }
         self.put(body, options).await

@@ -84,7 +84,7 @@ impl Client {
 
     /// Puts a job into this tube. If the tube is not the used one, it is used first.
     pub fn put_in(&mut self, tube: &TubeName, body: &[u8], options: &PutOptions) -> Result<Inserted, Error> {
-        if !self.connection.engine.exchange.state.choose(tube) {
+        if !self.connection.engine.exchange.state.choose_if_used(tube) {
             self.use_tube(tube)?;
         }
         self.put(body, options)

@@ -118,8 +118,8 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the tube is the used one. If it is, the caller has chosen it.
-    pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
+    /// Chooses the tube for the caller if it is the used one. Returns whether it is; otherwise the caller must use it.
+    pub(crate) fn choose_if_used(&mut self, tube: &TubeName) -> bool {
         self.is_use_stale &= self.used.as_ref() != Some(tube);
         self.uses(tube) && !self.is_use_stale
     }

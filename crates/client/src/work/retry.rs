@@ -114,6 +114,14 @@ struct Failed {
 
 /// The jobs of one server that have failed here and are to be tried again.
 #[derive(Debug, Default)]
+
+    /// Whether both may be of one series of failures: the job was not buried in between, as far as both know it.
+    fn may_continue(self, earlier: Self) -> bool {
+        match (self.buries, earlier.buries) {
+            (Some(now), Some(before)) => now == before,
+            (None, _) | (_, None) => true,
+        }
+    }
 pub(crate) struct Failures(Mutex<BTreeMap<u64, Failed>>);
 
 impl Failures {
@@ -121,8 +129,7 @@ impl Failures {
     pub(super) fn attempt(&self, id: u64, failure_counts: FailureCounts, retry: &Retry) -> u64 {
         let FailureCounts { counted, buries } = failure_counts;
         let known = lock(&self.0);
-        let is_same = |before: u64| buries.is_none_or(|buries| buries == before);
-        let known = known.get(&id).filter(|failed| failed.failure_counts.buries.is_none_or(is_same));
+        let known = known.get(&id).filter(|failed| failure_counts.may_continue(failed.failure_counts));
         let since = known.and_then(|failed| counted.checked_sub(failed.failure_counts.counted));
         let seen = known.zip(since).map_or(0, |(failed, since)| failed.failures + since);
         retry.failures(counted, buries.unwrap_or_default()).max(seen) + 1
