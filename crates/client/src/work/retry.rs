@@ -19,7 +19,7 @@ const MAX_FAILED: usize = 100_000;
 /// again. Because the counters do not show how many failures came before a burial, other workers assume
 /// [`Self::max_attempts`] of them. If there were fewer, they give the job more attempts; if there were more, such as
 /// time-outs that led to no burial, they give it fewer. A server with rules for tubes counts by itself; then use
-/// [`Self::by_server`], which leaves the decision to it.
+/// [`Self::by_server`], which leaves the decision to it. [`Self::by_handler`] leaves it to the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retry {
@@ -62,6 +62,18 @@ impl Retry {
         Self { max_attempts: u64::MAX, first_delay: Duration::ZERO, max_delay: Duration::ZERO }
     }
 
+    /// Leaves the decision to the handler, which counts the failures by itself: it delays a failed job with
+    /// [`Outcome::RetryAfter`] and ends its attempts with [`Outcome::Bury`]. An [`Outcome::Failed`] releases the job
+    /// without a delay, and no number of failures buries it.
+    ///
+    /// [`Outcome::RetryAfter`]: super::Outcome::RetryAfter
+    /// [`Outcome::Bury`]: super::Outcome::Bury
+    /// [`Outcome::Failed`]: super::Outcome::Failed
+    pub fn by_handler() -> Self {
+        // The worker does the same as where the server decides: nothing.
+        Self::by_server()
+    }
+
     /// How often the job has failed since it was last kicked, as far as its counters show it: a burial was the end of a
     /// series of at most `max_attempts` failures, the last of which was neither a release nor a time-out.
     fn failures(&self, counted: u64, buries: u64) -> u64 {
@@ -102,6 +114,14 @@ impl FailureCounts {
             buries: info.map(|info| info.buries),
         }
     }
+
+    /// Whether both may be of one series of failures: the job was not buried in between, as far as both know it.
+    fn may_continue(self, earlier: Self) -> bool {
+        match (self.buries, earlier.buries) {
+            (Some(now), Some(before)) => now == before,
+            (None, _) | (_, None) => true,
+        }
+    }
 }
 
 /// A job that has failed here.
@@ -114,14 +134,6 @@ struct Failed {
 
 /// The jobs of one server that have failed here and are to be tried again.
 #[derive(Debug, Default)]
-
-    /// Whether both may be of one series of failures: the job was not buried in between, as far as both know it.
-    fn may_continue(self, earlier: Self) -> bool {
-        match (self.buries, earlier.buries) {
-            (Some(now), Some(before)) => now == before,
-            (None, _) | (_, None) => true,
-        }
-    }
 pub(crate) struct Failures(Mutex<BTreeMap<u64, Failed>>);
 
 impl Failures {

@@ -42,6 +42,8 @@ fn a_job_is_tried_as_often_as_the_retry_says_and_again_after_a_kick() {
     let server = Retry::by_server();
     let delivery = delivery(99, 99, 99, &server);
     assert_eq!(Settled::plan(&failed, &delivery, &server), seconds(0));
+    let own = Outcome::RetryAfter(Duration::from_secs(7), "x".to_owned());
+    assert_eq!(Settled::plan(&own, &delivery, &Retry::by_handler()), seconds(7));
     assert_eq!(delivery.touch_every(), Duration::from_millis(333));
     let bury = Outcome::Bury("x".to_owned());
     assert_eq!(Settled::plan(&bury, &delivery, &server), Settled::Buried);

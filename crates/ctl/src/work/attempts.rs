@@ -1,5 +1,8 @@
 //! The number of failures of a job, and the delay after each. Pure.
 //!
+//! The library's `Retry` has another rule: it counts every release as a failure, or what the server has counted. Here
+//! any client may release a job without having tried it, and the program has no rule of the server to rely on.
+//!
 //! C's server has one counter for all releases of a job, and none for failures. The workers count in the same way on
 //! both servers, so they do not use the `failures` of this one: they remember the jobs that they have had, with the
 //! counters of these jobs. Failures that another process has counted show in the delay of the job: after the N-th

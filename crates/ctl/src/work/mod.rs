@@ -62,7 +62,8 @@ pub fn run(servers: &ServerArguments, arguments: &WorkArguments) -> Result {
     }
 }
 
-/// The worker of the library. The decision about a failed job is that of [`JobCommands::run`].
+/// The worker of the library, which counts no failures: [`JobCommands::run`] decides about a failed job. [`attempts`]
+/// says why it does not count as the library does.
 fn worker(address: &Address, connector: Connector, arguments: &WorkArguments) -> Result<Worker> {
     let mut connector = connector.reconnect(Reconnect::forever().pauses(PAUSES.0, PAUSES.1));
     // The worker must know whether the server can take a job back without counting a release.
@@ -72,7 +73,7 @@ fn worker(address: &Address, connector: Connector, arguments: &WorkArguments) ->
     }
     let worker = Worker::new(connector, address.clone())
         .slots(arguments.jobs as usize)
-        .retry(Retry::by_server())
+        .retry(Retry::by_handler())
         .with_info();
     let worker = arguments.tubes.iter().cloned().fold(worker, Worker::watch);
     Ok(if arguments.until_empty { worker.until_empty() } else { worker })
