@@ -19,8 +19,8 @@ FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
 .PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check \
 	exchange publish-check conformance corpus differential model simulation cross-check check-32bit failover handover \
-	kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro figures install install-ctl \
-	install-units uninstall uninstall-ctl deb package-check clean
+	kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro client-bench \
+	client-bench-check figures install install-ctl install-units uninstall uninstall-ctl deb package-check clean
 
 # Builds the server and beanstalkctl.
 all:
@@ -71,7 +71,8 @@ SUITES = $(sort $(notdir $(basename $(SUITE_FILES:/main.rs=))))
 # A recipe of `check` runs one program. The make or cargo in it must not use the job slots of the other recipes.
 ALONE = env -u MAKEFLAGS -u MFLAGS
 
-suites: $(LONGEST) tls-conformance exchange $(SUITES:%=suite-%) install-check unit units deny kubernetes publish-check
+suites: $(LONGEST) tls-conformance exchange $(SUITES:%=suite-%) install-check unit units deny kubernetes publish-check \
+	client-bench-check
 
 suite-failover: clients # Its programs in other languages use the libraries that this installs.
 
@@ -180,6 +181,17 @@ bench:
 # Micro-benchmarks of the pure parts. BENCH_LARGE=1 adds 10 million jobs.
 micro:
 	$(CARGO) bench --bench micro --bench structures
+
+# Measures the client library beside the other clients of the registry: the table of crates/client/README.md.
+client-bench:
+	$(CARGO) build --release --locked
+	$(CARGO) run --release $(CLIENT_BENCH)
+
+# Checks that this benchmark compiles. It is no member of the workspace, because nothing else needs the other clients.
+client-bench-check:
+	$(ALONE) $(CARGO) clippy $(CLIENT_BENCH) -- -D warnings
+
+CLIENT_BENCH = --locked --manifest-path crates/client/bench/Cargo.toml --target-dir target/client-bench
 
 # Measures everything that doc/figures.md has, and writes that page: about an hour, in which nothing else may run.
 figures:

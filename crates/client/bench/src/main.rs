@@ -1,9 +1,9 @@
 //! Compares beanstalk-client with the other clients on the registry: jobs a second, and for each command the
 //! allocations and the processor time, in the program and in the kernel.
 //!
-//! `cargo run --release` in this directory; `BEANSTALKD` names the server to start, by default that of the workspace's
-//! release build. Each row is the median of `ROUNDS` rounds of `JOBS` jobs of 100 bytes over TCP, in turns, and is also
-//! given as a ratio to the first row, which does not depend on the speed of the machine. Only the measuring thread is
+//! `make client-bench` runs it. `BEANSTALKD` names the server to start, by default that of the workspace's release
+//! build. Each row is the median of `ROUNDS` rounds of `JOBS` jobs of 100 bytes over TCP, in turns, and is also given
+//! as a ratio to the first row, which does not depend on the speed of the machine. Only the measuring thread is
 //! counted, so the server is not.
 
 use std::alloc::{GlobalAlloc, Layout, System};
