@@ -1,6 +1,6 @@
 //! The steps of an import on the server: put jobs with an endless delay, find them again, and remove the delay.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use beanstalk_client::{
     Command, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
@@ -57,22 +57,27 @@ impl Putting {
 pub struct Refused {
     count: u64,
     last: Option<Refusal>,
+    /// The first refusal of a server that would also refuse further jobs.
+    of_all: Option<Refusal>,
 }
 
 impl Refused {
     fn add(&mut self, refusal: Refusal) {
         self.count += 1;
         self.last = Some(refusal);
+        if matches!(refusal, Refusal::Draining | Refusal::OutOfMemory | Refusal::InternalError) {
+            self.of_all = self.of_all.or(Some(refusal));
+        }
     }
 
     /// Whether the server would also refuse further jobs.
     pub fn takes_nothing_more(&self) -> bool {
-        matches!(self.last, Some(Refusal::Draining | Refusal::OutOfMemory | Refusal::InternalError))
+        self.of_all.is_some()
     }
 
     /// The failure of the import; `Ok` if no job was refused.
     pub fn into_result(self) -> Result {
-        match self.last {
+        match self.of_all.or(self.last) {
             None => Ok(()),
             Some(Refusal::Draining) => Err(Failure::Refused(
                 "the server accepts no new jobs (DRAINING); run the same command again later".to_owned(),
@@ -122,8 +127,13 @@ pub fn put(
         };
         let puts = run.iter().map(|position| Request::Put(&options[*position], &records[*position].body));
         server.client.pipeline(puts, |number, reply| match Inserted::of_reply(&reply) {
-            // With a key of the journal, or in a second attempt, it may be the job that an earlier put has stored.
-            Ok(inserted) if is_first && inserted.is_duplicate && has_key(&records[run[number]]) => {
+            // With a key of the journal, or in a second attempt, it may be the job that an earlier put has stored for
+            // this line.
+            Ok(inserted)
+                if inserted.is_duplicate
+                    && has_key(&records[run[number]])
+                    && (is_first || inserted.id <= batch.above || ids.contains(&Some(inserted.id))) =>
+            {
                 ids[run[number]] = Some(DUPLICATE);
             }
             Ok(inserted) => ids[run[number]] = Some(inserted.id),
@@ -153,23 +163,49 @@ pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result
     // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
     let filter = JobFilter { tubes, states: vec![JobState::Delayed], ..JobFilter::default() };
-    let mut endless: Vec<FoundJob> = Vec::new();
+    // A job that changes its state meanwhile can come twice.
+    let mut endless: BTreeMap<u64, FoundJob> = BTreeMap::new();
     listing::jobs(server, &filter, true, &mut |found| {
-        endless.extend(
-            found.into_iter().filter(|found| found.info.id > above && found.info.delay == u64::from(NEVER)),
-        );
+        let is_put = |found: &FoundJob| found.info.id > above && found.info.delay == u64::from(NEVER);
+        endless.extend(found.into_iter().filter(is_put).map(|found| (found.info.id, found)));
         Ok(true)
     })?;
     let mut find = |record: &Record| {
-        let position = endless.iter().position(|found| {
+        // The key of such a job prevents a second copy.
+        if is_put_at_once(record) {
+            return None;
+        }
+        let (id, _) = endless.iter().find(|(_, found)| {
             found.info.tube == record.tube.as_str()
                 && found.info.pri == record.pri
                 && found.info.ttr == u64::from(record.ttr)
+                && as_shown(&found.info.tags) == as_shown(&record.tags)
                 && found.body.as_ref() == Some(&record.body)
         })?;
-        Some(endless.swap_remove(position).info.id)
+        let id = *id;
+        endless.remove(&id).map(|found| found.info.id)
     };
     Ok(records.iter().map(&mut find).collect())
+}
+
+/// The tags, sorted, in the form in which a server shows those of a job: it shows the rest of an expiry, it can shorten
+/// the time of a key, and it shows no limit of 1.
+fn as_shown(tags: &[Tag]) -> Vec<&str> {
+    let mut shown: Vec<&str> = tags.iter().filter_map(tag_as_shown).collect();
+    shown.sort_unstable();
+    shown
+}
+
+fn tag_as_shown(tag: &Tag) -> Option<&str> {
+    let text = tag.as_str();
+    match tag.word() {
+        "exp" => Some("exp"),
+        "idp" => text.get(..tag.word().len() + 1 + tag.name().len()),
+        "con" => Some(text.strip_suffix(":1").unwrap_or(text)),
+        "grp" | "aft" => Some(text),
+        // It is not kept with the job, or the server can change it.
+        _ => None,
+    }
 }
 
 /// Removes the endless delay of these jobs, and restores their states. A job whose delay was already removed is not

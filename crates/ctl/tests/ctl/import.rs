@@ -164,3 +164,49 @@ fn a_duplicate_does_not_count_as_put() {
     let expected = json!({ "action": "import", "matched": 4, "before": 1, "done": 0, "duplicates": 3 });
     assert_eq!(again, [expected]);
 }
+
+#[test]
+fn lines_that_differ_in_their_tags_are_not_taken_for_each_other_after_an_interruption() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let line = |tags: &[&str]| format!("{}\n", json!({ "tube": "t", "body": "x", "tags": tags }));
+    let waits = line(&["aft:g"]);
+    let lines = [waits, line(&[]), line(&["con:one", "exp:1000"]), line(&["con:two:1"]), line(&["idp:k:60"])];
+    fs::write(&file, lines.concat()).unwrap();
+    for close_after in 1.. {
+        let target = Fake::start_with(FakeOptions { close_after: close_after + 3, ..FakeOptions::default() });
+        ctl(&target.address(), &["put", "other", "member", "--tag", "grp:g"]).ends_with(0);
+        assert_eq!(target.count(), 3, "the number of commands that put the member");
+        let journal = directory.path().join(close_after.to_string());
+        let import = ["import", text(&file), "--journal", text(&journal)];
+        ctl(&target.address(), &import);
+        let broken = target.disarm();
+        ctl(&target.address(), &import).ends_with(0);
+        assert_eq!(counts(&target.address(), "t"), [4, 0, 1, 0], "at command {close_after}");
+        if !broken {
+            assert!(close_after > 10, "an interruption at every step was tried");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_duplicate_in_a_file_counts_once_after_an_interruption() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"x\",\"tags\":[\"idp:k\"]}\n".repeat(2)).unwrap();
+    for close_after in 1.. {
+        let target = Fake::start_with(FakeOptions { close_after, ..FakeOptions::default() });
+        let journal = directory.path().join(close_after.to_string());
+        let import = ["import", text(&file), "--journal", text(&journal), "--json"];
+        ctl(&target.address(), &import);
+        let broken = target.disarm();
+        let report = ctl(&target.address(), &import).ends_with(0).json().remove(0);
+        let put = report["before"].as_u64().unwrap() + report["done"].as_u64().unwrap();
+        assert_eq!((put, &report["duplicates"]), (1, &json!(1)), "at command {close_after}");
+        if !broken {
+            assert!(close_after > 6, "an interruption at every step was tried");
+            break;
+        }
+    }
+}
