@@ -201,7 +201,8 @@ impl Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        if self.file.take().is_some() {
+        // Locked until it is removed.
+        if let Some(_locked) = self.file.take() {
             // The jobs of an incomplete export are still on the server.
             let _ = fs::remove_file(&self.partial);
         }

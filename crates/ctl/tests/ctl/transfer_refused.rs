@@ -1,10 +1,12 @@
 //! `export` and `import`: which jobs a refusal of the server keeps back, and how the user gets them.
 
-use super::support::{counts, ctl};
+use super::support::{between, client, command, counts, ctl};
 use super::transfer::{expected, fill, jobs, text};
 use beanstalkd_testkit::fake::{Fake, FakeOptions};
 use serde_json::json;
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 #[test]
@@ -93,4 +95,61 @@ fn jobs_that_the_server_refuses_are_put_by_a_later_run() {
     ctl(&target.address(), &["undrain"]).ends_with(0);
     ctl(&target.address(), &["import", text(&file)]).ends_with(0);
     assert_eq!(counts(&target.address(), "t"), [1, 0, 0, 0]);
+}
+
+#[test]
+fn an_import_says_that_the_server_is_draining_if_another_refusal_comes_after() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let line = |bytes: usize| format!("{}\n", json!({ "tube": "t", "body": "x".repeat(bytes) }));
+    // The last job is larger than the server accepts.
+    fs::write(&file, [line(1), line(1 << 21)].concat()).unwrap();
+    let target = Fake::start();
+    ctl(&target.address(), &["drain"]).ends_with(0);
+    let refused = ctl(&target.address(), &["import", text(&file)]).ends_with(4);
+    assert!(refused.err.contains("DRAINING"), "{refused:?}");
+}
+
+#[test]
+fn a_drain_whose_disk_is_full_leaves_no_line_of_the_jobs_that_go_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let source = Fake::start();
+    fill(&source.address());
+    // A part of the lines fits.
+    let before =
+        format!("{}\n", json!({ "id": 1, "tube": "other", "drained": true, "body": "x".repeat(3_700) }));
+    fs::write(&file, &before).unwrap();
+    let run = "trap '' XFSZ; ulimit -f 8; exec \"$@\"";
+    let mut drain = Command::new("sh");
+    drain.args(["-c", run, "sh", env!("CARGO_BIN_EXE_beanstalkctl"), "export", "t", "--drain", "--yes"]);
+    drain.args(["--output", text(&file)]).env("BEANSTALKD_SERVER", source.address());
+    let drain = drain.output().unwrap();
+    assert_eq!(drain.status.code(), Some(5), "{drain:?}");
+    assert_eq!(jobs(&source.address()), expected());
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
+#[test]
+fn a_closed_output_hides_no_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let source = Fake::start();
+    fill(&source.address());
+    ctl(&source.address(), &["export", "t", "--output", text(&file)]).ends_with(0);
+    let mut worker = client(&source.address());
+    // A worker reserves a job of the drain.
+    let address = between(&directory.path().join("socket"), &source.address(), move |line| {
+        line != "reserve-job 1" || worker.reserve_job(2).is_ok()
+    });
+    let target = Fake::start();
+    ctl(&target.address(), &["drain"]).ends_with(0);
+    let drained = directory.path().join("drained");
+    let drain = ["export", "t", "--drain", "--yes", "--output", text(&drained)];
+    for (address, arguments) in [(&address, &drain[..]), (&target.address(), &["import", text(&file)])] {
+        let (output, reader) = UnixStream::pair().unwrap();
+        drop(reader);
+        let ended = command(address, arguments).stdout(OwnedFd::from(output)).output().unwrap();
+        assert_eq!(ended.status.code(), Some(4), "{arguments:?}: {ended:?}");
+    }
 }
