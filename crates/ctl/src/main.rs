@@ -12,6 +12,7 @@
 //! | [`work`] | `work`: a command for each job |
 //! | [`server`] | a connected server, its extensions and its tubes |
 //! | [`listing`], [`tag_pattern`] | the jobs that a filter matches |
+//! | [`group_order`] | which jobs wait for the groups of others |
 //! | [`input`] | ids, bodies and lines from the command line and from standard input |
 //! | [`output`], [`progress`] | tables, JSON, messages and the progress of long actions |
 //! | [`interrupt`] | Ctrl-C and SIGTERM |
@@ -20,6 +21,7 @@
 mod cli;
 mod commands;
 mod failure;
+mod group_order;
 mod input;
 mod interrupt;
 mod listing;

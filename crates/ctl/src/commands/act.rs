@@ -3,6 +3,7 @@
 //! Owns: finding the jobs, the confirmation, the loop with its progress, and the report at the end.
 //! Never: changes a job whose state or tube has changed since it was counted.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::Instant;
@@ -15,6 +16,7 @@ use super::pace::Pacer;
 use super::{confirm, jobs};
 use crate::cli::{ActOn, JobRate};
 use crate::failure::{Failure, Result};
+use crate::group_order::GroupOrder;
 use crate::input;
 use crate::interrupt;
 use crate::listing;
@@ -113,6 +115,8 @@ struct Targets {
     left_out: BTreeMap<&'static str, u64>,
     /// The number of jobs that match but are not dead, if the change is for dead jobs.
     not_dead: u64,
+    /// The jobs that wait for groups, if the jobs are deleted.
+    groups: GroupOrder,
     /// The tubes that dead jobs came from.
     sources: BTreeSet<TubeName>,
     missing: Vec<u64>,
@@ -137,6 +141,9 @@ impl Targets {
             *self.left_out.entry(why).or_default() += 1;
             return;
         }
+        if *change == JobChange::Delete {
+            self.groups.add(info);
+        }
         let tube = self.tube_number(&info.tube);
         self.jobs.push(CountedJob { id: info.id, state: info.state, tube });
         *self.by_state.entry(info.state).or_default() += 1;
@@ -151,6 +158,15 @@ impl Targets {
         self.tubes.push(name.to_owned());
         self.tube_numbers.insert(name.to_owned(), number);
         number
+    }
+
+    /// Puts each job that waits for a group before the members of the group. If these were deleted first, the job would
+    /// change its state.
+    fn sort_by_groups(&mut self) {
+        let stages = self.groups.stages();
+        if !stages.is_empty() {
+            self.jobs.sort_by_key(|job| Reverse(stages.get(&job.id)));
+        }
     }
 
     /// Adds jobs until there are `limit`.
@@ -278,6 +294,7 @@ fn find(server: &mut Server, change: &JobChange, on: &ActOn) -> Result<Targets> 
                 None => targets.missing.push(id),
             }
         }
+        targets.sort_by_groups();
         return Ok(targets);
     }
     let filter = on.choose.filter().ok_or_else(|| {
@@ -304,6 +321,7 @@ fn find(server: &mut Server, change: &JobChange, on: &ActOn) -> Result<Targets> 
     // A move by copies assigns ascending ids: if the jobs are copied in this order, jobs of one priority keep their
     // order.
     targets.jobs.sort_by_key(|target| target.id);
+    targets.sort_by_groups();
     Ok(targets)
 }
 

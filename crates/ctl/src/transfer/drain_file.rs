@@ -15,6 +15,7 @@ use super::journal::read_entries;
 use super::record::{Record, is_drained, marked_as_drained};
 use super::taken_jobs::TakenJobs;
 use crate::failure::{Failure, OfFile, Result};
+use crate::output::counted;
 use crate::server::Server;
 
 /// The first bytes of each line of an export.
@@ -59,9 +60,17 @@ impl DrainFile {
         Ok(servers)
     }
 
-    /// Removes FILE.taking, because the export is complete.
-    pub fn finish(&self) -> Result {
-        fs::remove_file(self.taking.path()).of_file(self.taking.path())
+    /// Removes FILE.taking, because the export is complete. The file stays while jobs that an interrupted export has
+    /// begun to take are on the server: it has their states.
+    pub fn finish(&self, server: &mut Server) -> Result {
+        match self.taking.unfinished(server)? {
+            0 => fs::remove_file(self.taking.path()).of_file(self.taking.path()),
+            left => Err(Failure::Refused(format!(
+                "{}, which an interrupted export had begun to take, may still be reserved by its connection; run the \
+                 same command again later",
+                counted(left, "job")
+            ))),
+        }
     }
 
     /// Whether the job is in the file. A job of another run of the server can have the same id.

@@ -1,9 +1,10 @@
 //! `export`: writes jobs to a file.
 //!
 //! Without `--drain` the jobs do not change, and the file gets its name when it is complete. With `--drain` each job is
-//! buried, so that no worker gets it; then its line is written and synced; then it is deleted. After an interruption,
-//! the same command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were
-//! buried for the export.
+//! buried, so that no worker gets it; then its line is written and synced; then it is deleted. The members of a group are
+//! deleted after the jobs that wait for the group, so that no worker gets one of these. After an interruption, the same
+//! command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were buried for
+//! the export.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,6 +21,7 @@ use crate::cli::{ExportArguments, JobFilter};
 use crate::commands::batch::{bury, put_back};
 use crate::commands::confirm;
 use crate::failure::{Failure, OfFile, Result};
+use crate::group_order::GroupOrder;
 use crate::interrupt;
 use crate::listing::{self, FoundJob};
 use crate::output::{Output, counted, say};
@@ -106,41 +108,56 @@ fn drain(
     out: &mut Output,
 ) -> Result {
     let begun = TakenJobs::read(path, server)?;
-    let (ids, reserved) = find(server, filter, &begun)?;
-    if ids.is_empty() && begun.path().exists() && !arguments.confirm.dry_run {
+    let jobs = find(server, filter, &begun)?;
+    if jobs.ids.is_empty() && begun.path().exists() && !arguments.confirm.dry_run {
         // The interrupted export had deleted all its jobs.
-        DrainFile::open(path, server)?.finish()?;
+        DrainFile::open(path, server)?.finish(server)?;
         return print_report(out, 0, true);
     }
-    if ids.is_empty() {
+    if jobs.ids.is_empty() {
         return Err(Failure::NothingMatched(
             "no job matches, except jobs that clients have reserved".to_owned(),
         ));
     }
-    let stay = match reserved {
+    let stay = match jobs.reserved {
         0 => String::new(),
         reserved => format!("; leave out {} reserved by clients", counted(reserved, "job")),
     };
     let what = format!(
         "write {} to {}, and delete {} on {}{stay}",
-        counted(ids.len() as u64, "job"),
+        counted(jobs.ids.len() as u64, "job"),
         path.display(),
-        if ids.len() == 1 { "it" } else { "them" },
+        if jobs.ids.len() == 1 { "it" } else { "them" },
         server.address
     );
     if !confirm::ask(&arguments.confirm, &what)? {
-        return out.dry_run("export", ids.len() as u64);
+        return out.dry_run("export", jobs.ids.len() as u64);
     }
-    drain_all(server, &ids, DrainFile::open(path, server)?, out)
+    drain_all(server, &jobs, DrainFile::open(path, server)?, out)
 }
 
-/// The ids of the jobs to drain: those that match, and those that an interrupted export has begun to take, which may be
-/// buried by now. Also the number of jobs that match and that clients have reserved.
-fn find(server: &mut Server, filter: &JobFilter, begun: &TakenJobs) -> Result<(Vec<u64>, u64)> {
-    let (mut ids, mut reserved) = (begun.present(server)?, Vec::new());
+/// The jobs to drain.
+struct DrainedJobs {
+    /// Their ids, in the order of the file: the members of a group come before the jobs that wait for it.
+    ids: Vec<u64>,
+    /// Whether one of them waits for a group.
+    has_held: bool,
+    /// The number of other jobs that match, which clients have reserved.
+    reserved: u64,
+}
+
+/// Finds the jobs to drain: those that match, and those that an interrupted export has begun to take, which may be
+/// buried by now.
+fn find(server: &mut Server, filter: &JobFilter, begun: &TakenJobs) -> Result<DrainedJobs> {
+    let (mut ids, mut order, mut reserved) = (Vec::new(), GroupOrder::default(), Vec::new());
+    let mut add = |info: &JobInfo| {
+        ids.push(info.id);
+        order.add(info);
+    };
+    begun.present(server, &mut |info| add(&info))?;
     listing::jobs_once(server, filter, false, &mut |found| {
         for FoundJob { info, .. } in found {
-            if info.state == JobState::Reserved { reserved.push(info.id) } else { ids.push(info.id) }
+            if info.state == JobState::Reserved { reserved.push(info.id) } else { add(&info) }
         }
         Ok(())
     })?;
@@ -149,41 +166,100 @@ fn find(server: &mut Server, filter: &JobFilter, begun: &TakenJobs) -> Result<(V
         if info.state == JobState::Reserved {
             still_reserved += 1;
         } else if filter.fits(&info) {
-            ids.push(info.id);
+            add(&info);
         }
     }
-    ids.sort_unstable();
+    let stages = order.stages();
+    ids.sort_unstable_by_key(|id| (stages.get(id), *id));
     ids.dedup();
-    Ok((ids, still_reserved))
+    Ok(DrainedJobs { ids, has_held: !stages.is_empty(), reserved: still_reserved })
 }
 
-/// Moves the jobs to the file, a batch at a time, and prints how many.
-fn drain_all(server: &mut Server, ids: &[u64], mut file: DrainFile, out: &mut Output) -> Result {
-    let progress = ShownProgress::new("exporting", ids.len() as u64);
-    let mut done = 0;
-    for batch in ids.chunks(BATCH) {
-        if interrupt::requested() {
-            print_report(out, done, true)?;
-            return Err(Failure::Interrupted("stopped; run the same command again to continue".to_owned()));
-        }
-        done += drain_batch(server, batch, &mut file)?;
-        progress.add(batch.len() as u64);
+/// What has become of the jobs of a drain.
+#[derive(Default)]
+struct DrainProgress {
+    deleted: u64,
+    /// The jobs that were not deleted, or were deleted by other clients.
+    left: Vec<u64>,
+    /// The members of groups that are in the file. They stay buried until the jobs that wait for them are deleted, so
+    /// that no worker gets one of these.
+    members: Vec<u64>,
+}
+
+/// Moves the jobs to the file, and prints how many.
+fn drain_all(server: &mut Server, jobs: &DrainedJobs, mut file: DrainFile, out: &mut Output) -> Result {
+    let mut progress = DrainProgress::default();
+    let moved = move_all(server, jobs, &mut file, &mut progress);
+    if !matches!(moved, Ok(()) | Err(Failure::Interrupted(_))) {
+        return moved;
     }
-    drop(progress);
-    let complete = match ids.len() as u64 - done {
-        0 => file.finish(),
+    let complete = moved.and_then(|()| match number_on_server(server, &progress.left)? {
+        0 => file.finish(server),
         left => Err(Failure::Refused(format!(
             "kept {}, which changed meanwhile, or whose key or rule allows no more reserved jobs",
             counted(left, "job")
         ))),
-    };
+    });
     // A closed output hides no failure.
-    let printed = print_report(out, done, true);
+    let printed = print_report(out, progress.deleted, true);
     complete.and(printed)
 }
 
-/// Moves a batch of jobs to the file, and returns how many were deleted on the server.
-fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result<u64> {
+/// Moves the jobs to the file, a batch at a time.
+fn move_all(
+    server: &mut Server,
+    jobs: &DrainedJobs,
+    file: &mut DrainFile,
+    progress: &mut DrainProgress,
+) -> Result {
+    let check = || interrupt::check("stopped; run the same command again to continue");
+    let shown = ShownProgress::new("exporting", jobs.ids.len() as u64);
+    for batch in jobs.ids.chunks(BATCH) {
+        check()?;
+        let written = write_batch(server, batch, file, progress)?;
+        let stays = |info: &JobInfo| jobs.has_held && info.tags.iter().any(|tag| tag.word() == "grp");
+        let (members, others): (Vec<_>, Vec<_>) = written.into_iter().partition(stays);
+        progress.members.extend(members.iter().map(|info| info.id));
+        delete(server, &others.iter().map(|info| info.id).collect::<Vec<u64>>(), progress)?;
+        shown.add(batch.len() as u64);
+    }
+    // A member can wait for another group. In the file it comes after the members of that one.
+    let members: Vec<u64> = std::mem::take(&mut progress.members).into_iter().rev().collect();
+    for members in members.chunks(BATCH) {
+        check()?;
+        delete(server, members, progress)?;
+    }
+    Ok(())
+}
+
+fn delete(server: &mut Server, ids: &[u64], progress: &mut DrainProgress) -> Result {
+    let commands = ids.iter().map(|id| Command::Delete(JobId(*id)));
+    server.client.pipeline(commands, |position, reply| {
+        if reply == Reply::Deleted {
+            progress.deleted += 1;
+        } else {
+            progress.left.push(ids[position]);
+        }
+    })?;
+    Ok(())
+}
+
+/// How many of these jobs exist.
+fn number_on_server(server: &mut Server, ids: &[u64]) -> Result<u64> {
+    let mut count = 0;
+    for ids in ids.chunks(BATCH) {
+        count += server.job_infos(ids.iter().copied())?.into_iter().flatten().count() as u64;
+    }
+    Ok(count)
+}
+
+/// Buries a batch of jobs and writes them to the file. Returns those that are in the file.
+fn write_batch(
+    server: &mut Server,
+    ids: &[u64],
+    file: &mut DrainFile,
+    progress: &mut DrainProgress,
+) -> Result<Vec<JobInfo>> {
     let mut infos: Vec<JobInfo> = server.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
     let servers = file.begin(&mut infos)?;
     let commands =
@@ -199,16 +275,16 @@ fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result
     let (mut taken, mut records) = (Vec::new(), Vec::new());
     for ((info, body), server_id) in infos.into_iter().zip(bodies).zip(servers) {
         let body = match body {
-            Some(body) => body,
+            Some(body) => Some(body),
             // No client can reserve a held job before its group is empty.
-            None if info.held => match server.client.peek(info.id) {
-                Ok(job) => job.body,
-                Err(_) => continue,
-            },
-            None => continue,
+            None if info.held => server.client.peek(info.id).ok().map(|job| job.body),
+            None => None,
         };
-        let record = Record::new(&info, body, &server_id).map_err(Failure::Refused)?;
-        records.push(record);
+        let Some(body) = body else {
+            progress.left.push(info.id);
+            continue;
+        };
+        records.push(Record::new(&info, body, &server_id).map_err(Failure::Refused)?);
         taken.push(info);
     }
     if let Err(failure) = file.append(&records) {
@@ -217,11 +293,7 @@ fn drain_batch(server: &mut Server, ids: &[u64], file: &mut DrainFile) -> Result
             Err(lost) => lost.while_doing(&format!("{failure}; the jobs were not put back")),
         });
     }
-    let mut deleted = 0;
-    server.client.pipeline(taken.iter().map(|info| Command::Delete(JobId(info.id))), |_, reply| {
-        deleted += u64::from(reply == Reply::Deleted);
-    })?;
-    Ok(deleted)
+    Ok(taken)
 }
 
 /// Returns the jobs of a batch to their states, and names those that the server refuses: FILE.taking has their states,

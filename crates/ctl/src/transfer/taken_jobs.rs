@@ -75,16 +75,36 @@ impl TakenJobs {
         &self.path
     }
 
-    /// The ids of the jobs that are still on the server, except those that clients have reserved.
-    pub fn present(&self, server: &mut Server) -> Result<Vec<u64>> {
+    /// Passes the jobs that are still on the server to `each`, except those that clients have reserved.
+    pub fn present(&self, server: &mut Server, each: &mut dyn FnMut(JobInfo)) -> Result {
+        self.on_server(server, &mut |info, _| {
+            if info.state != JobState::Reserved {
+                each(info);
+            }
+        })
+    }
+
+    /// The number of jobs that are still on the server, except those that workers have reserved. The connection of an
+    /// interrupted export may still have reserved a job, until the server notices that it has ended.
+    pub fn unfinished(&self, server: &mut Server) -> Result<u64> {
+        let mut count = 0;
+        self.on_server(server, &mut |info, taken| {
+            let is_of_worker = info.state == JobState::Reserved && info.reserves != taken.reserves + 1;
+            count += u64::from(!is_of_worker);
+        })?;
+        Ok(count)
+    }
+
+    fn on_server(&self, server: &mut Server, each: &mut dyn FnMut(JobInfo, &TakenJob)) -> Result {
         let ids: Vec<u64> = self.jobs.keys().copied().collect();
-        let mut present = Vec::new();
         for ids in ids.chunks(BATCH) {
-            let infos = server.job_infos(ids.iter().copied())?.into_iter().flatten();
-            let free = infos.filter(|info| info.state != JobState::Reserved && self.get(info).is_some());
-            present.extend(free.map(|info| info.id));
+            for info in server.job_infos(ids.iter().copied())?.into_iter().flatten() {
+                if let Some(taken) = self.get(&info) {
+                    each(info, taken);
+                }
+            }
         }
-        Ok(present)
+        Ok(())
     }
 
     /// The entry of this job. In one run of a server, an id belongs to one job. A server that has lost its jobs assigns

@@ -209,3 +209,43 @@ fn a_drain_that_is_interrupted_several_times_keeps_the_states() {
     drain(&source.address(), &file, &[]).ends_with(0);
     assert_eq!(states(&file), [(1, "ready"), (2, "delayed"), (3, "buried")].map(owned));
 }
+
+#[test]
+fn a_drain_is_not_complete_while_the_connection_of_an_interrupted_one_has_a_job() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, taking) = (directory.path().join("jobs"), directory.path().join("jobs.taking"));
+    let source = Fake::start();
+    fill(&source.address());
+    let address =
+        between(&directory.path().join("socket"), &source.address(), |line| line != "reserve-job 2");
+    drain(&address, &file, &[]).ends_with(3);
+    // The server has not noticed yet that the connection has ended.
+    let mut half_open = client(&source.address());
+    half_open.reserve_job(2).unwrap();
+    for _ in 0..2 {
+        let refused = drain(&source.address(), &file, &[]).ends_with(4);
+        assert!(refused.err.contains("run the same command again later"), "{refused:?}");
+        assert_eq!((counts(&source.address(), "t"), taking.exists()), ([0, 1, 0, 0], true));
+    }
+    drop(half_open);
+    while counts(&source.address(), "t")[1] > 0 {
+        thread::yield_now();
+    }
+    drain(&source.address(), &file, &[]).ends_with(0);
+    assert_eq!(states(&file), [(1, "ready"), (2, "delayed"), (3, "buried")].map(owned));
+    assert!(!taking.exists());
+}
+
+#[test]
+fn a_job_that_a_worker_deletes_meanwhile_does_not_count_as_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, taking) = (directory.path().join("jobs"), directory.path().join("jobs.taking"));
+    let source = Fake::start();
+    fill(&source.address());
+    let mut worker = client(&source.address());
+    let address = between(&directory.path().join("socket"), &source.address(), move |line| {
+        line != "reserve-job 1" || worker.delete(2).is_ok()
+    });
+    let drained = drain(&address, &file, &[]).ends_with(0);
+    assert_eq!((drained.out.as_str(), taking.exists()), ("exported and deleted 2 jobs\n", false));
+}

@@ -5,6 +5,7 @@ mod access;
 mod changing;
 mod closed_output;
 mod drain_continued;
+mod groups;
 mod import;
 mod meanwhile;
 mod rules;
