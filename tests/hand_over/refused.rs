@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use beanstalkd_testkit::system::MemoryGroup;
 use rustix::process::Signal;
 
 use super::service::{Service, copy_program};
@@ -154,4 +155,22 @@ fn settings_that_break_after_the_trial_keep_the_old_program() {
     });
     fs::write(service.directory().join("rules"), rules).unwrap();
     service.hand_over();
+}
+
+/// The other program and the description take the memory of the jobs again. At the limit, the kernel would kill the
+/// server.
+#[test]
+fn a_control_group_without_the_memory_for_a_trial_keeps_the_old_program() {
+    const MIB: usize = 1 << 20;
+    let Some(group) = MemoryGroup::new(96 * MIB) else { return };
+    let service = Service::started(&["-z", "2000000"], |_| (), &group.script());
+    let mut client = service.connect();
+    let ids: Vec<u64> = (0..40).map(|_| client.put(0, 600, &vec![b'x'; MIB])).collect();
+    expect_refusal(&service, "bytes of memory, and the control group has 100663296", Service::replace);
+    // There is enough memory for a quarter of the jobs.
+    for id in &ids[10..] {
+        assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+    }
+    service.hand_over();
+    assert_eq!(client.stat("current-jobs-ready"), 10);
 }

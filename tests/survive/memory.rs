@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use beanstalkd_testkit::has_tool;
 use beanstalkd_testkit::panicking::{Client, Server, scale, wait_until};
-use beanstalkd_testkit::system::Process;
+use beanstalkd_testkit::system::{MemoryGroup, Process};
 
 const MIB: usize = 1 << 20;
 
@@ -240,41 +240,12 @@ fn the_server_survives_when_its_address_space_is_full() {
     assert!(started >= 15, "the server has started with only {started} of the limits");
 }
 
-/// A control group (version 1 or 2) with a memory limit; removed when dropped.
-struct MemoryGroup(std::path::PathBuf);
-
-impl MemoryGroup {
-    /// `None` if no group can be made, for lack of permission or of the memory controller.
-    fn new(limit: usize) -> Option<Self> {
-        let name = format!("beanstalkd-test-{}-{limit}", std::process::id());
-        for (mount, file) in
-            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
-        {
-            let group = Self(std::path::Path::new(mount).join(&name));
-            if std::fs::create_dir(&group.0).is_ok()
-                && std::fs::write(group.0.join(file), limit.to_string()).is_ok()
-            {
-                return Some(group);
-            }
-        }
-        eprintln!("skipped: a control group with a memory limit cannot be made here");
-        None
-    }
-}
-
-impl Drop for MemoryGroup {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn the_server_survives_at_the_memory_limit_of_the_control_group() {
     for step in 0..20 {
         let size = (24 + step * 8 + step * step) * MIB;
         let Some(group) = MemoryGroup::new(size) else { return };
-        let join = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
-        let mut server = Server::start_in(&["sh", "-c", &join, "sh"], &["-z", "1073741824"]);
+        let mut server = Server::start_in(&["sh", "-c", &group.script(), "sh"], &["-z", "1073741824"]);
         exhaust(&server);
         recover(&mut server);
     }

@@ -2,6 +2,8 @@
 //!
 //! On other systems the suites compile, and tests that need these facts fail with "not on this system".
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A process as the system sees it.
@@ -29,6 +31,37 @@ impl Process {
 
     fn bytes(self, key: &str) -> usize {
         self.status(key).trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+}
+
+/// A control group (version 1 or 2) with a memory limit; removed when dropped.
+pub struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    /// `None` if no group can be made, for lack of permission or of the memory controller.
+    pub fn new(limit: usize) -> Option<Self> {
+        let name = format!("beanstalkd-test-{}-{limit}", std::process::id());
+        for (mount, file) in
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+        {
+            let group = Self(Path::new(mount).join(&name));
+            if fs::create_dir(&group.0).is_ok() && fs::write(group.0.join(file), limit.to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        eprintln!("skipped: a control group with a memory limit cannot be made here");
+        None
+    }
+
+    /// The script of a shell that joins the group and executes its arguments.
+    pub fn script(&self) -> String {
+        format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display())
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
     }
 }
 
