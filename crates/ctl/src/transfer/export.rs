@@ -1,10 +1,10 @@
 //! `export`: writes jobs to a file.
 //!
 //! Without `--drain` the jobs do not change, and the file gets its name when it is complete. With `--drain` each job is
-//! buried, so that no worker gets it; then its line is written and synced; then it is deleted. The members of a group are
-//! deleted after the jobs that wait for the group, so that no worker gets one of these. After an interruption, the same
-//! command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were buried for
-//! the export.
+//! buried, so that no worker gets it; then its line is written and synced; then it is deleted. The members of a group
+//! are deleted after the jobs that wait for the group, so that no worker gets one of these. After an interruption, the
+//! same command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were
+//! buried for the export.
 
 use std::fs::File;
 use std::io::Write;

@@ -166,7 +166,7 @@ fn a_duplicate_does_not_count_as_put() {
 }
 
 #[test]
-fn lines_that_differ_in_their_tags_are_not_taken_for_each_other_after_an_interruption() {
+fn a_continued_import_compares_the_tags_of_lines_and_jobs() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     let line = |tags: &[&str]| format!("{}\n", json!({ "tube": "t", "body": "x", "tags": tags }));
