@@ -49,10 +49,10 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 fn put_lines(server: &mut Server, options: &PutOptions, out: &mut Output) -> Result {
     let lines = StdinLines::new();
     let progress = ShownProgress::counter("put");
-    let mut done = 0;
+    let (mut done, mut printed) = (0, Ok(()));
     loop {
         let after = |done, failure: Failure| failure.while_doing(&format!("after {}", counted(done, "job")));
-        let Some(first) = lines.wait().map_err(|failure| after(done, failure))? else { return Ok(()) };
+        let Some(first) = lines.wait().map_err(|failure| after(done, failure))? else { return printed };
         // Lines that have already arrived are put before the next wait.
         let mut bodies = vec![first];
         while bodies.len() < BATCH
@@ -63,7 +63,11 @@ fn put_lines(server: &mut Server, options: &PutOptions, out: &mut Output) -> Res
         let before = done;
         let put = put(server, &bodies, options, out, &mut done);
         progress.add(done - before);
-        put.map_err(|failure| after(done, failure))?;
+        match put {
+            // The jobs count, and not their ids: the other lines are put, too.
+            Err(Failure::OutputClosed) => printed = Err(Failure::OutputClosed),
+            put => put.map_err(|failure| after(done, failure))?,
+        }
         interrupt::check("stopped").map_err(|failure| after(done, failure))?;
     }
 }

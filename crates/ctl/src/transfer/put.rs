@@ -12,7 +12,7 @@ use crate::cli::{JobFilter, glob};
 use crate::commands::batch::{bury, release};
 use crate::commands::relocate::NEVER;
 use crate::failure::{Failure, Result};
-use crate::listing::{self, FoundJob};
+use crate::listing;
 use crate::output::{counted, say};
 use crate::server::Server;
 
@@ -163,27 +163,29 @@ pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result
     // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
     let filter = JobFilter { tubes, states: vec![JobState::Delayed], ..JobFilter::default() };
-    // A job that changes its state meanwhile can come twice.
-    let mut endless: BTreeMap<u64, FoundJob> = BTreeMap::new();
-    listing::jobs(server, &filter, true, &mut |found| {
-        let is_put = |found: &FoundJob| found.info.id > above && found.info.delay == u64::from(NEVER);
-        endless.extend(found.into_iter().filter(is_put).map(|found| (found.info.id, found)));
+    // A job that changes its state meanwhile can come twice. Of the others, the bodies are not needed.
+    let mut endless: BTreeMap<u64, JobInfo> = BTreeMap::new();
+    listing::jobs(server, &filter, false, &mut |found| {
+        let infos = found.into_iter().map(|found| found.info);
+        let is_put = |info: &JobInfo| info.id > above && info.delay == u64::from(NEVER);
+        endless.extend(infos.filter(is_put).map(|info| (info.id, info)));
         Ok(true)
     })?;
+    let bodies = server.bodies(endless.keys().copied())?;
+    let mut endless: Vec<(JobInfo, Option<Vec<u8>>)> = endless.into_values().zip(bodies).collect();
     let mut find = |record: &Record| {
         // The key of such a job prevents a second copy.
         if is_put_at_once(record) {
             return None;
         }
-        let (id, _) = endless.iter().find(|(_, found)| {
-            found.info.tube == record.tube.as_str()
-                && found.info.pri == record.pri
-                && found.info.ttr == u64::from(record.ttr)
-                && as_shown(&found.info.tags) == as_shown(&record.tags)
-                && found.body.as_ref() == Some(&record.body)
+        let at = endless.iter().position(|(info, body)| {
+            info.tube == record.tube.as_str()
+                && info.pri == record.pri
+                && info.ttr == u64::from(record.ttr)
+                && as_shown(&info.tags) == as_shown(&record.tags)
+                && body.as_ref() == Some(&record.body)
         })?;
-        let id = *id;
-        endless.remove(&id).map(|found| found.info.id)
+        Some(endless.remove(at).0.id)
     };
     Ok(records.iter().map(&mut find).collect())
 }

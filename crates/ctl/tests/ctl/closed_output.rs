@@ -1,15 +1,19 @@
 //! A standard output whose reader has closed it, as `head` does: the program is silent about that, but a command that
 //! fails has its message and its exit code.
 
-use super::support::{Ended, command, everywhere, put, put_buried, run_command};
+use super::support::{Ended, command, counts, everywhere, put, put_buried, run_command};
 
 /// Runs the program with a standard output that nobody reads any more.
 fn ctl_unread(address: &str, arguments: &[&str]) -> Ended {
+    ctl_unread_with(address, arguments, b"")
+}
+
+fn ctl_unread_with(address: &str, arguments: &[&str], input: &[u8]) -> Ended {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = command(address, arguments);
     command.stdout(writer);
-    run_command(command, b"")
+    run_command(command, input)
 }
 
 #[test]
@@ -22,6 +26,15 @@ fn a_closed_output_is_no_failure() {
             assert_eq!(ended.err, "", "{arguments:?}");
         }
         assert!(client.stats_job(id.parse().unwrap()).unwrap_err().is_not_found());
+    }
+}
+
+#[test]
+fn a_closed_output_stops_no_put() {
+    for server in everywhere() {
+        let lines = "x\n".repeat(1000);
+        ctl_unread_with(&server.address(), &["put", "t", "--lines"], lines.as_bytes()).ends_with(0);
+        assert_eq!(counts(&server.address(), "t"), [1000, 0, 0, 0]);
     }
 }
 
