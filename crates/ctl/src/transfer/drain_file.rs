@@ -29,12 +29,15 @@ pub struct DrainFile {
     known: HashMap<u64, Vec<Record>>,
     taking: TakenJobs,
     taking_file: File,
+    /// Whether this export has made the file.
+    is_new: bool,
 }
 
 impl DrainFile {
     /// Opens or creates the file, and cuts off an incomplete last line. The job of such a line was not deleted.
     /// Locks the file: another export with `--drain` cannot open it.
     pub fn open(path: &Path, server: &Server) -> Result<Self> {
+        let is_new = !path.exists();
         let file = File::options().read(true).append(true).create(true).open(path).of_file(path)?;
         lock(path, &file, "export")?;
         sync_directory(path)?;
@@ -46,7 +49,7 @@ impl DrainFile {
         sync_directory(taking_path)?;
         // Cuts off an incomplete last line.
         read_entries(taking_path, taking_file.try_clone().of_file(taking_path)?, &mut |_, _| Ok(()))?;
-        Ok(Self { path: path.to_owned(), file, known, taking, taking_file })
+        Ok(Self { path: path.to_owned(), file, known, taking, taking_file, is_new })
     }
 
     /// Records these jobs in FILE.taking, before they are buried. Returns for each the `id` of the stats of the server
@@ -71,6 +74,12 @@ impl DrainFile {
                 counted(left, "job")
             ))),
         }
+    }
+
+    /// Removes the file if this export has made it and has written no line. It is locked until then.
+    pub fn remove_empty(&self) -> Result {
+        let is_unused = self.is_new && self.file.metadata().of_file(&self.path)?.len() == 0;
+        if is_unused { fs::remove_file(&self.path).of_file(&self.path) } else { Ok(()) }
     }
 
     /// Whether the job is in the file. A job of another run of the server can have the same id.

@@ -181,6 +181,9 @@ struct DrainProgress {
     deleted: u64,
     /// The jobs that were not deleted, or were deleted by other clients.
     left: Vec<u64>,
+    /// The number of jobs that the server has refused to reserve, which are unchanged, and its first refusal.
+    refused: u64,
+    refusal: Option<Failure>,
     /// The members of groups that are in the file. They stay buried until the jobs that wait for them are deleted, so
     /// that no worker gets one of these.
     members: Vec<u64>,
@@ -193,16 +196,28 @@ fn drain_all(server: &mut Server, jobs: &DrainedJobs, mut file: DrainFile, out: 
     if !matches!(moved, Ok(()) | Err(Failure::Interrupted(_))) {
         return moved;
     }
-    let complete = moved.and_then(|()| match number_on_server(server, &progress.left)? {
+    let complete = moved.and_then(|()| conclude(server, &file, &progress));
+    // A closed output hides no failure.
+    let printed = print_report(out, progress.deleted, true);
+    complete.and(printed)
+}
+
+/// Ends the drain whose jobs are moved, and fails if jobs were kept.
+fn conclude(server: &mut Server, file: &DrainFile, progress: &DrainProgress) -> Result {
+    let complete = match number_on_server(server, &progress.left)? {
         0 => file.finish(server),
         left => Err(Failure::Refused(format!(
             "kept {}, which changed meanwhile, or whose key or rule allows no more reserved jobs",
             counted(left, "job")
         ))),
-    });
-    // A closed output hides no failure.
-    let printed = print_report(out, progress.deleted, true);
-    complete.and(printed)
+    };
+    let Some(refusal) = &progress.refusal else { return complete };
+    let kept = format!("kept {}: {refusal}", counted(progress.refused, "job"));
+    match complete {
+        Ok(()) => file.remove_empty().and(Err(Failure::Refused(kept))),
+        Err(Failure::Refused(others)) => Err(Failure::Refused(format!("{kept}; {others}"))),
+        failed => failed,
+    }
 }
 
 /// Moves the jobs to the file, a batch at a time.
@@ -262,28 +277,10 @@ fn write_batch(
 ) -> Result<Vec<JobInfo>> {
     let mut infos: Vec<JobInfo> = server.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
     let servers = file.begin(&mut infos)?;
-    let commands =
-        infos.iter().flat_map(|info| [Command::ReserveJob(JobId(info.id)), bury(info.id, info.pri)]);
-    let (mut bodies, mut failed) = (vec![None; infos.len()], None);
-    server.client.pipeline(commands, |position, reply| match (position % 2, reply) {
-        (0, Reply::Reserved(_, body)) => bodies[position / 2] = Some(body.as_slice().to_vec()),
-        (0, Reply::NotFound) | (1, Reply::Buried) => {}
-        (0, other) => failed = failed.take().or(Some(unexpected("reserve-job", &other))),
-        (_, _) => bodies[position / 2] = None,
-    })?;
-    failed.map_or(Ok(()), Err)?;
+    let bodies = take(server, &infos, progress)?;
     let (mut taken, mut records) = (Vec::new(), Vec::new());
     for ((info, body), server_id) in infos.into_iter().zip(bodies).zip(servers) {
-        let body = match body {
-            Some(body) => Some(body),
-            // No client can reserve a held job before its group is empty.
-            None if info.held => server.client.peek(info.id).ok().map(|job| job.body),
-            None => None,
-        };
-        let Some(body) = body else {
-            progress.left.push(info.id);
-            continue;
-        };
+        let Some(body) = body else { continue };
         records.push(Record::new(&info, body, &server_id).map_err(Failure::Refused)?);
         taken.push(info);
     }
@@ -294,6 +291,43 @@ fn write_batch(
         });
     }
     Ok(taken)
+}
+
+/// Reserves and buries jobs. Returns their bodies; `None` for a job that is left, of which `progress` gets a note. If
+/// the server refuses to reserve a job, that does not stop the others: some of them are buried by then.
+fn take(
+    server: &mut Server,
+    infos: &[JobInfo],
+    progress: &mut DrainProgress,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let commands =
+        infos.iter().flat_map(|info| [Command::ReserveJob(JobId(info.id)), bury(info.id, info.pri)]);
+    let (mut bodies, mut is_refused, mut failed) = (vec![None; infos.len()], vec![false; infos.len()], None);
+    server.client.pipeline(commands, |position, reply| match (position % 2, reply) {
+        (0, Reply::Reserved(_, body)) => bodies[position / 2] = Some(body.as_slice().to_vec()),
+        (0, Reply::NotFound) | (1, Reply::Buried) => {}
+        (0, other) if other.refusal().is_some() => {
+            is_refused[position / 2] = true;
+            progress.refusal.get_or_insert_with(|| unexpected("reserve-job", &other));
+        }
+        (0, other) => failed = failed.take().or(Some(unexpected("reserve-job", &other))),
+        (_, _) => bodies[position / 2] = None,
+    })?;
+    failed.map_or(Ok(()), Err)?;
+    for ((info, body), is_refused) in infos.iter().zip(&mut bodies).zip(is_refused) {
+        if is_refused {
+            progress.refused += 1;
+            continue;
+        }
+        // No client can reserve a held job before its group is empty.
+        if body.is_none() && info.held {
+            *body = server.client.peek(info.id).ok().map(|job| job.body);
+        }
+        if body.is_none() {
+            progress.left.push(info.id);
+        }
+    }
+    Ok(bodies)
 }
 
 /// Returns the jobs of a batch to their states, and names those that the server refuses: FILE.taking has their states,

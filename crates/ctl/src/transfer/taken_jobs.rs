@@ -84,13 +84,15 @@ impl TakenJobs {
         })
     }
 
-    /// The number of jobs that are still on the server, except those that workers have reserved. The connection of an
-    /// interrupted export may still have reserved a job, until the server notices that it has ended.
+    /// The number of jobs that are still on the server, except those that workers have reserved, and those that have
+    /// not changed, because the server refuses to reserve them. The connection of an interrupted export may still have
+    /// reserved a job, until the server notices that it has ended.
     pub fn unfinished(&self, server: &mut Server) -> Result<u64> {
         let mut count = 0;
         self.on_server(server, &mut |info, taken| {
             let is_of_worker = info.state == JobState::Reserved && info.reserves != taken.reserves + 1;
-            count += u64::from(!is_of_worker);
+            let is_unchanged = (info.state, info.reserves) == (taken.state, taken.reserves);
+            count += u64::from(!is_of_worker && !is_unchanged);
         })?;
         Ok(count)
     }

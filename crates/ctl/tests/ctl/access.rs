@@ -3,10 +3,18 @@
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 
-use crate::support::{command, ctl};
+use crate::support::{between, command, ctl};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const SHA256_OF_TOKEN: &str = "3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9";
+
+/// Access rules with these roles for anonymous clients, and all for the one with the token.
+fn rules(strangers: &str) -> String {
+    format!(
+        "[identities.operator]\ntokens = [\"{SHA256_OF_TOKEN}\"]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = \
+         [\"*\"]\nmanage = [\"*\"]\n[strangers]\n{strangers}"
+    )
+}
 
 #[test]
 fn a_token_in_a_file_logs_in() {
@@ -48,10 +56,7 @@ fn an_import_reports_that_it_may_not_end_the_delay_of_its_jobs() {
         std::fs::write(&path, text).unwrap();
         path.to_string_lossy().into_owned()
     };
-    let rules = format!(
-        "[identities.operator]\ntokens = [\"{SHA256_OF_TOKEN}\"]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = \
-         [\"*\"]\nmanage = [\"*\"]\n[strangers]\nproduce = [\"mail\"]\nobserve = [\"mail\"]\n"
-    );
+    let rules = rules("produce = [\"mail\"]\nobserve = [\"mail\"]\n");
     let address = free_address().unwrap().to_string();
     let _server = Server::start(&["--listen", &address, "--access", &file("rules.toml", &rules)]);
     let jobs = file("jobs", "{\"tube\":\"mail\",\"body\":\"a\"}\n");
@@ -64,4 +69,42 @@ fn an_import_reports_that_it_may_not_end_the_delay_of_its_jobs() {
     ctl(&address, &["import", &jobs, "--token-file", &token]).ends_with(0);
     let listed = ctl(&address, &["jobs", "mail", "--json", "--token-file", &token]).ends_with(0).json();
     assert_eq!((listed.len(), listed[0]["state"].as_str()), (1, Some("ready")), "{listed:?}");
+}
+
+#[test]
+fn a_drain_keeps_the_jobs_that_it_may_not_reserve_and_exports_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
+    let (access, token) = (path("rules.toml"), path("token"));
+    std::fs::write(&access, rules("work = [\"mine\"]\nobserve = [\"*\"]\n")).unwrap();
+    std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
+    let server = Server::start(&["--access", &access]);
+    let address = format!("unix:{}", server.socket_path().display());
+    let jobs = path("jobs");
+    let lines = || std::fs::read_to_string(&jobs).unwrap().lines().count();
+    let exists = |name: &str| std::path::Path::new(&path(name)).exists();
+    let drain = ["export", "mine", "other", "--drain", "--yes", "--output", &jobs];
+    // The second time, FILE.taking of an interrupted drain has the jobs of both tubes.
+    for (before, is_interrupted) in [(0, false), (2, true)] {
+        for tube in ["other", "mine"] {
+            ctl(&address, &["put", tube, "x", "--token-file", &token]).ends_with(0);
+        }
+        if is_interrupted {
+            let lost = between(path("socket").as_ref(), &address, |line| !line.starts_with("reserve-job"));
+            ctl(&lost, &drain).ends_with(3);
+            assert!(exists("jobs.taking"));
+        }
+        let refused = ctl(&address, &drain).ends_with(4);
+        let kept = "kept 1 job: the server answered reserve-job with FORBIDDEN\n";
+        assert!(refused.err.ends_with(kept) && refused.out.contains("deleted 1 job"), "{refused:?}");
+        assert_eq!((lines(), exists("jobs.taking")), (before + 1, false));
+        // A later run has nothing to do with the job that was refused.
+        ctl(&address, &["export", "mine", "--drain", "--yes", "--output", &jobs]).ends_with(1);
+        ctl(&address, &["export", "other", "--drain", "--yes", "--output", &path("none")]).ends_with(4);
+        assert!(!exists("none") && !exists("none.taking"));
+        let left = ctl(&address, &["jobs", "other", "--json"]).ends_with(0).json();
+        assert_eq!((left.len(), left[0]["state"].as_str()), (1, Some("ready")), "{left:?}");
+        ctl(&address, &[&drain[..], &["--token-file", &token]].concat()).ends_with(0);
+        assert_eq!(lines(), before + 2);
+    }
 }
