@@ -158,6 +158,14 @@ impl Error {
         }
     }
 
+    /// Whether the server has not answered in time: another attempt may take as long.
+    pub(crate) fn is_late(&self) -> bool {
+        // A connect that times out has either kind, depending on the system.
+        let is_late = |kind| matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        matches!(self, Self::TimedOut)
+            || matches!(self, Self::Connect { source, .. } if is_late(source.kind()))
+    }
+
     /// Whether the server may be able to execute the command later: it had no memory or no space, or it has a bug.
     pub(crate) fn is_temporary(&self) -> bool {
         matches!(self, Self::Refused(Refusal::OutOfMemory | Refusal::InternalError))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use beanstalk_client::{
     TubeName, Worker,
 };
 use beanstalkd_testkit::fake::{Fake, FakeOptions};
-use beanstalkd_testkit::installed;
 use beanstalkd_testkit::panicking::wait_until;
+use beanstalkd_testkit::{PATIENCE, installed};
 
 mod support;
 
-use support::{reconnecting as connector, run_worker as run, scripted};
+use support::{answer, noting, reconnecting as connector, run_worker as run, scripted};
 
 fn tube() -> TubeName {
     "work".parse().unwrap()
@@ -415,32 +415,6 @@ fn two_workers_with_one_session_take_it_from_each_other_and_no_job_runs_twice() 
     }
 }
 
-/// A server that runs `each` with every connection and its number. Returns what `each` has noted down.
-fn noting(
-    connections: usize,
-    each: impl Fn(usize, &mut UnixStream, &mut Vec<String>) + Send + 'static,
-) -> (String, tempfile::TempDir, std::thread::JoinHandle<Vec<String>>) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("socket");
-    let listener = UnixListener::bind(&path).unwrap();
-    let served = std::thread::spawn(move || {
-        let mut notes = Vec::new();
-        for (number, stream) in listener.incoming().take(connections).enumerate() {
-            each(number, &mut stream.unwrap(), &mut notes);
-        }
-        notes
-    });
-    (format!("unix:{}", path.display()), directory, served)
-}
-
-/// Reads what has come, and sends this.
-fn answer(stream: &mut UnixStream, text: &[u8]) -> String {
-    let mut bytes = [0; 4096];
-    let count = stream.read(&mut bytes).unwrap();
-    stream.write_all(text).unwrap();
-    String::from_utf8(bytes[..count].to_vec()).unwrap()
-}
-
 const JOB: &[u8] = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n";
 
 fn with_session(has_session: bool) -> Connector {
@@ -448,6 +422,47 @@ fn with_session(has_session: bool) -> Connector {
         true => connector().session("s".parse().unwrap(), Duration::from_secs(60)),
         false => connector(),
     }
+}
+
+#[test]
+fn a_server_that_hangs_at_the_end_of_a_job_delays_a_stop_by_one_time_out() {
+    // The worker is stopped before the job ends, or while it waits for the reply; the server does not reply, or closes
+    // this connection and does not reply on the next ones, which it accepts.
+    let cases = [(true, false), (true, true), (false, false)];
+    let runs = cases.iter().flat_map(|case| [(*case, false), (*case, true)]);
+    let runs = runs.map(|((stops_first, closes), is_async)| {
+        std::thread::spawn(move || {
+            let (sender, stoppers) = std::sync::mpsc::channel::<beanstalk_client::Stopper>();
+            let stoppers = Mutex::new(stoppers);
+            let (address, _directory, _served) = noting(usize::MAX, move |number, stream, _| {
+                if number == 0 {
+                    let texts = [&[b"SESSION 0\r\n".to_vec()][..], &reserved(JOB)].concat();
+                    texts.iter().for_each(|text| drop(answer(stream, text)));
+                    assert_eq!(answer(stream, b""), "delete 7\r\n");
+                    stoppers.lock().unwrap().recv().unwrap().stop();
+                }
+                if number > 0 || !closes {
+                    // Until the worker ends the connection.
+                    let _ = stream.read_to_end(&mut Vec::new());
+                }
+            });
+            let timeout = Duration::from_secs(if stops_first { 3600 } else { 2 });
+            let connector = with_session(true).timeout(Some(timeout));
+            let worker = Worker::new(connector, address.parse().unwrap()).watch(tube());
+            let (stopper, began) = (worker.stopper(), Instant::now());
+            sender.send(worker.stopper()).unwrap();
+            let report = run(&worker, is_async, move |_| {
+                if stops_first {
+                    stopper.stop();
+                }
+                Outcome::Done
+            });
+            assert_eq!(figures(report), [0, 0, 1]);
+            // Further attempts would take many time-outs.
+            assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+        })
+    });
+    runs.collect::<Vec<_>>().into_iter().for_each(|run| run.join().unwrap());
 }
 
 #[test]

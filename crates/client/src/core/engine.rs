@@ -55,7 +55,7 @@ pub(crate) enum Preliminary {
 pub(crate) enum Reopening {
     /// Never reopened: the commands are valid on this connection only.
     Never,
-    /// Reopened once, without a pause.
+    /// Reopened once, without a pause; not after a time-out, because the next attempt may take as long.
     Once,
     /// Reopened as configured by [`Connector::reconnect`].
     Usual,
@@ -202,6 +202,7 @@ impl Engine {
         };
         match self.reopening {
             Reopening::Never => return Err(error),
+            Reopening::Once if error.is_late() => return Err(error),
             Reopening::Once => reconnect = reconnect.give_up_after(Duration::ZERO),
             Reopening::Usual => {}
         }

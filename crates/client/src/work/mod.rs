@@ -34,7 +34,8 @@ pub(crate) use slot::WorkerSlot;
 /// The longest wait of one reserve. After each, a worker checks whether it should stop.
 pub(crate) const MAX_WAIT: Seconds = Seconds::ONE;
 
-/// How long a worker tries to connect before it checks whether it should stop.
+/// The longest total of a worker's pauses between attempts at a connection, after which it gives up a command. With a
+/// server that hangs, each attempt also takes a time-out; a stopped worker gives up after the first of them.
 const CONNECT_TURN: Duration = Duration::from_secs(2);
 
 /// How long a worker waits before it checks again whether it should stop.
@@ -305,7 +306,8 @@ pub struct Stopper(Arc<AtomicBool>);
 impl Stopper {
     /// Stops the worker: it runs no further job, and ends when its handlers have ended. A job that it was about to get
     /// is ready again. If the server hangs, a slot without a job ends after about ten seconds; one that waits for the
-    /// end of its job to be confirmed ends after the connector's time-out at the latest.
+    /// end of its job to be confirmed ends after the connector's time-out. Only a slot that has not been connected yet
+    /// can take longer: it makes a few attempts, of ten seconds each.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -534,7 +536,18 @@ impl Worker {
 
     /// Whether a command for a job that a connection has reserved is also for the next connection.
     pub(crate) fn reopening_for_job(&self) -> Reopening {
-        if self.has_session() { Reopening::Usual } else { Reopening::Never }
+        if self.has_session() { Reopening::Once } else { Reopening::Never }
+    }
+
+    /// The pause before a command for a job is sent again on another connection of its session, after this error;
+    /// `None` if it is not sent again.
+    pub(crate) fn pause_for_job(&self, error: &Error, backoff: &mut Backoff) -> Option<Duration> {
+        // An attempt at a server that hangs would take another time-out.
+        let is_over = self.stopper.is_stopped() && error.is_late();
+        if !self.has_session() || !error.is_of_network() || is_over {
+            return None;
+        }
+        backoff.next_pause(&self.connector.reconnect.unwrap_or_default()).map(jittered)
     }
 }
 

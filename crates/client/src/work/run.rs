@@ -204,15 +204,20 @@ pub(crate) struct RunningSlot<'a, C> {
 }
 
 impl<C: SlotClient> RunningSlot<'_, C> {
-    /// Reserves a job. Between the attempts at another connection, the slot pauses itself, because a stop ends its
-    /// pauses.
+    /// The client for the next commands, whose lost connection is opened again like this. Between further attempts the
+    /// slot pauses itself, because a stop ends them. For a stopped worker the time-out is shorter.
+    fn client_with(&mut self, reopening: Reopening) -> &mut C {
+        let engine = self.client.engine();
+        engine.reopening = reopening;
+        engine.worker_timeout = self.worker.stopper.is_stopped().then_some(MAX_SILENCE);
+        &mut self.client
+    }
+
     async fn reserve(&mut self) -> Result<Job, Error> {
-        self.client.engine().reopening = Reopening::Once;
-        self.client.engine().worker_timeout = Some(MAX_SILENCE);
-        let reserved = self.client.reserve_with_timeout(self.worker.turn()).await;
-        self.client.engine().reopening = Reopening::Usual;
-        self.client.engine().worker_timeout = None;
-        reserved
+        let turn = self.worker.turn();
+        let client = self.client_with(Reopening::Once);
+        client.engine().worker_timeout = Some(MAX_SILENCE);
+        client.reserve_with_timeout(turn).await
     }
 
     async fn work_on(&mut self, job: Job, jobs: &impl JobRunner<C>) -> Result<(), Error> {
@@ -247,10 +252,13 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     }
 
     async fn info(&mut self, id: u64) -> Result<JobInfo, Error> {
-        self.client.engine().reopening = self.worker.reopening_for_job();
-        let info = self.client.stats_job(id).await;
-        self.client.engine().reopening = Reopening::Usual;
-        info
+        let (worker, mut backoff) = (self.worker, Backoff::default());
+        loop {
+            let info = self.client_with(worker.reopening_for_job()).stats_job(id).await;
+            let pause = info.as_ref().err().and_then(|error| worker.pause_for_job(error, &mut backoff));
+            let Some(pause) = pause else { return info };
+            C::pause(pause).await;
+        }
     }
 
     /// Whether the server still has the job reserved for this worker. A lost connection has released it, unless there
@@ -270,9 +278,13 @@ impl<C: SlotClient> RunningSlot<'_, C> {
 
     /// Touches the job: without a session only on the connection that has reserved it.
     async fn touch(&mut self, id: u64) -> Result<(), Error> {
-        self.client.engine().reopening = self.worker.reopening_for_job();
-        let touched = self.client.touch(id).await;
-        self.client.engine().reopening = Reopening::Usual;
+        let (worker, mut backoff) = (self.worker, Backoff::default());
+        let touched = loop {
+            let touched = self.client_with(worker.reopening_for_job()).touch(id).await;
+            let pause = touched.as_ref().err().and_then(|error| worker.pause_for_job(error, &mut backoff));
+            let Some(pause) = pause else { break touched };
+            C::pause(pause).await;
+        };
         if touched.is_ok() {
             self.reserved_on = self.client.engine().number();
         }
@@ -299,17 +311,13 @@ impl<C: SlotClient> RunningSlot<'_, C> {
         delivery: &Delivery,
     ) -> (Settled, Result<(), Error>) {
         let mut settled = Settled::Lost;
-        let max_timeout = self.worker.stopper.is_stopped().then_some(MAX_SILENCE);
-        self.client.engine().worker_timeout = max_timeout;
         for _ in 0..MAX_SETTLES {
             match self.still_has(delivery.id).await {
                 Ok(true) => {}
                 Ok(false) => return (settled, Ok(())),
                 Err(error) => return plan.after(Err(error)),
             }
-            self.client.engine().reopening = Reopening::Never;
             let result = self.settle(plan, outcome, delivery).await;
-            self.client.engine().reopening = Reopening::Usual;
             if let Err(error) = &result
                 && let Some(failed) = outcome.refused(error)
             {
@@ -321,6 +329,9 @@ impl<C: SlotClient> RunningSlot<'_, C> {
                 Err(error) if error.is_of_network() && self.worker.has_session() => {
                     self.client.hang_up();
                     settled = Settled::Unconfirmed;
+                    if self.worker.stopper.is_stopped() && error.is_late() {
+                        break;
+                    }
                 }
                 result => return plan.after(result),
             }
@@ -331,6 +342,7 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     /// Carries out the plan. `false` if the server has buried the job instead.
     async fn settle(&mut self, plan: Settled, outcome: &Outcome, delivery: &Delivery) -> Result<bool, Error> {
         let (id, pri) = (delivery.id, delivery.pri);
+        self.client_with(Reopening::Never);
         match plan {
             Settled::Deleted => self.client.delete(id).await.map(|()| true),
             Settled::Completed => self.client.complete(id, &outcome.puts()).await.map(|_| true),

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of them")]
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +62,32 @@ pub(crate) fn scripted(scripts: Vec<Vec<Vec<u8>>>) -> (String, TempDir) {
         }
     });
     (format!("unix:{}", path.display()), directory)
+}
+
+/// A server that runs `each` with every connection and its number. Returns what `each` has noted down.
+pub(crate) fn noting(
+    connections: usize,
+    each: impl Fn(usize, &mut UnixStream, &mut Vec<String>) + Send + 'static,
+) -> (String, TempDir, std::thread::JoinHandle<Vec<String>>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let served = std::thread::spawn(move || {
+        let mut notes = Vec::new();
+        for (number, stream) in listener.incoming().take(connections).enumerate() {
+            each(number, &mut stream.unwrap(), &mut notes);
+        }
+        notes
+    });
+    (format!("unix:{}", path.display()), directory, served)
+}
+
+/// Reads what has come, and sends this.
+pub(crate) fn answer(stream: &mut UnixStream, text: &[u8]) -> String {
+    let mut bytes = [0; 4096];
+    let count = stream.read(&mut bytes).unwrap();
+    stream.write_all(text).unwrap();
+    String::from_utf8(bytes[..count].to_vec()).unwrap()
 }
 
 /// A server with TLS, and a connector that trusts it.
