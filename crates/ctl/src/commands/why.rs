@@ -8,22 +8,26 @@ use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::output::{Output, age, counted};
-use crate::server::{Server, Tube};
+use crate::server::{Server, Tube, unexpected};
 
 /// Prints why each job waits.
 pub fn run(server: &mut Server, ids: &[u64], out: &mut Output) -> Result {
     let mut missing = Vec::new();
     for &id in ids {
-        let Some(job) = dictionary(server, Command::StatsJob(JobId(id)))? else {
-            missing.push(id);
-            continue;
+        let job = match server.client.call(Command::StatsJob(JobId(id)))? {
+            Reply::Data(data) => parse_dictionary(data).map_err(Error::from)?,
+            Reply::NotFound => {
+                missing.push(id);
+                continue;
+            }
+            other => return Err(unexpected("stats-job", &other)),
         };
         explain(server, id, &job, out)?;
     }
     if missing.is_empty() { Ok(()) } else { Err(Failure::no_jobs(&missing)) }
 }
 
-/// The data of a reply; `None` if it does not exist, or if this client may not see it.
+/// The data of a tube or a group; `None` if there is none, or if this client may not see it.
 fn dictionary(server: &mut Server, command: Command<'_>) -> Result<Option<Dictionary>> {
     match server.client.call(command)? {
         Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),

@@ -40,6 +40,10 @@ fn a_token_in_a_file_logs_in() {
     assert!(tubes.env("BEANSTALKD_TOKEN", "wrong").status().unwrap().success());
     let forbidden = ctl(&address, &["put", "other", "hello", "--token-file", &token]).ends_with(4);
     assert!(forbidden.err.contains("FORBIDDEN"), "{forbidden:?}");
+    for shows in ["job", "why"] {
+        let forbidden = ctl(&address, &[shows, "1", "--token-file", &token]).ends_with(4);
+        assert!(forbidden.err.contains("FORBIDDEN"), "{forbidden:?}");
+    }
     ctl(&address, &["tubes"]).ends_with(4);
     let wrong =
         ctl(&address, &["tubes", "--token-file", &file("wrong", &TOKEN.replace('0', "1"))]).ends_with(4);
