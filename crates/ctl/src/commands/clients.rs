@@ -66,21 +66,25 @@ pub fn kill(server: &mut Server, ids: &[u64], asking: &Confirm, out: &mut Output
     if !confirm::ask(asking, &what)? {
         return out.dry_run("kill-client", matched);
     }
-    let mut done = 0;
+    let (mut done, mut gone, mut ended) = (0, 0, Ok(()));
     for &id in ids {
         match server.client.kill_client(id) {
             Ok(()) => done += 1,
-            Err(Error::Refused(Refusal::NotFound)) => {}
-            Err(error) => return Err(error.into()),
+            Err(Error::Refused(Refusal::NotFound)) => gone += 1,
+            Err(error) => {
+                ended = Err(Failure::from(error));
+                break;
+            }
         }
     }
     let printed = out.value_or_line(
-        &json!({ "action": "kill-client", "matched": matched, "done": done, "gone": matched - done }),
+        &json!({ "action": "kill-client", "matched": matched, "done": done, "gone": gone }),
         &format!("closed the connection of {}", counted(done, "client")),
     );
-    if done < matched {
-        let are = if matched - done == 1 { "is" } else { "are" };
-        let missing = counted(matched - done, "client");
+    ended?;
+    if gone > 0 {
+        let are = if gone == 1 { "is" } else { "are" };
+        let missing = counted(gone, "client");
         return Err(Failure::NothingMatched(format!("{missing} {are} not connected")));
     }
     printed

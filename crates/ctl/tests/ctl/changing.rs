@@ -282,6 +282,10 @@ fn clients_are_listed_and_killed_where_the_server_knows_them() {
     ctl(&address, &["kill-client", &id, "--yes"]).ends_with(0);
     assert!(worker.list_tubes().is_err(), "its connection is closed");
     ctl(&address, &["kill-client", &id, "--yes"]).ends_with(1);
+    // After the stats and the first client, the second one is refused.
+    let fake = Fake::start_with(FakeOptions { refuse_at: 3, ..FakeOptions::default() });
+    let refused = ctl(&fake.address(), &["kill-client", "1", "2", "--yes", "--json"]).ends_with(4).json();
+    assert_eq!((&refused[0]["done"], &refused[0]["gone"]), (&0.into(), &1.into()));
 }
 
 #[test]
