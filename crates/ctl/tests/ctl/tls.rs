@@ -70,9 +70,11 @@ fn tls_with_a_plain_port_and_the_other_way_round_are_said_at_once() {
     let _server = Server::start(&flags);
     // No reply would come before this time-out, which is longer than the test may take.
     let wrong = ctl(&plain, &["tubes", "--timeout", "1h", "--tls", "--ca", &ca]).ends_with(3);
-    assert!(wrong.err.contains("without TLS") && wrong.err.contains("--tls"), "{wrong:?}");
+    let no_tls = "speaks the protocol without TLS, and the connection uses TLS; leave out --tls\n";
+    assert_eq!(wrong.err, format!("beanstalkctl: {plain} {no_tls}"));
     let wrong = ctl(&secret.to_string(), &["tubes", "--timeout", "1h"]).ends_with(3);
-    assert!(wrong.err.contains("speaks TLS") && wrong.err.contains("--tls"), "{wrong:?}");
+    let tls = "this port speaks TLS, and the connection does not use it; connect with --tls\n";
+    assert_eq!(wrong.err, format!("beanstalkctl: {secret}: {tls}"));
     // A server that only takes a long time for its handshake is waited for.
     let slow = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = slow.local_addr().unwrap().to_string();
