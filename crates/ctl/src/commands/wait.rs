@@ -27,13 +27,16 @@ pub fn run(server: &mut Server, ids: &[u64], time: Option<Seconds>, out: &mut Ou
     let give_up_at = time.map(|time| Instant::now() + Duration::from_nanos(time.as_ns()));
     // A job that exists here and is missing later was deleted in between.
     let found = server.job_infos(ids.iter().copied())?;
-    let (mut missing, mut buried, mut printed) = (Vec::new(), Vec::new(), Ok(()));
+    let (mut missing, mut buried, mut late, mut printed) = (Vec::new(), Vec::new(), Vec::new(), Ok(()));
     for (&id, info) in ids.iter().zip(found) {
         if info.is_none() {
             missing.push(id);
             continue;
         }
-        let end = wait_for(server, id, give_up_at)?;
+        let Some(end) = wait_for(server, id, give_up_at)? else {
+            late.push(format!("job {id} was not done in time"));
+            continue;
+        };
         let word = match end {
             WaitEnd::Deleted => "deleted",
             WaitEnd::Buried => "buried",
@@ -54,19 +57,21 @@ pub fn run(server: &mut Server, ids: &[u64], time: Option<Seconds>, out: &mut Ou
     if !buried.is_empty() {
         wrong.push(format!("buried: {}", buried.join(", ")));
     }
+    wrong.append(&mut late);
     if wrong.is_empty() { printed } else { Err(Failure::NothingMatched(wrong.join("; "))) }
 }
 
-fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result<WaitEnd> {
+/// The end of the job; `None` if it does not come in time.
+fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result<Option<WaitEnd>> {
     loop {
         let left = give_up_at.map(|at| at.saturating_duration_since(Instant::now()));
         let turn = left.map_or(MAX_WAIT, |left| MAX_WAIT.min(left));
         if let Some(end) = ask(server, id, turn)? {
-            return Ok(end);
+            return Ok(Some(end));
         }
         interrupt::check(&format!("stopped while waiting for job {id}"))?;
         if left.is_some_and(|left| left.is_zero()) {
-            return Err(Failure::NothingMatched(format!("job {id} was not done in time")));
+            return Ok(None);
         }
     }
 }

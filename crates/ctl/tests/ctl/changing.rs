@@ -298,8 +298,9 @@ fn the_end_of_jobs_is_waited_for() {
         let [done, buried, open] = ids.map(|id| id.to_string());
         let none = ctl(&address, &["wait", "4000000000"]).ends_with(1);
         assert!(none.err.contains("there is no job 4000000000"), "{none:?}");
-        let late = ctl(&address, &["wait", &open, "--for", "1s"]).ends_with(1);
-        assert!(late.err.contains(&format!("job {open} was not done in time")), "{late:?}");
+        let late = ctl(&address, &["wait", "4000000000", &open, &buried, "--for", "1s"]).ends_with(1);
+        let all = format!("no job 4000000000; buried: {buried}; job {open} was not done in time\n");
+        assert!(late.err.ends_with(&all) && late.out == format!("{buried} buried\n"), "{late:?}");
         let both = std::thread::scope(|scope| {
             let waits = scope.spawn(|| ctl(&address, &["wait", &done, &buried, &open, "--json"]));
             worker.delete(ids[0]).unwrap();
