@@ -114,8 +114,8 @@ survive:
 	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 TLS_ANONYMOUS=10000 TLS_HANDSHAKES=10000 \
 		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test survive --test faults --test tls
 
-# Sends all commands for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no memory
-# leaks.
+# Sends the commands of C for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no
+# memory leaks.
 soak:
 	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) \
 		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test soak -- --nocapture

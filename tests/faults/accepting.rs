@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::Path;
 use std::process::{Child, Command};
@@ -85,38 +85,6 @@ fn the_binlog_finds_a_descriptor_at_the_limit() {
     }
     assert!(crowd[0].stat("binlog-current-index") > 10);
     assert!(server.usage().descriptors() <= 40);
-}
-
-/// Connections of HTTP come after the clients have taken all descriptors that they may have.
-#[test]
-fn the_binlog_finds_a_descriptor_although_all_connections_of_http_are_open() {
-    if !has_tool("prlimit") {
-        return;
-    }
-    // 16 connections for each of the two addresses.
-    const HTTP: usize = 32;
-    const LIMIT: usize = 40 + HTTP;
-    let directory = tempfile::tempdir().unwrap();
-    let sites = ["metrics", "admin"].map(|site| directory.path().join(site));
-    let [metrics, admin] = sites.each_ref().map(|path| format!("unix:{}", path.display()));
-    let binlog = directory.path().join("binlog");
-    std::fs::create_dir(&binlog).unwrap();
-    let flags = ["-b", binlog.to_str().unwrap(), "-s", "8192", "--metrics", &metrics, "--admin", &admin];
-    let server = Server::start_in(&["prlimit", &format!("--nofile={LIMIT}:{LIMIT}")], &flags);
-    let mut crowd: Vec<_> = (0..200).map(|_| server.connect()).collect();
-    assert_eq!(crowd[0].ask("use x"), "USING x");
-    let kept_back = 2 + MAX_DESCRIPTORS;
-    wait_until("the server pauses accepting", || server.usage().descriptors() >= LIMIT - kept_back - HTTP);
-    let open = |path| (0..HTTP / 2).map(|_| UnixStream::connect(path).unwrap()).collect::<Vec<_>>();
-    let _connections = sites.each_ref().map(open);
-    wait_until("HTTP has its descriptors", || server.usage().descriptors() >= LIMIT - kept_back);
-    // The jobs fill many files, and each of them is acknowledged.
-    for _ in 0..200 {
-        crowd[0].put(0, 60, &[b'x'; 1_000]);
-    }
-    assert!(crowd[0].stat("binlog-current-index") > 10);
-    // Without the descriptors, the binlog would wait until connections of HTTP time out.
-    assert!(!server.log().contains("Too many open files"), "{}", server.log());
 }
 
 /// The server has to make files and to remove files while it may open nothing. It waits, or refuses puts, and goes on

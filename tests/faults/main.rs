@@ -1,4 +1,5 @@
-//! Tests for faults of C beanstalkd that its users have reported, with the real program.
+//! What C beanstalkd does wrong, as its users have reported it, with the real program. What one client can do to the
+//! others is in `tests/survive/`.
 //!
 //! `BEANSTALKD_UNDER_TEST=/path/to/beanstalkd cargo test --test faults` tests another server. With C's server, these
 //! tests fail.

@@ -1,5 +1,5 @@
-//! A long run with all commands, from connections that open and close, over restarts and kills. No acknowledged command
-//! may be lost or undone, no job may be damaged, and memory and descriptors must not leak.
+//! A long run with the commands of C, from connections that open and close, over restarts and kills. No acknowledged
+//! command may be lost or undone, no job may be damaged, and memory and descriptors must not leak.
 //!
 //! `SOAK_MINUTES` is the time (by default some seconds, so that the soak itself is tested), `SOAK_RATE` the number of
 //! commands per second, `SEED` the seed of the random numbers. The restarts are in the first third of the time. In the

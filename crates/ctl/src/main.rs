@@ -6,7 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`cli`] | the command line, its help, its completions |
-//! | [`commands`] | a file for each subcommand |
+//! | [`commands`] | the subcommands, except those below; some that are alike share a file |
 //! | [`top`] | `top`: the live view |
 //! | [`transfer`] | `export` and `import` |
 //! | [`work`] | `work`: a command for each job |

@@ -35,8 +35,8 @@ pub struct Cli {
 #[derive(Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct GlobalOptions {
-    /// Address of the server: host:port or unix:PATH. stats, tubes, watch, top, drain and undrain accept several,
-    /// separated by commas
+    /// Address of the server: host:port or unix:PATH. stats, tubes, clients, watch, top, drain and undrain accept
+    /// several, separated by commas
     #[arg(
         long,
         short,
