@@ -1,8 +1,9 @@
 """Compares the documents with the source, with the files of packaging/monitoring and with a running server.
 
-Each check yields what is wrong, as a line of text: a link leads to no file or heading, a test is named that does not
-exist, README.md lacks a flag of the help, doc/protocol.md lacks a key of the stats or has the keys in another order, an
-alert or a panel uses a series that does not exist, a recipe of tests/clients is longer than MAX_RECIPE_LINES.
+Each check yields what is wrong, as a line of text: a link leads to no file or heading, a test or a target of cargo is
+named that does not exist, README.md lacks a flag of the help, doc/protocol.md lacks a key of the stats or has the keys
+in another order, an alert or a panel uses a series that does not exist, a recipe of tests/clients is longer than
+MAX_RECIPE_LINES.
 """
 
 import glob
@@ -36,6 +37,7 @@ def all_faults():
     """The faults that all checks find."""
     yield from broken_links()
     yield from tests_missing()
+    yield from targets_missing()
     yield from long_recipes()
     yield from flags_missing()
     yield from stats_keys_missing()
@@ -80,6 +82,19 @@ def tests_missing():
         files = [file for path in paths for file in sources(os.path.join(ROOT, path))]
         if not any(re.search(rf"\b{name}", open(file, encoding="utf-8").read()) for file in files):
             yield f"{document}: there is no test {name} in {' or '.join(paths)}"
+
+
+def targets_missing():
+    """The targets that the documents give to `cargo test --test` and that are not there."""
+    files = glob.glob("tests/*.rs", root_dir=ROOT) + glob.glob("crates/*/tests/*.rs", root_dir=ROOT)
+    mains = glob.glob("tests/*/main.rs", root_dir=ROOT) + glob.glob("crates/*/tests/*/main.rs", root_dir=ROOT)
+    targets = {os.path.basename(os.path.splitext(file)[0]) for file in files}
+    targets |= {os.path.basename(os.path.dirname(main)) for main in mains}
+    for document in DOCUMENTS:
+        with open(os.path.join(ROOT, document), encoding="utf-8") as file:
+            named = set(re.findall(r"--test +(\w+)", file.read()))
+        for name in sorted(named - targets):
+            yield f"{document}: there is no target {name} for cargo test --test"
 
 
 def threat_tests():
