@@ -121,6 +121,9 @@ impl TakenJobs {
 
     /// Returns the `id` of the stats of the server when an export first began to take this job. If that export was
     /// interrupted after it had reserved or buried the job, sets the state and the tags that the job had before.
+    ///
+    /// A worker may have reserved and buried the job in the meantime, once: the counters are then the same as if the
+    /// export had done it, and the job gets the earlier state.
     pub fn restore(&self, info: &mut JobInfo) -> String {
         let Some(taken) = self.get(info) else { return self.server.clone() };
         let reserves = taken.reserves;
