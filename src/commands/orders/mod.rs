@@ -155,7 +155,9 @@ impl Executor {
     /// Wakes the orders that wait for room in the log.
     pub(super) fn wake_orders(&mut self) {
         if let Some(orders) = &mut self.orders {
-            orders.running.iter_mut().for_each(|running| running.until = Until::NextTurn);
+            for running in orders.running.iter_mut().filter(|running| running.until == Until::BinlogRoom) {
+                running.until = Until::NextTurn;
+            }
         }
     }
 

@@ -293,6 +293,8 @@ fn an_order_that_waits_for_its_rate_can_be_stopped() {
         harness.slice();
         let are_running = |harness: &Harness| harness.executor.orders.as_ref().unwrap().are_running();
         assert!(!harness.executor.has_orders() && are_running(&harness), "it waits");
+        harness.executor.wake_orders();
+        assert!(!harness.executor.has_orders(), "it does not wait for room in the log");
         match by_hand_over {
             true => harness.executor.stop_waiting_orders(),
             false => harness.executor.stop(task),
