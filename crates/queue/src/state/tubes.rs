@@ -50,7 +50,7 @@ pub struct TubeCounters {
     pub kicks: u64,
     /// Jobs deleted.
     pub deletes: u64,
-    /// Jobs buried by the limits on time-outs and releases.
+    /// Jobs buried by the limits on time-outs and releases, or by a rule.
     pub poisoned: u64,
     /// Jobs that expired because no client reserved them in time.
     pub expirations: u64,
