@@ -20,7 +20,8 @@ use crate::tube_name::TubeName;
 pub type LookUpUser<'a> = dyn Fn(&str) -> Option<u32> + 'a;
 
 /// The rule for the names of identities.
-const NAME: &str = "1 to 200 of the characters that tube names have, and no bracket at the beginning";
+const NAME: &str =
+    "1 to 200 of the characters that tube names have, and no hyphen or bracket at the beginning";
 
 const TOP_KEYS: &str = "identities, strangers";
 const IDENTITY_KEYS: &str = "unix-users, certificates, tokens, produce, work, observe, manage, max-connections, \
