@@ -263,7 +263,8 @@ pub static SERVER: LazyLock<Vec<Figure<ServerStats>>> = LazyLock::new(|| {
 #[rustfmt::skip]
 const JOBS: &[Row] = &[
     Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |server| server.sums.jobs.urgent),
-    Row::gauge("current-jobs-ready", "Jobs that can be reserved.", |server| server.sums.jobs.ready),
+    Row::gauge("current-jobs-ready", "Ready jobs, even if a pause, a tag or a rule keeps them back.",
+        |server| server.sums.jobs.ready),
     Row::gauge("current-jobs-reserved", "Jobs that clients have reserved.", |server| server.sums.jobs.reserved),
     Row::gauge("current-jobs-delayed", "Jobs whose delay is not over.", |server| server.sums.jobs.delayed),
     Row::gauge("current-jobs-buried", "Jobs that wait for a kick.", |server| server.sums.jobs.buried),

@@ -12,7 +12,8 @@ pub const TUBE: &[Figure<TubeStats>] = &[
     // In the metrics, the name is the label of every other figure.
     Row::plain("name", Read::Text(|tube| tube.name.as_str())),
     Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |tube| tube.jobs.urgent),
-    Row::gauge("current-jobs-ready", "Jobs that can be reserved.", |tube| tube.jobs.ready),
+    Row::gauge("current-jobs-ready", "Ready jobs, even if a pause, a tag or a rule keeps them back.",
+        |tube| tube.jobs.ready),
     Row::gauge("current-jobs-reserved", "Jobs that clients have reserved.", |tube| tube.jobs.reserved),
     Row::gauge("current-jobs-delayed", "Jobs whose delay is not over.", |tube| tube.jobs.delayed),
     Row::gauge("current-jobs-buried", "Jobs that wait for a kick.", |tube| tube.jobs.buried),
