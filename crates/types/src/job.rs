@@ -53,7 +53,7 @@ pub struct Position {
     pub id: JobId,
 }
 
-/// A job's state in its life cycle (protocol, "Job Lifecycle").
+/// A job's state in its life cycle (protocol, "Jobs and tubes").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobState {
     /// The job waits in its tube's ready queue.

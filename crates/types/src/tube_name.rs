@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// A tube's name: 1 to 200 bytes of `A-Z a-z 0-9 - + / ; . $ _ ( )`, not beginning with a hyphen
-/// (protocol, "Protocol"). Cloning shares the bytes.
+/// (protocol, "Bytes on a connection"). Cloning shares the bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TubeName(Arc<str>);
 
