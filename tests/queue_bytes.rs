@@ -51,7 +51,7 @@ fn put_tagged(queue: &mut Queue, client: ClientId, new: NewJob, body: Body, tags
 
 fn set_rules(queue: &mut Queue, rule: TubeRule) {
     queue.set_tube_rules(vec![rule], NOW);
-    while queue.next_deadline() == Some(Timestamp::default()) {
+    while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
         queue.advance(NOW);
     }
 }

@@ -102,7 +102,7 @@ impl RefusedPuts {
     /// When a line is due.
     #[inline]
     fn due_at(&self) -> Option<Timestamp> {
-        (self.unlogged.puts() > 0).then(|| self.last.map_or(Timestamp(0), |(at, _)| at + INTERVAL_NS))
+        (self.unlogged.puts() > 0).then(|| self.last.map_or(Timestamp::AT_ONCE, |(at, _)| at + INTERVAL_NS))
     }
 
     /// The line that is due.

@@ -43,7 +43,7 @@ impl SampleHistory {
     /// When the next sample is due.
     #[must_use]
     pub fn next_at(&self) -> Timestamp {
-        self.samples.back().map_or(Timestamp::default(), |(at, _)| *at + INTERVAL_NS)
+        self.samples.back().map_or(Timestamp::AT_ONCE, |(at, _)| *at + INTERVAL_NS)
     }
 
     /// Takes a sample of the server.
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_last_ten_minutes_are_kept() {
         let mut history = SampleHistory::default();
-        assert_eq!(history.next_at(), Timestamp(0));
+        assert_eq!(history.next_at(), Timestamp::AT_ONCE);
         for number in 1..=500 {
             let at = Timestamp(number * INTERVAL_NS);
             history.push((at, [number; SERIES.len()]));

@@ -255,7 +255,7 @@ impl<S: Stream> Server<S> {
             || self.executor.has_work_on_lists()
             || self.executor.has_orders();
         if is_due {
-            return Some(Timestamp::default());
+            return Some(Timestamp::AT_ONCE);
         }
         Timestamp::earliest([
             self.executor.next_deadline(),

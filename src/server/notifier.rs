@@ -50,7 +50,7 @@ impl Notifier {
             has_sent_ready: false,
             last_reported: (false, true),
             failed_hand_over: None,
-            next_at: Timestamp(0),
+            next_at: Timestamp::AT_ONCE,
             warnings: RateLimitedLog::default(),
         })
     }
@@ -92,13 +92,13 @@ impl Notifier {
     pub(crate) fn note_failed_hand_over(&mut self, reason: &str) {
         // A status is one line.
         self.failed_hand_over = Some(reason.replace('\n', " "));
-        self.next_at = Timestamp(0);
+        self.next_at = Timestamp::AT_ONCE;
     }
 
     /// From now on reports no other program: the one on the disk is the running one.
     pub(crate) fn forget_failed_hand_over(&mut self) {
         self.failed_hand_over = None;
-        self.next_at = Timestamp(0);
+        self.next_at = Timestamp::AT_ONCE;
     }
 
     /// Reports that the server is about to end.

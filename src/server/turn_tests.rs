@@ -120,7 +120,7 @@ fn a_turn_after_a_reload_visits_only_some_of_the_connections_without_a_certifica
     let mut server = server();
     let _clients: Vec<_> = (0..2500).map(|_| connect(&mut server)).collect();
     server.recheck_certificates();
-    let has_more = |server: &Server<_>| server.next_turn_at() == Some(Timestamp::default());
+    let has_more = |server: &Server<_>| server.next_turn_at() == Some(Timestamp::AT_ONCE);
     let turns = iter::repeat_with(|| {
         server.turn(iter::empty(), START);
         has_more(&server)
@@ -135,7 +135,7 @@ fn a_flush_by_the_api_is_no_connection_and_no_client_of_a_tube() {
     let client = connect(&mut server);
     let puts = [b"use t\r\n".to_vec(), b"put 0 0 60 1\r\nx\r\n".repeat(3000)].concat();
     server.turn([client.send(&puts)].into_iter(), START);
-    while server.next_turn_at() == Some(Timestamp::default()) {
+    while server.next_turn_at() == Some(Timestamp::AT_ONCE) {
         server.turn(iter::empty(), START);
     }
     assert_eq!(server.executor().queue().figures().jobs.total(), 3000);
@@ -182,7 +182,7 @@ fn ten_thousand_clients_are_listed_and_killed_in_slices() {
             assert_eq!(modest.received_lines(), 1, "nobody waits for a list");
             assert!(server.executor().work() - before < A_TURN, "a turn has a share of it");
         }
-        while server.next_turn_at() == Some(Timestamp::default()) {
+        while server.next_turn_at() == Some(Timestamp::AT_ONCE) {
             server.turn(iter::empty(), START);
         }
         let page = String::from_utf8(std::mem::take(&mut asker.wire.0.borrow_mut().received)).unwrap();
@@ -284,7 +284,7 @@ fn an_idle_time_out_leaves_a_client_alone_whose_kick_goes_on() {
     server.close_idle_after(Duration::from_secs(1));
     let client = connect(&mut server);
     server.turn(std::iter::once(client.send(&b"put 0 100 10 0\r\n\r\n".repeat(JOBS))), START);
-    while server.next_turn_at() == Some(Timestamp::default()) {
+    while server.next_turn_at() == Some(Timestamp::AT_ONCE) {
         server.turn(std::iter::empty(), START);
     }
     assert_eq!(client.received_lines(), JOBS);
@@ -302,7 +302,7 @@ fn a_connection_that_is_not_handed_over_gets_its_outstanding_reply() {
     let mut server = server();
     let client = connect(&mut server);
     server.turn(std::iter::once(client.send(&b"put 0 100 10 0\r\n\r\n".repeat(JOBS))), START);
-    while server.next_turn_at() == Some(Timestamp::default()) {
+    while server.next_turn_at() == Some(Timestamp::AT_ONCE) {
         server.turn(std::iter::empty(), START);
     }
     assert_eq!(client.received_lines(), JOBS);
@@ -449,10 +449,10 @@ fn the_rest_of_a_reply_stays_when_the_lease_ends() {
     let writable = (client.id, Readiness { writable: true, ..Readiness::default() });
     server.turn(std::iter::once(writable), START);
     assert_eq!(client.received(), "");
-    assert_ne!(server.next_turn_at(), Some(Timestamp::default()));
+    assert_ne!(server.next_turn_at(), Some(Timestamp::AT_ONCE));
     lease.set(1);
     server.turn(std::iter::empty(), START);
-    while server.next_turn_at() == Some(Timestamp::default()) {
+    while server.next_turn_at() == Some(Timestamp::AT_ONCE) {
         server.turn(std::iter::empty(), START);
     }
     assert_eq!(client.received().len(), "FOUND 1 60000\r\n".len() + body.len() + 2 - 100);
@@ -545,7 +545,7 @@ fn a_watch_with_access_rules_examines_no_tube_twice() {
     let before = WATCHED_NAMES.get();
     let watch: String = (0..TUBES).map(|number| format!("watch a{number}\r\n")).collect();
     server.turn(std::iter::once(client.send(watch.as_bytes())), START);
-    while server.next_turn_at() == Some(Timestamp::default()) {
+    while server.next_turn_at() == Some(Timestamp::AT_ONCE) {
         server.turn(std::iter::empty(), START);
     }
     assert_eq!(client.received_lines(), TUBES);
@@ -554,7 +554,7 @@ fn a_watch_with_access_rules_examines_no_tube_twice() {
     // The list of watched tubes comes in slices, none of which examines the earlier ones again.
     let before = WATCHED_NAMES.get();
     server.turn(std::iter::once(client.send(b"list-tubes-watched\r\n")), START);
-    while server.next_turn_at() == Some(Timestamp::default()) {
+    while server.next_turn_at() == Some(Timestamp::AT_ONCE) {
         server.turn(std::iter::empty(), START);
     }
     assert!(client.received_lines() > TUBES);

@@ -50,7 +50,7 @@ fn a_kick_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
         assert!((1..=512).contains(&(kicks - kicked)), "{} jobs in a turn", kicks - kicked);
         kicked = kicks;
         assert!(
-            kicked == JOBS || server.next_turn_at() == Some(Timestamp(0)),
+            kicked == JOBS || server.next_turn_at() == Some(Timestamp::AT_ONCE),
             "the next turn comes without an event"
         );
     }
@@ -172,7 +172,7 @@ fn the_jobs_and_tubes_of_a_disconnected_client_are_released_in_slices() {
         let still = queue.figures().jobs.reserved + queue.figures().tubes as u64;
         assert!(left - still <= 2 * PER_TURN + 1, "{} in a turn", left - still);
         assert!(
-            still == 1 || server.next_turn_at() == Some(Timestamp(0)),
+            still == 1 || server.next_turn_at() == Some(Timestamp::AT_ONCE),
             "the next turn comes without an event"
         );
         assert_eq!(queue.figures().clients, 1, "the client itself is gone at once");
@@ -270,7 +270,7 @@ fn a_long_list_of_tubes_is_made_in_slices_and_held_once_for_all_clients() {
     one_turn(&mut server, [&maker, &late], START);
     let mut turns = 0;
     while !clients[0].pipe.borrow().has_outbound() {
-        assert_eq!(server.next_turn_at(), Some(Timestamp(0)), "the next turn comes without an event");
+        assert_eq!(server.next_turn_at(), Some(Timestamp::AT_ONCE), "the next turn comes without an event");
         modest.send(b"peek-buried\r\n");
         one_turn(&mut server, [&modest], START);
         assert_eq!(received(&modest), "NOT_FOUND\r\n");

@@ -68,7 +68,7 @@ impl Queue {
 
     /// Does all work that goes on in slices and waits for no instant.
     pub(crate) fn finish_slices(&mut self, now: Timestamp) {
-        while self.next_deadline() == Some(Timestamp::default()) {
+        while self.next_deadline() == Some(Timestamp::AT_ONCE) {
             self.advance(now);
         }
     }

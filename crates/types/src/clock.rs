@@ -22,6 +22,9 @@ impl Timestamp {
     /// An instant that never comes. A deadline later than the clock can count becomes this instant.
     pub const NEVER: Self = Self(u64::MAX);
 
+    /// The instant of something that is due whatever the clock reads: it comes before every deadline.
+    pub const AT_ONCE: Self = Self(0);
+
     /// The earliest of the given instants.
     #[inline]
     #[must_use]

@@ -23,7 +23,7 @@ impl RateLimitedLog {
     /// At most one line in `interval_ns` nanoseconds.
     #[must_use]
     pub fn every(interval_ns: u64) -> Self {
-        Self { interval_ns, next_at: Timestamp::default(), withheld: 0 }
+        Self { interval_ns, next_at: Timestamp::AT_ONCE, withheld: 0 }
     }
 
     /// Calls `write` unless it was called less than the interval ago. Its argument is the number of events without a

@@ -78,7 +78,7 @@ impl Guard {
             self.permits.remove(&(at, identity));
         }
         let Some(&WaitingPuts { turn, count, .. }) = puts.waiting.first() else { return };
-        let at = per_second.map_or(Timestamp::default(), |per_second| {
+        let at = per_second.map_or(Timestamp::AT_ONCE, |per_second| {
             puts.pace.adapt(per_second, now);
             // While puts wait, they save up what they need. Others must not get that.
             if before.is_none_or(|(_, before)| before != turn) {

@@ -136,7 +136,7 @@ impl HttpServer {
         let token = PollToken::HttpListener(kind.number());
         registry.register(socket.source(), token.into(), Interest::READABLE)?;
         Ok(Self {
-            listener: SiteListener { socket, host, accept_at: Some(Timestamp::default()) },
+            listener: SiteListener { socket, host, accept_at: Some(Timestamp::AT_ONCE) },
             warnings: RateLimitedLog::default(),
             denials: RateLimitedLog::default(),
             connections: [const { None }; MAX_CONNECTIONS],
@@ -167,7 +167,7 @@ impl HttpServer {
     pub fn notice(&mut self, event: &Event) {
         match PollToken::decode(event.token()) {
             Some(PollToken::HttpListener(site)) if site == self.kind.number() => {
-                self.listener.accept_at = Some(Timestamp::default());
+                self.listener.accept_at = Some(Timestamp::AT_ONCE);
             }
             Some(PollToken::HttpConnection(number)) => {
                 let slot = (number as usize).checked_sub(self.first_number());
@@ -193,7 +193,7 @@ impl HttpServer {
     /// When a connection or the listener has work.
     pub fn next_event_at(&self) -> Option<Timestamp> {
         if self.has_more_work {
-            return Some(Timestamp::default());
+            return Some(Timestamp::AT_ONCE);
         }
         let connections = self.connections.iter().flatten();
         let follow = connections.clone().filter_map(|connection| connection.exchange.follows_until());
@@ -253,7 +253,7 @@ impl HttpServer {
                 let ended = slot.take().map(|connection| connection.exchange);
                 self.ended.extend(ended.filter(HttpExchange::has_rest));
                 // A client may be waiting for the slot.
-                self.listener.accept_at = self.listener.accept_at.map(|_| Timestamp::default());
+                self.listener.accept_at = self.listener.accept_at.map(|_| Timestamp::AT_ONCE);
             }
         }
         self.has_more_work |= !self.ended.is_empty();

@@ -151,7 +151,7 @@ impl HandOver {
             HandOverStage::Wanted(_) | HandOverStage::Ending(..) => Some(now + CHECK_INTERVAL_NS),
             HandOverStage::Trying(_, trial) if trial.is_silent => Some(now + CHECK_INTERVAL_NS),
             HandOverStage::Trying(end, _) => Some(*end),
-            HandOverStage::Paused(..) => Some(Timestamp(0)),
+            HandOverStage::Paused(..) => Some(Timestamp::AT_ONCE),
         }
     }
 }

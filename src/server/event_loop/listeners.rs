@@ -113,7 +113,7 @@ impl Listeners {
     /// When the listeners need a turn.
     pub(crate) fn next_turn_at(&self) -> Option<Timestamp> {
         let has_pending = self.listeners.iter().any(|listener| listener.has_pending);
-        has_pending.then(|| self.pause.as_ref().map_or(Timestamp::default(), |pause| pause.until))
+        has_pending.then(|| self.pause.as_ref().map_or(Timestamp::AT_ONCE, |pause| pause.until))
     }
 
     /// Accepts clients that wait, up to the limit for a turn.

@@ -50,10 +50,9 @@ impl Memory {
     /// Fills the reserve for the first time.
     pub(crate) fn new(fill_reserve: fn() -> bool) -> Self {
         fill_reserve();
-        let next_try_at = Timestamp::default();
         Self {
             fill_reserve,
-            next_try_at,
+            next_try_at: Timestamp::AT_ONCE,
             warnings: RateLimitedLog::default(),
             next_check_work: 0,
             peak_bytes: 0,

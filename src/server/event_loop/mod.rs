@@ -344,7 +344,7 @@ impl EventLoop {
             None => None,
             Some(at) => {
                 let since = self.unbegun_since.unwrap_or(now);
-                let is_idle = had_no_event && self.server.next_turn_at() != Some(Timestamp::default());
+                let is_idle = had_no_event && self.server.next_turn_at() != Some(Timestamp::AT_ONCE);
                 let is_time = at <= now && (is_idle || now.since_ns(since) >= MAX_UNBEGUN_NS);
                 if is_time {
                     self.server.executor_mut().begin_store_tasks();
@@ -358,7 +358,7 @@ impl EventLoop {
     fn poll_for_events(&mut self, events: &mut Events) -> io::Result<()> {
         let timeout = self.next_turn_at().map(|at| match at {
             // If there is work at once, the clock need not be read.
-            Timestamp(0) => Duration::ZERO,
+            Timestamp::AT_ONCE => Duration::ZERO,
             at => Duration::from_nanos(at.since_ns(self.clock.now())),
         });
         if !self.spin.is_zero() && timeout.is_none_or(|timeout| !timeout.is_zero()) {

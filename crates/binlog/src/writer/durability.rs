@@ -159,7 +159,7 @@ impl Durability {
     pub(super) fn begins_at(&self) -> Timestamp {
         match self.commit_delay {
             Some((until, enough)) if self.awaited < enough => until,
-            _ => Timestamp::default(),
+            _ => Timestamp::AT_ONCE,
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn on_a_slow_disk_a_sync_waits_for_the_clients_of_the_last_one_but_not_for_long() {
         let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
-        let (ms, at_once) = (1_000_000, Timestamp(0));
+        let (ms, at_once) = (1_000_000, Timestamp::AT_ONCE);
         let grow_and_ask = |sync: &mut Durability, offset| {
             grow(sync, offset, offset);
             sync.request();

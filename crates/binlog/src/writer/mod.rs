@@ -290,11 +290,10 @@ impl Binlog {
         self.durability.durable().sequence
     }
 
-    /// When [`Binlog::on_deadline`] must be called; `None` if nothing is due before another event. If something is due
-    /// at once, this is the beginning of time.
+    /// When [`Binlog::on_deadline`] must be called; `None` if nothing is due before another event.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let migration = self.can_migrate().then_some(Timestamp::default());
+        let migration = self.can_migrate().then_some(Timestamp::AT_ONCE);
         let retries = [self.ahead.retry_at(), self.compaction.removal_retry_at];
         [self.durability.deadline(), self.clock.idle_mark_at, self.clock.time_mark_at, migration]
             .into_iter()

@@ -33,7 +33,7 @@ impl Queue {
     #[inline]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         if !self.clients.leaving.is_empty() || self.has_more_to_do() {
-            return Some(Timestamp::default());
+            return Some(Timestamp::AT_ONCE);
         }
         self.deadlines.first().map(|(at, _)| at)
     }

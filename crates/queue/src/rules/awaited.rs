@@ -107,7 +107,7 @@ impl Rule for Awaited {
 
     fn next_due(rules: &Rules) -> Option<DueKey> {
         if let Some(&(id, ..)) = rules.awaited.ended.front() {
-            return Some((Timestamp(0), id));
+            return Some((Timestamp::AT_ONCE, id));
         }
         rules.awaited.by_end.first().map(|(until, id, _)| (until, id))
     }

@@ -145,7 +145,7 @@ impl ManyTubes {
     /// Ends everything in progress; returns the number of slices.
     fn finish(&mut self) -> usize {
         let mut slices = 0;
-        while self.queue.next_deadline() == Some(Timestamp::default()) {
+        while self.queue.next_deadline() == Some(Timestamp::AT_ONCE) {
             self.costs_little(|queue| queue.advance(NOW));
             slices += 1;
         }
@@ -278,7 +278,7 @@ fn keys_that_are_freed_together_are_offered_together() {
     assert_eq!(queue.reserve(waiting, None, NOW), Reserve::Waiting);
     queue.slices = crate::Slices { given_back: 4, ..crate::Slices::default() };
     queue.disconnect(holder, NOW);
-    while queue.next_deadline() == Some(Timestamp::default()) {
+    while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
         queue.check_invariants();
         queue.advance(NOW);
     }
@@ -308,7 +308,7 @@ fn the_jobs_of_a_group_are_freed_in_slices_and_a_new_member_does_not_hold_them()
     let written = queue.tags_for_log(JobId(HELD), &mut room);
     assert!(TagSet::decode(written).unwrap().after.unwrap().is_free, "the log knows that it is free");
     let mut calls = 0;
-    while queue.next_deadline() == Some(Timestamp::default()) {
+    while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
         let before = queue.work();
         queue.advance(NOW);
         assert!(queue.work() - before <= 2_048);
@@ -336,7 +336,7 @@ fn a_held_job_is_deleted_moved_and_flushed_while_others_of_its_group_are_freed()
     assert!(!queue.is_held(held[2]));
     drop(queue.flush_job(held[3], NOW));
     queue.check_invariants();
-    while queue.next_deadline() == Some(Timestamp::default()) {
+    while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
         queue.advance(NOW);
         queue.check_invariants();
     }

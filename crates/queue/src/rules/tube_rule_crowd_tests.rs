@@ -108,7 +108,7 @@ fn a_reload_with_200_000_tubes_and_many_entries_goes_on_in_steps_of_the_same_siz
         let (before, mut slices) = (steps::all(), 0);
         queue.set_tube_rules(rules, NOW);
         assert!(steps::all() - before <= MAX_STEPS, "{} steps at once", steps::all() - before);
-        while queue.next_deadline() == Some(Timestamp::default()) {
+        while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
             let before = steps::all() + queue.work();
             queue.advance(NOW);
             let step = steps::all() + queue.work() - before;

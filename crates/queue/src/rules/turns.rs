@@ -545,7 +545,7 @@ mod tests {
         for is_fair in [true, false, true, false] {
             queue.set_tube_rules(fair(is_fair), NOW);
             let mut slices = 0;
-            while queue.next_deadline() == Some(Timestamp::default()) {
+            while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
                 queue.advance(NOW);
                 queue.check_invariants();
                 if slices == 3 {

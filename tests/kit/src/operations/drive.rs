@@ -70,7 +70,7 @@ impl Pair {
 
     pub fn step(&mut self, operation: Operation) {
         self.execute(operation);
-        if self.queue.next_deadline() == Some(Timestamp::default()) {
+        if self.queue.next_deadline() == Some(Timestamp::AT_ONCE) {
             self.finish_slices();
         }
         self.compare();
@@ -436,7 +436,7 @@ fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now
                 is_done = true;
             }
         }
-        while queue.next_deadline() == Some(Timestamp::default()) {
+        while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
             queue.advance(now);
         }
     }
