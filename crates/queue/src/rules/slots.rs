@@ -9,14 +9,19 @@
 //! ready job at a time. Only the first jobs of further lines, in other tubes or with other limits, and the jobs behind
 //! the first are in ordered indexes here.
 //!
-//! The [`Marks`] of a job with a key:
+//! The [`Marks`] of a job with a key, and the collections that have it:
 //!
-//! | job | `FIRST` | `PARKED` | `INDEXED` |
-//! |---|---|---|---|
-//! | reserved, delayed or buried | no | no | no |
-//! | ready, first of its line, a slot is free | yes | only with `IN_ROTATION` | unless it is in the entry of its key |
-//! | ready, first of its line, no slot is free | yes | yes | unless it is in the entry of its key |
-//! | ready, behind the first | no | yes | no |
+//! | job | `FIRST` | `PARKED` | `IN_ROTATION` | in its tube | here |
+//! |---|---|---|---|---|---|
+//! | reserved, delayed or buried | no | no | no | the collection of its state | none |
+//! | ready, first of its line, a slot is free | yes | no | no | ready queue | entry or `first` |
+//! | the same in a fair tube, and it is its turn | yes | no | yes | ready queue, rotation | entry or `first` |
+//! | the same in a fair tube, and others go first | yes | yes | yes | parked jobs, rotation | entry or `first` |
+//! | ready, first of its line, no slot is free | yes | yes | no | parked jobs | entry, or `first` and `parked` |
+//! | ready, behind the first | no | yes | no | parked jobs | `behind` |
+//!
+//! A first job is in `first` if it has the mark `INDEXED`, which no other job has; otherwise it is in the entry of its
+//! key.
 //!
 //! A key may be used in very many tubes. When its last slot is taken, the first jobs of the lines in other tubes stay
 //! in their ready queues until a reserve is about to choose from these: it parks them (`refresh_head`).
