@@ -49,7 +49,7 @@ impl Queue {
             self.continue_leaving(now);
             has_more = !self.clients.leaving.is_empty();
         }
-        if self.rules.slots.has_stale_heads {
+        if self.rules.has_stale_heads() {
             self.continue_offering(now);
             has_more |= self.has_more_to_do();
         }

@@ -86,7 +86,7 @@ impl Queue {
                 continue;
             }
             let Some((head, tube)) = many.first_head() else { break ReserveSearch::Nothing };
-            if self.rules.must_refresh_heads && !self.refresh_head(tube, &mut left, now) {
+            if self.rules.must_refresh_heads() && !self.refresh_head(tube, &mut left, now) {
                 break ReserveSearch::Unfinished;
             }
             let present = self.tubes.get(tube).open_head();

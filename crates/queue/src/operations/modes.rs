@@ -107,7 +107,7 @@ impl Queue {
 
     /// The tube from which a client that is not plain gets its next job, or any client while heads must be refreshed.
     pub(super) fn search(&mut self, index: ClientKey, now: Timestamp) -> ReserveSearch {
-        if self.rules.must_refresh_heads && !self.refresh_heads(index, now) {
+        if self.rules.must_refresh_heads() && !self.refresh_heads(index, now) {
             return ReserveSearch::Unfinished;
         }
         let client = &self.clients[index];
@@ -176,7 +176,7 @@ impl Queue {
             }
             let position = settings.chances.find(random.below(sum));
             let tube = watching[position];
-            if self.rules.must_refresh_heads && !self.refresh_head(tube, &mut left, now) {
+            if self.rules.must_refresh_heads() && !self.refresh_head(tube, &mut left, now) {
                 break ReserveSearch::Unfinished;
             }
             let head = self.tubes.get(tube).open_head();

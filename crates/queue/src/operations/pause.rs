@@ -30,7 +30,7 @@ impl Queue {
         for _ in 0..self.slices.delivered {
             let Some((_, client)) = self.first_waiting(key) else { break };
             if self.tubes.get(key).is_throttled()
-                || self.rules.must_refresh_heads && !self.refresh_head(key, &mut probes_left, now)
+                || self.rules.must_refresh_heads() && !self.refresh_head(key, &mut probes_left, now)
             {
                 break;
             }

@@ -31,7 +31,7 @@ impl Queue {
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<Seconds>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
         let record = self.client(client);
-        let tube = if record.is_plain && !self.rules.must_refresh_heads {
+        let tube = if record.is_plain && !self.rules.must_refresh_heads() {
             self.most_urgent_of(&record.watching)
         } else {
             match self.search(client.key(), now) {

@@ -31,8 +31,7 @@ impl Rules {
             freed_groups: _,
             scratch: _,
             tubes: _,
-            has_overdue: _,
-            must_refresh_heads: _,
+            head_checks: _,
         } = self;
         let UniqueKeys {
             cooldowns,

@@ -247,7 +247,7 @@ impl Queue {
             return None;
         }
         self.first_waiting(tube)?;
-        if self.rules.must_refresh_heads && !self.refresh_head(tube, probes_left, now) {
+        if self.rules.must_refresh_heads() && !self.refresh_head(tube, probes_left, now) {
             return None;
         }
         self.tubes.get(tube).ready.first()

@@ -60,6 +60,7 @@ use std::collections::VecDeque;
 use std::hash::RandomState;
 
 use beanstalkd_structures::{OrderedQueue, Timer};
+use bitflags::bitflags;
 
 use self::ages::Ages;
 use self::awaited::Awaited;
@@ -95,10 +96,7 @@ pub(crate) struct Rules {
     pub(crate) awaited: Awaited,
     owners: Owners,
     pub(crate) tubes: SharedRuleState,
-    /// Whether there may be jobs whose time is over and that have not been removed yet.
-    has_overdue: bool,
-    /// Whether a reserve must check the first jobs of its tubes: heads may be stale, or jobs may be overdue.
-    pub(crate) must_refresh_heads: bool,
+    head_checks: HeadChecks,
     /// Seeds the hashes against chosen names; nothing that can be observed depends on it.
     hasher: RandomState,
     /// Jobs that have tags.
@@ -109,6 +107,17 @@ pub(crate) struct Rules {
     freed_groups: VecDeque<Option<Box<str>>>,
     /// A buffer for a copy of a job's tags.
     scratch: Vec<u8>,
+}
+
+bitflags! {
+    /// Why a reserve must check the first jobs of its tubes.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    struct HeadChecks: u8 {
+        /// Keys of jobs in several tubes are used up or being offered.
+        const STALE = 1;
+        /// There may be jobs whose time is over and that have not been removed yet.
+        const OVERDUE = 1 << 1;
+    }
 }
 
 /// The state of tags in a tube: the jobs that may not be reserved, and the cooldowns of deleted jobs. Parked jobs of a
@@ -172,6 +181,24 @@ impl Rules {
     /// The memory of tags and indexes that does not outlive the jobs, in bytes.
     pub(crate) fn job_bytes(&self) -> usize {
         self.index_bytes + self.tags.bytes() + self.slots.bytes() + self.groups.bytes()
+    }
+
+    /// Whether a reserve must check the first jobs of its tubes: heads may be stale, or jobs may be overdue.
+    #[inline]
+    pub(crate) fn must_refresh_heads(&self) -> bool {
+        !self.head_checks.is_empty()
+    }
+
+    /// Whether the first jobs of tubes may have no slot.
+    #[inline]
+    pub(crate) fn has_stale_heads(&self) -> bool {
+        self.head_checks.contains(HeadChecks::STALE)
+    }
+
+    /// Whether there may be jobs whose time is over.
+    #[inline]
+    fn has_overdue(&self) -> bool {
+        self.head_checks.contains(HeadChecks::OVERDUE)
     }
 
     /// The next deadline.
@@ -541,7 +568,6 @@ impl Queue {
         });
         assert_eq!(self.rules.tubes.index_bytes, bytes.sum::<usize>());
         assert!(self.outbox.keeps_changes || self.rules.freed_groups.is_empty());
-        assert_eq!(self.rules.must_refresh_heads, self.rules.slots.has_stale_heads || self.rules.has_overdue);
         each_rule!(check(self));
     }
 }

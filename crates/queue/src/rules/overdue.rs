@@ -4,17 +4,12 @@
 //! very many, some are still ready. As long as there may be any, a job that comes first in its tube, or that becomes
 //! ready, is checked here before a client gets it. Otherwise nothing is checked.
 
-use super::{Queue, Rules};
+use super::{HeadChecks, Queue, Rules};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::keys::TubeKey;
 
 impl Rules {
-    /// Notes whether a reserve must check the first jobs of its tubes.
-    pub(super) fn note_must_refresh_heads(&mut self) {
-        self.must_refresh_heads = self.slots.has_stale_heads || self.has_overdue;
-    }
-
     /// Whether the time of any job can end. Turns count here, too, because they share the count of bytes.
     #[inline]
     fn can_jobs_end(&self) -> bool {
@@ -29,24 +24,21 @@ impl Queue {
     pub(crate) fn note_overdue(&mut self, now: Timestamp) {
         let is_due = |queue: &Self| queue.deadlines.first().is_some_and(|(at, _)| at <= now);
         let has_overdue = self.rules.can_jobs_end() && is_due(self);
-        if has_overdue != self.rules.has_overdue {
-            self.rules.has_overdue = has_overdue;
-            self.rules.note_must_refresh_heads();
-        }
+        self.rules.head_checks.set(HeadChecks::OVERDUE, has_overdue);
     }
 
     /// Ends the job if its time is over, with all side effects; returns whether it has left its collection. Commands
     /// that make a job ready call this first.
     #[inline]
     pub(crate) fn end_overdue_and_serve(&mut self, id: JobId, now: Timestamp) -> bool {
-        self.rules.has_overdue && self.end_in_time(id, now)
+        self.rules.has_overdue() && self.end_in_time(id, now)
     }
 
     /// Ends an overdue job that becomes ready in this tube if a client waits for it; otherwise its own timer ends it.
     /// The caller serves waiting clients.
     #[inline]
     pub(crate) fn end_overdue_if_awaited(&mut self, id: JobId, tube: TubeKey, now: Timestamp) -> bool {
-        self.rules.has_overdue
+        self.rules.has_overdue()
             && self.tubes.get(tube).is_open()
             && self.first_waiting(tube).is_some()
             && self.end_overdue(id, now)
@@ -55,7 +47,7 @@ impl Queue {
     /// Whether the time of the job is over.
     #[inline]
     pub(crate) fn is_overdue(&self, id: JobId, now: Timestamp) -> bool {
-        self.rules.has_overdue && (self.has_expired(id, now) || self.is_too_old(id, now))
+        self.rules.has_overdue() && (self.has_expired(id, now) || self.is_too_old(id, now))
     }
 
     /// Ends the job if its time is over, serves waiting clients, and removes the tube if it is idle, when a timer is
@@ -292,11 +284,11 @@ mod tests {
         for by in ALL {
             let mut crowd = Crowd::with_crowd(by, 0);
             crowd.queue.advance(END.minus_ns(1));
-            assert!(!crowd.queue.rules.must_refresh_heads, "{by:?}");
+            assert!(!crowd.queue.rules.must_refresh_heads(), "{by:?}");
             crowd.advance();
-            assert!(crowd.queue.rules.must_refresh_heads, "{by:?}");
+            assert!(crowd.queue.rules.must_refresh_heads(), "{by:?}");
             crowd.finish();
-            assert!(!crowd.queue.rules.must_refresh_heads, "{by:?}");
+            assert!(!crowd.queue.rules.must_refresh_heads(), "{by:?}");
         }
     }
 }

@@ -25,7 +25,7 @@
 //!
 //! A key may be used in very many tubes. When its last slot is taken, the first jobs of the lines in other tubes stay
 //! in their ready queues until a reserve is about to choose from these: it parks them (`refresh_head`).
-//! `has_stale_heads` says that there may be such jobs; while there are none, reserves probe nothing.
+//! `HeadChecks::STALE` says that there may be such jobs; while there are none, reserves probe nothing.
 //!
 //! A free slot is first kept for the released job that has freed it: this job gets its position, and only then are the
 //! free slots offered to others (`offered_slots`).
@@ -37,7 +37,7 @@ use beanstalkd_structures::OrderedQueue;
 use super::index::{Hash, Ranked, hash_of, ranked_after, with_hash_and_rank};
 use super::line::{KeyLine, SlotKey};
 use super::used_keys::{KeyJobs, UsedKeys};
-use super::{MarkedJob, Rule};
+use super::{HeadChecks, MarkedJob, Rule};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
@@ -64,9 +64,6 @@ pub(crate) struct Slots {
     parked: OrderedQueue<Ranked>,
     /// The keys and limits that have a newly freed slot; empty between commands.
     pub(crate) freed: Vec<SlotKey>,
-    /// Whether a reserve must check which ready jobs may be reserved now: keys of jobs in several tubes are used up or
-    /// being offered.
-    pub(crate) has_stale_heads: bool,
 }
 
 impl Slots {
@@ -102,9 +99,8 @@ impl Rule for Slots {
         }
         let taken = queue.rules.slots.keys.take(line.key);
         let used_up = line.with_limit(taken);
-        if !queue.rules.slots.has_stale_heads && queue.has_first(used_up, job.id) {
-            queue.rules.slots.has_stale_heads = true;
-            queue.rules.note_must_refresh_heads();
+        if !queue.rules.has_stale_heads() && queue.has_first(used_up, job.id) {
+            queue.rules.head_checks.insert(HeadChecks::STALE);
         }
         if job.marks.intersects(Marks::FIRST) {
             queue.advance_line(queue.ready_key(job.id), line, false);
@@ -173,7 +169,7 @@ impl Rule for Slots {
         assert_eq!(slots.parked.len(), parked);
         assert!(slots.freed.is_empty(), "free slots are offered before a command ends");
         queue.rules.offered.check();
-        assert!(queue.rules.offered.is_empty() || queue.rules.slots.has_stale_heads);
+        assert!(queue.rules.offered.is_empty() || queue.rules.has_stale_heads());
     }
 }
 
@@ -185,7 +181,7 @@ impl Queue {
             let is_offered = || self.rules.offered.keys().any(|key| key.tag() == tag);
             assert!(!is_free || is_offered(), "free slots are offered");
         } else {
-            assert!(is_free || self.rules.slots.has_stale_heads, "reserves know that they have to probe");
+            assert!(is_free || self.rules.has_stale_heads(), "reserves know that they have to probe");
         }
     }
 
@@ -438,10 +434,9 @@ impl Queue {
 
     /// Recomputes whether heads are stale. Call it when a walk ends or is postponed.
     pub(crate) fn note_stale_heads(&mut self) {
-        let are_fresh = self.rules.offered.is_empty() && !self.rules.slots.keys.has_taken();
-        self.rules.slots.has_stale_heads =
-            !self.rules.offered.is_empty() || self.rules.slots.has_stale_heads && !are_fresh;
-        self.rules.note_must_refresh_heads();
+        let is_offering = !self.rules.offered.is_empty();
+        let are_stale = is_offering || self.rules.has_stale_heads() && self.rules.slots.keys.has_taken();
+        self.rules.head_checks.set(HeadChecks::STALE, are_stale);
     }
 
     /// Replaces the first job of the line, `before`, by `first`: in the entry of the key, or in the index. The index
