@@ -120,7 +120,7 @@ impl Queue {
     fn begin_aging(&mut self, key: DueKey, tube: TubeKey) {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("its rule exists");
         ruled.ages.insert(key);
-        self.rules.tubes.index_bytes += BYTES_PER_JOB;
+        self.rules.tubes.aging_jobs += 1;
         let job = self.jobs.expect_mut(key.1);
         debug_assert!(!job.has(Marks::AGES) && job.tube == tube, "a job ages once, in its tube");
         job.marks |= Marks::AGES;
@@ -131,11 +131,8 @@ impl Queue {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("a tube with a job that ages has a rule");
         let found = ruled.ages.remove(key);
         assert!(found.is_some(), "a job that ages is in the order of its tube");
-        debug_assert!(
-            self.rules.tubes.index_bytes >= BYTES_PER_JOB,
-            "the index bytes of the job are counted"
-        );
-        self.rules.tubes.index_bytes -= BYTES_PER_JOB;
+        debug_assert!(self.rules.tubes.aging_jobs > 0, "the job is counted");
+        self.rules.tubes.aging_jobs -= 1;
     }
 
     /// Called when the job leaves its tube, or when its tags are about to change.

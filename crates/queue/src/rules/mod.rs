@@ -174,7 +174,7 @@ fn index_bytes(tags: &TagSet<'_>) -> usize {
 impl Rules {
     /// The memory of tags and indexes, in bytes. Tags after bodies count with the bodies.
     pub(crate) fn bytes(&self) -> usize {
-        let beside = self.tubes.index_bytes + self.groups.ended.bytes();
+        let beside = self.tubes.index_bytes() + self.groups.ended.bytes();
         self.job_bytes() + beside + self.unique.bytes() + self.owners.bytes() + self.awaited.bytes()
     }
 
@@ -561,12 +561,9 @@ impl Queue {
         assert_eq!(count, self.rules.jobs);
         assert_eq!((separate_tags, indexed), (self.rules.tags.len(), self.rules.index_bytes));
         self.check_deadline(Timer::Rules);
-        let all = self.jobs.ids().filter_map(|id| self.jobs.get(id));
-        let bytes = all.map(|job| {
-            let is = |mark, bytes| if job.has(mark) { bytes } else { 0 };
-            is(Marks::AGES, ages::BYTES_PER_JOB) + is(Marks::IN_ROTATION, turns::BYTES_PER_JOB)
-        });
-        assert_eq!(self.rules.tubes.index_bytes, bytes.sum::<usize>());
+        let marked = |mark| self.jobs.ids().filter(|&id| self.jobs.expect(id).has(mark)).count();
+        assert_eq!(self.rules.tubes.aging_jobs, marked(Marks::AGES));
+        assert_eq!(self.rules.tubes.rotating_jobs, marked(Marks::IN_ROTATION));
         assert!(self.outbox.keeps_changes || self.rules.freed_groups.is_empty());
         each_rule!(check(self));
     }

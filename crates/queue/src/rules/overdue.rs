@@ -10,10 +10,10 @@ use crate::job::JobId;
 use crate::state::keys::TubeKey;
 
 impl Rules {
-    /// Whether the time of any job can end. Turns count here, too, because they share the count of bytes.
+    /// Whether the time of any job can end.
     #[inline]
     fn can_jobs_end(&self) -> bool {
-        !self.expiry.is_empty() || self.tubes.index_bytes > 0
+        !self.expiry.is_empty() || self.tubes.aging_jobs > 0
     }
 }
 
@@ -277,6 +277,18 @@ mod tests {
         assert_eq!(crowd.reserve(), Reserve::Job(ids[0]));
         crowd.queue.set_tube_rules(vec![TubeRule { max_age_s: Some(10), ..TubeRule::new("work") }], END);
         assert_eq!(crowd.reserve(), Reserve::TimedOut);
+    }
+
+    #[test]
+    fn nothing_is_checked_in_fair_tubes_whose_jobs_do_not_age() {
+        let mut queue = Queue::default();
+        queue.apply_rules(vec![TubeRule { is_fair: true, ..TubeRule::new("*") }], NOW);
+        let client = queue.connect();
+        for delay_s in [0, 1] {
+            TestJob { delay_s, ..TestJob::default() }.put(&mut queue, client, NOW);
+        }
+        queue.note_overdue(END);
+        assert!(!queue.rules.must_refresh_heads(), "only a delay is over");
     }
 
     #[test]

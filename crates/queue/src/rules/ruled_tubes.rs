@@ -113,8 +113,10 @@ pub(crate) struct SharedRuleState {
     walk: Option<ReloadWalk>,
     /// Closed gates that may be open now.
     pub(crate) to_open: Vec<TubeKey>,
-    /// The memory of the orders of jobs that rules need, in bytes.
-    pub(crate) index_bytes: usize,
+    /// Jobs that become too old unless a client reserves them in time.
+    pub(crate) aging_jobs: usize,
+    /// Jobs in the rotations of fair tubes.
+    pub(crate) rotating_jobs: usize,
     /// The jobs that could not go to a full dead tube, since the caller last took them.
     pub(crate) kept_from_dead_tube: Option<Box<KeptFromDeadTube>>,
 }
@@ -145,6 +147,11 @@ impl SharedRuleState {
     /// Whether a reload is running: rules may not know all jobs of their tubes.
     pub(crate) fn is_reloading(&self) -> bool {
         self.walk.is_some()
+    }
+
+    /// The memory of the orders of jobs that rules need, in bytes.
+    pub(crate) fn index_bytes(&self) -> usize {
+        self.aging_jobs * ages::BYTES_PER_JOB + self.rotating_jobs * turns::BYTES_PER_JOB
     }
 
     /// Removes the state of tubes without a rule, as at the end of a reload.

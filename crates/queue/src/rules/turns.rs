@@ -267,7 +267,7 @@ impl Queue {
         );
         self.jobs.expect_mut(key.job()).marks |= Marks::IN_ROTATION | Marks::PARKED;
         self.turns(tube).insert(hash, key);
-        self.rules.tubes.index_bytes += BYTES_PER_JOB;
+        self.rules.tubes.rotating_jobs += 1;
         self.show_head(tube);
         debug_assert!(self.is_linked_as(key.job(), JobState::Ready), "a job in the rotation is ready");
     }
@@ -282,7 +282,7 @@ impl Queue {
         );
         self.jobs.expect_mut(key.job()).marks &= !Marks::IN_ROTATION;
         self.turns(tube).remove(hash, key, is_reserved);
-        self.rules.tubes.index_bytes -= BYTES_PER_JOB;
+        self.rules.tubes.rotating_jobs -= 1;
         self.show_head(tube);
     }
 
