@@ -227,9 +227,10 @@ impl Executor {
 
     /// Ends when the closed client has given back its jobs, so that the next command finds them.
     fn await_end_of(&self, killed: ClientId) -> Outcome {
-        match self.queue.is_leaving(killed) {
-            true => stall(Until::NextTurn, move |server, _| server.await_end_of(killed)),
-            false => Outcome::Done,
+        if self.queue.is_leaving(killed) {
+            stall(Until::NextTurn, move |server, _| server.await_end_of(killed))
+        } else {
+            Outcome::Done
         }
     }
 

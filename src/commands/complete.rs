@@ -57,10 +57,7 @@ impl Executor {
             }
             None => Box::new(Complete::new(id, count, refusal)),
         };
-        match complete.is_whole() {
-            true => self.complete_whole(caller, complete),
-            false => Outcome::ReadPuts(complete),
-        }
+        if complete.is_whole() { self.complete_whole(caller, complete) } else { Outcome::ReadPuts(complete) }
     }
 
     /// A `complete` with one put that has arrived whole and has no tags. `body` ends with the CRLF.

@@ -73,9 +73,12 @@ impl Executor {
         if !self.persistence.lacks(id) {
             return self.answer_reserved(caller.client, id, caller.output, caller.now);
         }
-        stall(Until::BinlogRoom, move |server, caller| match server.queue.has_reserved(caller.client, id) {
-            true => server.answer_delivered(caller, id),
-            false => answer(caller.output, &Reply::TimedOut),
+        stall(Until::BinlogRoom, move |server, caller| {
+            if server.queue.has_reserved(caller.client, id) {
+                server.answer_delivered(caller, id)
+            } else {
+                answer(caller.output, &Reply::TimedOut)
+            }
         })
     }
 

@@ -48,10 +48,12 @@ impl<R> Exchange<R> {
             | Phase::Complete(_) => true,
             Phase::WantCommand | Phase::Closing | Phase::Aborted => self.unread.is_some(),
         };
-        match is_receiving {
-            _ if !self.output.is_empty() => Activity::Sending,
-            true => Activity::Receiving,
-            false => Activity::Ready,
+        if !self.output.is_empty() {
+            Activity::Sending
+        } else if is_receiving {
+            Activity::Receiving
+        } else {
+            Activity::Ready
         }
     }
 

@@ -89,9 +89,10 @@ impl Complete {
                 },
                 CompleteStep::SkipLine(header) => {
                     let header = *header;
-                    return match skip_line(input) {
-                        true => CompleteProgress::Line(header, TOO_LONG),
-                        false => CompleteProgress::WantsInput,
+                    return if skip_line(input) {
+                        CompleteProgress::Line(header, TOO_LONG)
+                    } else {
+                        CompleteProgress::WantsInput
                     };
                 }
                 CompleteStep::SkipBody(left) => {

@@ -108,12 +108,15 @@ impl Described for Unread {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (is_pending, bytes) = (from.value()?, from.bytes()?.to_vec());
-        match is_pending {
-            _ if bytes.is_empty() => Err(Malformed("input without bytes")),
-            true => Ok(Self::Pending(Pending { bytes, done: 0 })),
+        if bytes.is_empty() {
+            Err(Malformed("input without bytes"))
+        } else if is_pending {
+            Ok(Self::Pending(Pending { bytes, done: 0 }))
+        } else if bytes.len() >= longest_line(&bytes) {
             // It is copied to the start of the buffer into which the rest of the line is read.
-            false if bytes.len() >= longest_line(&bytes) => Err(Malformed("a line is too long")),
-            false => Ok(Self::Partial(bytes)),
+            Err(Malformed("a line is too long"))
+        } else {
+            Ok(Self::Partial(bytes))
         }
     }
 }

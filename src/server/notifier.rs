@@ -126,15 +126,16 @@ impl fmt::Display for Status<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(executor, now, failed_hand_over) = self;
         let Figures { jobs, tubes, clients, .. } = executor.queue().figures();
+        let mode = if !executor.may_answer() {
+            "silent until the database confirms the ownership of the queue"
+        } else if executor.is_draining() {
+            "draining"
+        } else {
+            "serving"
+        };
         write!(
             out,
-            "{}: {} ready, {} reserved, {} delayed, {} buried; {}, {}",
-            match executor.is_draining() {
-                _ if !executor.may_answer() =>
-                    "silent until the database confirms the ownership of the queue",
-                true => "draining",
-                false => "serving",
-            },
+            "{mode}: {} ready, {} reserved, {} delayed, {} buried; {}, {}",
             jobs.ready,
             jobs.reserved,
             jobs.delayed,

@@ -333,12 +333,13 @@ impl LoggedJobs {
             return Ok(false);
         }
         let id = layout.id();
-        let tags = match layout.record.has_tags() {
-            false => FoundTags::None,
-            true => match self.tagged.find(id, self.pending.take(id, source.position())) {
+        let tags = if layout.record.has_tags() {
+            match self.tagged.find(id, self.pending.take(id, source.position())) {
                 FoundTags::Here(tags) => FoundTags::Here(tags),
                 FoundTags::None | FoundTags::Earlier | FoundTags::Lost => return Ok(false),
-            },
+            }
+        } else {
+            FoundTags::None
         };
         self.completing.push(layout, bytes, source, tags)?;
         Ok(true)

@@ -456,9 +456,10 @@ impl Executor {
         for known in guard.clients.iter_mut().flatten() {
             let owner = known.token.and_then(|token| owners.get(&token.bytes()).copied());
             let identity = rules.identify(known.peer, known.names(), owner);
-            match same[identity.index()] == Some(known.identity) {
-                true => known.identity = identity,
-                false => known.become_identity(identity),
+            if same[identity.index()] == Some(known.identity) {
+                known.identity = identity;
+            } else {
+                known.become_identity(identity);
             }
             if known.standing == Standing::Surplus && !AccessRules::is_anonymous(known.identity) {
                 known.standing = Standing::Counted;

@@ -277,9 +277,10 @@ impl Executor {
 
     /// Stores the job of a put as soon as the log has room.
     fn store_for_order(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
-        let stored = match self.lacks_memory_for(body.len()) {
-            true => Stored::Refused(BodyRefusal::OutOfMemory),
-            false => self.store_with_extras(caller.client, &put, body, caller.output, caller.now),
+        let stored = if self.lacks_memory_for(body.len()) {
+            Stored::Refused(BodyRefusal::OutOfMemory)
+        } else {
+            self.store_with_extras(caller.client, &put, body, caller.output, caller.now)
         };
         let (job, done, skipped) = match stored {
             Stored::New => (put.id, 1, 0),

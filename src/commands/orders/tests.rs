@@ -295,9 +295,10 @@ fn an_order_that_waits_for_its_rate_can_be_stopped() {
         assert!(!harness.executor.has_orders() && are_running(&harness), "it waits");
         harness.executor.wake_orders();
         assert!(!harness.executor.has_orders(), "it does not wait for room in the log");
-        match by_hand_over {
-            true => harness.executor.stop_waiting_orders(),
-            false => harness.executor.stop(task),
+        if by_hand_over {
+            harness.executor.stop_waiting_orders();
+        } else {
+            harness.executor.stop(task);
         }
         while harness.executor.has_orders() {
             harness.slice();

@@ -73,9 +73,10 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let stored = match put.is_plain() {
-            true => self.store(client, new_job(&put), &EncodedTags::NONE, body, now),
-            false => self.store_with_extras(client, &put, body, output, now),
+        let stored = if put.is_plain() {
+            self.store(client, new_job(&put), &EncodedTags::NONE, body, now)
+        } else {
+            self.store_with_extras(client, &put, body, output, now)
         };
         self.answer_put(put, stored, output)
     }

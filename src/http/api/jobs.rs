@@ -73,9 +73,10 @@ fn walk(
         return Err(Problem::not_found("there is no such tube"));
     }
     let state = state(&parameters.take("state").ok_or_else(|| Problem::bad("state is missing"))?)?;
-    let after = match takes_cursor {
-        true => parameters.cursor(|text| Some(Cursor::parse(text.as_bytes(), state)?.position))?,
-        false => None,
+    let after = if takes_cursor {
+        parameters.cursor(|text| Some(Cursor::parse(text.as_bytes(), state)?.position))?
+    } else {
+        None
     };
     let as_of = AsOf { next_id: queue.next_id(), at: sources.server.now };
     let filter = filter(parameters, as_of)?;

@@ -411,9 +411,10 @@ fn forward_command(connection: &mut HttpConnection, control: &mut dyn Control, n
                 None => connection.exchange.refuse_order(),
                 Some(id) => {
                     connection.log_command(level, id, &command);
-                    match is_short {
-                        true => connection.exchange.await_task(id),
-                        false => connection.exchange.accept(id, control.tasks(), now),
+                    if is_short {
+                        connection.exchange.await_task(id)
+                    } else {
+                        connection.exchange.accept(id, control.tasks(), now)
                     }
                 }
             }

@@ -205,9 +205,10 @@ impl Queue {
         now: Timestamp,
     ) -> Option<Body> {
         let is_tagged = self.jobs.get(id).is_some_and(|job| job.has(Marks::TAGGED));
-        let (ending, group) = match is_tagged {
-            true => self.ending_of_completed(client, id, puts.clone().zip(plan)),
-            false => (Ending::Deleted, None),
+        let (ending, group) = if is_tagged {
+            self.ending_of_completed(client, id, puts.clone().zip(plan))
+        } else {
+            (Ending::Deleted, None)
         };
         if let Some(group) = &group {
             self.rules.groups.pin(group);

@@ -210,9 +210,10 @@ impl Queue {
         let old = TagSet::decode(&old_bytes).expect("tags were written by the queue");
         let new = TagSet::decode(bytes).expect("tags that were just encoded can be decoded");
         let body = job.body().to_owned()?;
-        let stored = match new.is_empty() {
-            true => StoredBody { body, separate_tags: None },
-            false => StoredBody::new(body, bytes, false)?,
+        let stored = if new.is_empty() {
+            StoredBody { body, separate_tags: None }
+        } else {
+            StoredBody::new(body, bytes, false)?
         };
         let before = MarkedJob::new(id, job, &old);
         let after = MarkedJob { tags: &new, ..before };
