@@ -100,13 +100,15 @@ fn run_commands(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) -
         // Now and then the oldest jobs are deleted, which frees some room. Otherwise puts use the freed room.
         let has_air = number / 500 % 4 == 3;
         let oldest = *states.first_key_value().unwrap().0;
-        let (id, delete) = match has_air && random.once_in(2) {
-            true => (oldest, true),
-            false => (random.pick(&states.keys().copied().collect::<Vec<_>>()), false),
+        let (id, delete) = if has_air && random.once_in(2) {
+            (oldest, true)
+        } else {
+            (random.pick(&states.keys().copied().collect::<Vec<_>>()), false)
         };
-        let (command, success, next) = match delete {
-            true => (format!("delete {id}"), "DELETED", "deleted"),
-            false => invent(&mut random, id, states[&id]),
+        let (command, success, next) = if delete {
+            (format!("delete {id}"), "DELETED", "deleted")
+        } else {
+            invent(&mut random, id, states[&id])
         };
         let reply = client.ask(format!("{command}\r\n").as_bytes()).unwrap();
         let word = String::from_utf8_lossy(&reply).split([' ', '\r']).next().unwrap().to_owned();

@@ -144,9 +144,10 @@ impl Tube {
             if let (Repertoire::KeptByC, Step::ReserveJob(key)) = (repertoire, &step) {
                 let (key, priority) = (*key, tube.priority(random));
                 steps.push(step);
-                let next = match random.once_in(2) {
-                    true => Step::Release { key, priority, delay: tube.new_delay() },
-                    false => Step::Bury { key, priority },
+                let next = if random.once_in(2) {
+                    Step::Release { key, priority, delay: tube.new_delay() }
+                } else {
+                    Step::Bury { key, priority }
                 };
                 tube.apply(&next);
                 steps.push(next);
@@ -328,11 +329,12 @@ impl Tube {
             Step::Complete { key, ref puts } => {
                 self.before.remove(&key);
                 let puts: Vec<CompletedPut> = puts.iter().map(|put| self.completed_put(put)).collect();
-                match self.model.has_reserved(CLIENT, key) {
-                    true => Expected::Completed(
+                if self.model.has_reserved(CLIENT, key) {
+                    Expected::Completed(
                         self.model.complete(CLIENT, key, &puts, NOW).expect("no tube has a rule"),
-                    ),
-                    false => found(false, ""),
+                    )
+                } else {
+                    found(false, "")
                 }
             }
             Step::Kick(bound) => Expected::Line(format!("KICKED {}", self.model.kick(CLIENT, bound, NOW))),

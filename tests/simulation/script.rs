@@ -311,10 +311,8 @@ fn put(
     };
     let tags = tags(random, known.has_turns);
     let is_usual = known.has_turns && !random.once_in(4);
-    let (priority, delay_s) = match is_usual {
-        true => (5, Seconds::ZERO),
-        false => (random.pick(&PRIORITIES), random.pick(&DELAYS)),
-    };
+    let (priority, delay_s) =
+        if is_usual { (5, Seconds::ZERO) } else { (random.pick(&PRIORITIES), random.pick(&DELAYS)) };
     let ttr_s = random.pick(&TTRS);
     bytes.extend(format!("put {priority} {delay_s} {ttr_s} {size}{}\r\n", tags_text(random, tags)).bytes());
     let mut parts = vec![(Request::Put { priority, delay_s, ttr_s, size, tags }, bytes.len())];

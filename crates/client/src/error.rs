@@ -99,10 +99,7 @@ impl Error {
     /// The error of an attempt to connect.
     pub(crate) fn connect(address: &Address, source: io::Error) -> Self {
         let address = address.clone();
-        match is_no_tls(&source) {
-            true => Self::SpeaksNoTls { address },
-            false => Self::Connect { address, source },
-        }
+        if is_no_tls(&source) { Self::SpeaksNoTls { address } } else { Self::Connect { address, source } }
     }
 
     /// The error for a reply to a command that was not sent.

@@ -141,11 +141,14 @@ impl Tls {
             if !is_silent && !is_no_tls(&error) {
                 return Err(error);
             }
-            match std::mem::replace(&mut was_asked, true) {
-                false if is_plain() => return Err(io::Error::other(NotTls)),
-                false if is_silent => stream.set_read_timeout(timeout)?,
-                _ => return Err(error),
+            let is_first = !std::mem::replace(&mut was_asked, true);
+            if is_first && is_plain() {
+                return Err(io::Error::other(NotTls));
             }
+            if !is_first || !is_silent {
+                return Err(error);
+            }
+            stream.set_read_timeout(timeout)?;
         }
         stream.set_read_timeout(timeout)?;
         Ok(StreamOwned::new(tls, stream))
@@ -158,12 +161,13 @@ const SYSTEM: &str = "the certificates of the system";
 fn authorities_of_system() -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let problem = found.errors.first().map_or("there are none".to_owned(), ToString::to_string);
-    match found.certs.is_empty() {
-        true => Err(TlsError {
+    if found.certs.is_empty() {
+        Err(TlsError {
             path: SYSTEM.into(),
             problem: format!("{problem}; name a file with the authorities to trust"),
-        }),
-        false => Ok(found.certs),
+        })
+    } else {
+        Ok(found.certs)
     }
 }
 

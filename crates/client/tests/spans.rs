@@ -80,18 +80,17 @@ fn a_handler_and_the_events_about_its_job_are_in_the_span_of_the_job() {
                 tracing::info_span!("job", id = job.id, attempt = job.attempt, parent)
             })
             .on_event(|_| tracing::info!("event"));
-        match is_async {
-            false => drop(worker.run(|_| tracing::info!("ran")).unwrap()),
-            true => {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                let ran = worker.run_async(|_| async {
-                    // The handler continues in its span after other tasks were polled.
-                    tokio::task::yield_now().await;
-                    tracing::info!("ran");
-                    Outcome::Done
-                });
-                runtime.block_on(ran).unwrap();
-            }
+        if is_async {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let ran = worker.run_async(|_| async {
+                // The handler continues in its span after other tasks were polled.
+                tokio::task::yield_now().await;
+                tracing::info!("ran");
+                Outcome::Done
+            });
+            runtime.block_on(ran).unwrap();
+        } else {
+            _ = worker.run(|_| tracing::info!("ran")).unwrap();
         }
         tracing::info!("outside");
         let span = format!("id={id} attempt=1 parent=\"{TRACE}\" ");

@@ -119,9 +119,10 @@ fn a_server_that_ends_in_the_handshake_is_tried_again_with_tls() {
         let pauses = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(1));
         let connector = Connector::new().reconnect(pauses.give_up_after(Duration::from_millis(5)));
         let connector = connector.tls(Tls::new(Some(&ca), None).unwrap());
-        let error = match is_async {
-            false => connector.connect(&address).unwrap_err(),
-            true => on_one_thread(connector.connect_async(&address)).unwrap_err(),
+        let error = if is_async {
+            on_one_thread(connector.connect_async(&address)).unwrap_err()
+        } else {
+            connector.connect(&address).unwrap_err()
         };
         assert!(!error.to_string().contains("without TLS"), "{error}");
         assert!(accepted.load(Ordering::SeqCst) > 5, "a connect, and another one after each pause");

@@ -418,10 +418,7 @@ fn two_workers_with_one_session_take_it_from_each_other_and_no_job_runs_twice() 
 const JOB: &[u8] = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n";
 
 fn with_session(has_session: bool) -> Connector {
-    match has_session {
-        true => connector().session("s".parse().unwrap(), Duration::from_secs(60)),
-        false => connector(),
-    }
+    if has_session { connector().session("s".parse().unwrap(), Duration::from_secs(60)) } else { connector() }
 }
 
 #[test]

@@ -127,9 +127,12 @@ pub fn table(header: &[&str], left: usize, rows: &[Vec<String>]) -> Vec<String> 
     let shown = (0..lines[0].len()).filter(|column| !lines[0][*column].is_empty());
     let columns: Vec<(usize, usize)> = shown.map(|column| (column, width(column))).collect();
     let format_line = |line: &Vec<String>| {
-        let padded = columns.iter().map(|&(column, width)| match column < left {
-            true => format!("{:<width$}", line[column]),
-            false => format!("{:>width$}", line[column]),
+        let padded = columns.iter().map(|&(column, width)| {
+            if column < left {
+                format!("{:<width$}", line[column])
+            } else {
+                format!("{:>width$}", line[column])
+            }
         });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };

@@ -26,9 +26,12 @@ const BATCHES: usize = 200;
 
 /// Measures each server once. A quick run skips this.
 fn once<const N: usize>(bench: &Bench, measure: impl Fn(&Server) -> Result<[f64; N], Failure>) -> Figures<N> {
-    bench.servers_one_by_one(|contender| match bench.quick {
-        true => Err(Failure::Skipped("not in a quick run")),
-        false => measure(&bench.start(contender, Setup::PLAIN)?),
+    bench.servers_one_by_one(|contender| {
+        if bench.quick {
+            Err(Failure::Skipped("not in a quick run"))
+        } else {
+            measure(&bench.start(contender, Setup::PLAIN)?)
+        }
     })
 }
 

@@ -205,10 +205,14 @@ fn crashed_bytes(inode: &Inode, sector: usize, odds: u64, random: &mut Random) -
     if inode.pending.is_empty() {
         return inode.durable.clone();
     }
-    let pick = |random: &mut Random| match random.below(4) < odds {
-        true if random.once_in(3) => random.below(inode.pending.len() as u64 + 1) as usize,
-        true => inode.pending.len(),
-        false => 0,
+    let pick = |random: &mut Random| {
+        if random.below(4) >= odds {
+            0
+        } else if random.once_in(3) {
+            random.below(inode.pending.len() as u64 + 1) as usize
+        } else {
+            inode.pending.len()
+        }
     };
     let mut versions = vec![inode.durable.clone()];
     for change in &inode.pending {

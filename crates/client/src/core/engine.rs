@@ -136,10 +136,7 @@ impl Engine {
         if goal == Goal::Greeting && self.exchange.is_greeted() || goal == Goal::Reply && missing == 0 {
             return Ok(EngineStep::Done);
         }
-        match self.exchange.unsent().is_empty() {
-            true => Ok(EngineStep::Read(missing)),
-            false => Ok(EngineStep::Write),
-        }
+        if self.exchange.unsent().is_empty() { Ok(EngineStep::Read(missing)) } else { Ok(EngineStep::Write) }
     }
 
     /// Whether the socket can be used.

@@ -223,13 +223,14 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     async fn work_on(&mut self, job: Job, jobs: &impl JobRunner<C>) -> Result<(), Error> {
         let worker = self.worker;
         (self.reserved_on, self.is_lost) = (self.client.engine().number(), false);
-        let info = match worker.needs_info(&job.fields) {
-            true => match self.info(job.id).await {
+        let info = if worker.needs_info(&job.fields) {
+            match self.info(job.id).await {
                 // Its TTR has ended, and another worker has deleted it since.
                 Err(error) if error.is_not_found() => return Ok(()),
                 info => Some(info?),
-            },
-            false => None,
+            }
+        } else {
+            None
         };
         if !self.still_has(job.id).await? {
             return Ok(());

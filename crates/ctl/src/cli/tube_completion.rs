@@ -75,9 +75,8 @@ _beanstalkctl_and_tubes() {
 fn zsh(script: &str) -> String {
     let takes_tube =
         |line: &str| ["]:TUBE:_default", ":tube -- ", ":tubes -- "].iter().any(|part| line.contains(part));
-    let with_names = |line: &str| match takes_tube(line) {
-        true => line.replace(":_default'", ":_beanstalkctl_tubes'"),
-        false => line.to_owned(),
+    let with_names = |line: &str| {
+        if takes_tube(line) { line.replace(":_default'", ":_beanstalkctl_tubes'") } else { line.to_owned() }
     };
     let lines: Vec<String> = script.lines().map(with_names).collect();
     let functions = ZSH.replace("OPTIONS", SERVER_OPTIONS);

@@ -310,9 +310,10 @@ fn find(server: &mut Server, change: &JobChange, on: &ActOn) -> Result<Targets> 
     let mut unsorted = Vec::new();
     listing::jobs(server, &filter, false, &mut |found| {
         let infos = found.into_iter().map(|found| found.info);
-        match must_sort {
-            true => unsorted.extend(infos),
-            false => targets.add_first(change, infos, limit),
+        if must_sort {
+            unsorted.extend(infos)
+        } else {
+            targets.add_first(change, infos, limit)
         }
         Ok(targets.jobs.len() < limit)
     })?;
@@ -341,10 +342,7 @@ fn nothing(change: &JobChange, targets: &Targets) -> Failure {
         [id] => format!("there is no job {id}"),
         several => format!("{} of these jobs do not exist{cannot}", several.len()),
     };
-    match targets.left_out.is_empty() {
-        true => Failure::NothingMatched(text),
-        false => Failure::Refused(text),
-    }
+    if targets.left_out.is_empty() { Failure::NothingMatched(text) } else { Failure::Refused(text) }
 }
 
 fn act_on_all(

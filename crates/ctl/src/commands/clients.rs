@@ -91,8 +91,9 @@ pub fn kill(server: &mut Server, ids: &[u64], asking: &Confirm, out: &mut Output
 }
 
 fn needs(server: &Server, word: &str) -> Result {
-    match server.has(word) {
-        true => Ok(()),
-        false => Err(Failure::Refused(format!("this server has no command {word}"))),
+    if server.has(word) {
+        Ok(())
+    } else {
+        Err(Failure::Refused(format!("this server has no command {word}")))
     }
 }

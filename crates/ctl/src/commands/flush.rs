@@ -69,9 +69,10 @@ fn flush(server: &mut Server, tube: &Tube, states: &[JobState], whole: bool, don
     interrupt::check("stopped")?;
     let only_buried = !states.contains(&JobState::Ready);
     if whole {
-        let flushed = match only_buried {
-            true => server.client.flush_buried(&tube.name),
-            false => server.client.flush_tube(&tube.name),
+        let flushed = if only_buried {
+            server.client.flush_buried(&tube.name)
+        } else {
+            server.client.flush_tube(&tube.name)
         };
         *done += flushed?;
         return Ok(());

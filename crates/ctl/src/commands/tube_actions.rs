@@ -54,9 +54,10 @@ pub fn drain(servers: &ServerArguments, on: bool, out: &mut Output) -> Result {
                 "this server has no command {verb}; on its machine, use: kill -{signal} {pid}"
             )));
         }
-        match on {
-            true => server.client.drain()?,
-            false => server.client.undrain()?,
+        if on {
+            server.client.drain()?
+        } else {
+            server.client.undrain()?
         }
         let mode = if on { "accepts no new jobs" } else { "accepts new jobs" };
         out.value_or_line(&json!({ "server": address, "draining": on }), &format!("{address} {mode}"))

@@ -37,9 +37,10 @@ fn text(bytes: &[u8]) -> Vec<String> {
 
 fn wrapped(line: &str, width: usize) -> Vec<String> {
     let characters: Vec<char> = line.chars().collect();
-    match characters.is_empty() {
-        true => vec![String::new()],
-        false => characters.chunks(width).map(|part| part.iter().collect()).collect(),
+    if characters.is_empty() {
+        vec![String::new()]
+    } else {
+        characters.chunks(width).map(|part| part.iter().collect()).collect()
     }
 }
 

@@ -190,10 +190,13 @@ fn last_line(app: &App) -> String {
         (Some(Prompt::Confirm(what, _)), _) => format!("{what}? y/n"),
         (Some(Prompt::Help), _) => String::new(),
         (None, _) if !app.message.is_empty() => app.message.clone(),
-        (None, _) if let Some((name, why)) = gone => match why.contains(name.as_str()) {
-            true => why.clone(),
-            false => format!("{name}: {why}"),
-        },
+        (None, _) if let Some((name, why)) = gone => {
+            if why.contains(name.as_str()) {
+                why.clone()
+            } else {
+                format!("{name}: {why}")
+            }
+        }
         (None, View::Tubes) => TUBE_KEYS.to_owned(),
         (None, View::Jobs(_)) => JOB_KEYS.to_owned(),
         (None, View::Body(..)) => BODY_KEYS.to_owned(),

@@ -98,10 +98,7 @@ fn open_or_copy(path: &Path) -> io::Result<(File, bool)> {
         return Ok((copied(&mut io::stdin().lock())?, true));
     }
     let mut file = File::open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok((file, false)),
-        false => Ok((copied(&mut file)?, true)),
-    }
+    if file.metadata()?.is_file() { Ok((file, false)) } else { Ok((copied(&mut file)?, true)) }
 }
 
 /// The input in a file whose name has been removed.
@@ -141,9 +138,8 @@ pub fn run(server: &mut Server, arguments: &ImportArguments, out: &mut Output) -
         });
     }
     let is_temporary = arguments.journal.is_none() && lines.is_copy;
-    let path = arguments.journal.clone().unwrap_or_else(|| match is_temporary {
-        true => temporary("journal"),
-        false => beside(&arguments.file, ".journal"),
+    let path = arguments.journal.clone().unwrap_or_else(|| {
+        if is_temporary { temporary("journal") } else { beside(&arguments.file, ".journal") }
     });
     let tube = arguments.tube.as_ref().map(|tube| tube.as_str());
     let header = json!({ "journal": 1, "server": server.address.to_string(), "tube": tube });
