@@ -95,8 +95,11 @@ enum RestKind {
 
 type GoOn = dyn FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome;
 
-/// The client that gives a command, or an internal one for an order of the API. The commands of the hot path take its
-/// parts.
+/// The client that gives a command, or an internal one for an order of the API.
+///
+/// The hot path takes its parts `(client, output, now)` instead, which the compiler keeps in registers: the functions
+/// of the executor that every request passes through, and those of `put`, `reserve` and `delete`. All other commands
+/// take a caller, which also has the order. Helpers that only answer take the output.
 struct Caller<'a> {
     client: ClientId,
     /// Takes the reply.
