@@ -176,7 +176,7 @@ pub struct SocketOwner {
     pub group: Option<String>,
 }
 
-/// The settings of the server. It has more fields than other types because each option is one.
+/// The settings of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The address of `-l` and `-p`. `None` if only `--listen` is given. Sockets inherited from a
@@ -358,8 +358,8 @@ impl Options {
 /// The action that reads a binlog at a place.
 type ReadAction = fn(BinlogPlace, StoreOptions) -> Action;
 
-/// The options that have been read so far, and those that can be decided only at the end of the line. It has more
-/// fields than other types because each is a flag, or a pair of flags.
+/// The options that have been read so far, and those that can be decided only at the end of the line. Each field is
+/// one flag, or a pair.
 #[derive(Default)]
 struct Draft {
     line: CommandLine,

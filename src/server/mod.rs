@@ -48,8 +48,8 @@ use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stream::Stream;
 
-/// All connections, and the executor that serves their commands. It has more fields than other types because each rule
-/// of a turn (its budget, its lists, its gate, its time-outs) has its own state.
+/// All connections, and the executor that serves their commands. Each rule of a turn (its budget, its lists, its gate,
+/// its time-outs) has its own state here.
 #[derive(Debug)]
 pub struct Server<S> {
     executor: Executor,

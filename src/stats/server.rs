@@ -13,7 +13,7 @@ use crate::protocol::{Origin, Verb};
 use crate::queue::{CooldownSums, JobCounts, Queue, TubeCounters};
 use crate::tls;
 
-/// The server as its stats see it. It has more fields than other types because each is a source of figures.
+/// The server as its stats see it.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerView<'a> {
     /// The facts about this run of the server.

@@ -12,9 +12,8 @@ use super::{Source, is_ident, is_punct, report, sources, sources_in, texts, walk
 const MAX_FILE_LINES: usize = 600;
 /// A longer function does not fit on a screen.
 const MAX_FUNCTION_LINES: usize = 60;
-/// A type with more fields usually has two subjects. Where it has one, its documentation says so.
+/// A type with more fields usually has two subjects.
 const MAX_FIELDS: usize = 12;
-const SAYS_WHY: &str = "more fields than other types because";
 /// A longer line does not fit beside another file. Tables, and code blocks of documents, may have longer ones.
 const MAX_LINE_CHARS: usize = 120;
 
@@ -70,14 +69,28 @@ fn every_function_fits_on_a_screen() {
     report(failures);
 }
 
-/// The lines of documentation and attributes that end before the line `number`, in one.
-fn documentation(text: &str, number: usize) -> String {
-    let before: Vec<_> = text.lines().take(number - 1).map(str::trim_start).collect();
-    let belongs = |line: &&&str| line.starts_with("///") || line.starts_with('#');
-    let lines: Vec<_> =
-        before.iter().rev().take_while(belongs).map(|line| line.trim_start_matches("/// ")).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join(" ")
-}
+/// Types with more fields, and why.
+const LARGE_TYPES: &[(&str, &str)] = &[
+    // All parts of one subject, which are types of their own.
+    ("crates/binlog/src/writer/mod.rs", "Binlog"),
+    ("crates/queue/src/rules/mod.rs", "Rules"),
+    ("crates/queue/src/state/mod.rs", "Queue"),
+    ("src/server/event_loop/mod.rs", "EventLoop"),
+    ("src/server/mod.rs", "Server"),
+    // A block of memory for everything about one object.
+    ("crates/queue/src/state/clients.rs", "Client"),
+    ("crates/queue/src/state/tubes.rs", "Tube"),
+    // A field for each row of a table: options, figures, kinds of records.
+    ("crates/binlog/src/jobs.rs", "LoggedJobs"),
+    ("crates/queue/src/operations/views.rs", "TubeView"),
+    ("src/options/mod.rs", "Draft"),
+    ("src/options/mod.rs", "Options"),
+    ("src/stats/server.rs", "ServerView"),
+    // The model keeps each fact by itself.
+    ("tests/model/src/queue/mod.rs", "Job"),
+    ("tests/model/src/queue/mod.rs", "Model"),
+    ("tests/model/src/server.rs", "Server"),
+];
 
 /// How many fields stand between the braces of a struct: each has one colon of its own.
 fn count_fields(fields: TokenStream) -> usize {
@@ -89,10 +102,9 @@ fn count_fields(fields: TokenStream) -> usize {
 }
 
 #[test]
-fn a_type_has_few_fields_or_says_why() {
-    let mut failures = Vec::new();
+fn a_type_has_few_fields_or_is_one_of_the_large_ones() {
+    let (mut failures, mut large) = (Vec::new(), 0);
     for source in short_sources() {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&source.path)).unwrap();
         walk(&source.tokens, 0, &mut |trees, _| {
             let [keyword, TokenTree::Ident(name), rest @ ..] = trees else { return };
             if !is_ident(keyword, "struct") {
@@ -103,13 +115,17 @@ fn a_type_has_few_fields_or_says_why() {
                 _ => None,
             });
             let (fields, line) = (body.map_or(0, count_fields), keyword.span().start().line);
-            if fields > MAX_FIELDS && !documentation(&text, line).contains(SAYS_WHY) {
-                failures
-                    .push(source.fail(line, &format!("{name} has {fields} fields, and does not say why")));
+            let is_exempt =
+                LARGE_TYPES.iter().any(|(path, known)| source.path == Path::new(path) && name == known);
+            if fields > MAX_FIELDS && is_exempt {
+                large += 1;
+            } else if fields > MAX_FIELDS {
+                failures.push(source.fail(line, &format!("{name} has {fields} fields")));
             }
         });
     }
     report(failures);
+    assert_eq!(large, LARGE_TYPES.len(), "each type of the list has more fields");
 }
 
 #[test]

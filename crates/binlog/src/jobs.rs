@@ -191,7 +191,7 @@ pub(super) struct LostAttachments {
     pub(super) is_delete: bool,
 }
 
-/// All jobs so far. It has more fields than other types because each kind of record adds to one.
+/// All jobs so far. Each kind of record adds to one of the fields.
 #[derive(Debug, Default)]
 pub(super) struct LoggedJobs {
     pub(super) alive: IdMap<ReplayedJob>,

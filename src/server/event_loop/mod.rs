@@ -113,7 +113,7 @@ pub struct LoopSettings {
     pub idle_timeout: Option<Duration>,
 }
 
-/// The server with its sockets. It has more fields than other types because each is a source of events or of deadlines.
+/// The server with its sockets.
 pub struct EventLoop {
     poll: Poll,
     registry: Rc<Registry>,

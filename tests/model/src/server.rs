@@ -20,8 +20,8 @@ pub const ANY_NUMBER: u8 = 1;
 /// With at most this many unread bytes, a batch is not cut short.
 const MIN_ROOM_BYTES: usize = 64 * 1024;
 
-/// A model of the whole server without its sockets. It has more fields than other types because each is a setting, a
-/// count of the stats, or what a command has left of a client.
+/// A model of the whole server without its sockets: its settings, the counts of the stats, and what commands have left
+/// of clients.
 #[derive(Clone, Debug)]
 pub struct Server {
     pub model: Model,

@@ -108,7 +108,7 @@ pub struct Stats {
     pub database: Option<DatabaseFigures>,
 }
 
-/// The open log. It has more fields than other types because each part is a type of its own.
+/// The open log.
 pub struct Binlog {
     pub(super) storage: Box<dyn Storage>,
     config: Config,

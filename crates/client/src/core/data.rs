@@ -129,8 +129,7 @@ impl Cursor {
     }
 }
 
-/// The counters of a job. Times are in seconds. It has more fields than other types because each is a key of
-/// `stats-job`.
+/// The counters of a job: the keys of `stats-job`. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the keys of stats-job")]
 pub struct JobInfo {

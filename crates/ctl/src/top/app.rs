@@ -62,7 +62,7 @@ pub enum Reaction {
     Send(BackendRequest),
 }
 
-/// The state of the screen. It has more fields than other types because each is something that a key can change.
+/// The state of the screen.
 pub struct App {
     /// The servers.
     pub servers: Vec<ShownServer>,

@@ -65,7 +65,7 @@ pub struct Figures {
     pub dead: u64,
 }
 
-/// A tube at the time of the call. It has more fields than other types because each is a figure of `stats-tube`.
+/// A tube at the time of the call, with the figures of `stats-tube`.
 #[derive(Clone, Debug)]
 pub struct TubeView {
     /// Name of the tube.

@@ -84,7 +84,7 @@ use crate::state::tag_storage::TagStorage;
 use crate::tags::{Concurrency, TagSet};
 use crate::{Change, ClientId, Queue};
 
-/// The state of all rules. It has more fields than other types because each rule has one.
+/// The state of all rules.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     tags: TagStorage,

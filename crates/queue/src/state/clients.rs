@@ -131,8 +131,7 @@ impl IndexMut<ClientKey> for Clients {
     }
 }
 
-/// A client: that of a connection, of a session, or the server itself. It has more fields than other types because all
-/// of it lies in one block of memory.
+/// A client: that of a connection, of a session, or the server itself. All of it lies in one block of memory.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The low half of its number.

@@ -49,7 +49,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::rules::Rules;
 
-/// The whole state of the work queue. It has more fields than other types because each part is a type of its own.
+/// The whole state of the work queue.
 #[derive(Debug, Default)]
 pub struct Queue {
     pub(crate) jobs: Jobs,

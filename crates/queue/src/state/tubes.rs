@@ -78,7 +78,7 @@ impl Pause {
     }
 }
 
-/// A tube. It has more fields than other types because everything that each tube needs lies in one block of memory.
+/// A tube. Everything that each tube needs lies in one block of memory.
 #[derive(Debug)]
 pub(crate) struct Tube {
     pub name: TubeName,

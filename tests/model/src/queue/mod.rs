@@ -22,7 +22,7 @@ use crate::turns::TurnKey;
 /// An index into `Model::tubes`.
 pub type TubeIndex = usize;
 
-/// A job. It has more fields than other types because a row of `stats-job` or a rule of the protocol needs each.
+/// A job. A row of `stats-job` or a rule of the protocol needs each field.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub id: u64,
@@ -153,8 +153,7 @@ pub(crate) enum DeadlineOf {
     Tags,
 }
 
-/// The whole queue. It has more fields than other types because each is a list or a count of its own: an index over
-/// them could be wrong.
+/// The whole queue. Each list and each count stands by itself: an index over them could be wrong.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub jobs: Vec<Job>,
