@@ -1,8 +1,10 @@
 //! `complete`: single cases about the time between its line and its last body, and about its refusals.
 
+use beanstalkd::access::AccessRules;
+use beanstalkd::exchange::BodyRefusal;
 use beanstalkd::server::Server;
 use beanstalkd_binlog::SyncPolicy;
-use beanstalkd_queue::PoisonLimits;
+use beanstalkd_queue::{PoisonLimits, TubeRule};
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::{START, executor};
@@ -281,6 +283,86 @@ fn while_memory_is_short_a_complete_with_puts_is_refused_and_its_bodies_are_free
     IS_EXHAUSTED.set(false);
     assert_eq!(harness.server.executor().queue().figures().jobs.total(), 0);
     harness.server.check_invariants();
+}
+
+/// Rules by which everybody is a worker, and with `further` lines.
+fn rules_of_workers(further: &str) -> AccessRules {
+    let text = format!("[strangers]\nwork = [\"*\"]\n{further}");
+    AccessRules::parse(&text, &|_| None).expect("the rules are right")
+}
+
+/// A server whose client has reserved a job, and a `complete` with one put that the server refuses for this reason; and
+/// the reply.
+fn refusing(refusal: Option<BodyRefusal>) -> (Harness, Client, String, &'static str) {
+    IS_EXHAUSTED.set(false);
+    let mut harness = Harness::open();
+    harness.server.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
+    let is_guarded = refusal == Some(BodyRefusal::Forbidden);
+    if is_guarded {
+        harness.server.executor_mut().guard_with(rules_of_workers("produce = [\"*\"]\n"));
+    }
+    let client = harness.connect();
+    if is_guarded {
+        harness.server.identify(client.id, OPERATOR, START);
+    }
+    assert_eq!(harness.say(&client, RESERVE), RESERVED);
+    let complete = "complete 1 1\r\nput 0 0 60 1\r\ny\r\n".to_owned();
+    let (complete, reply) = match refusal {
+        None => (complete, "COMPLETED 2\r\n"),
+        Some(BodyRefusal::NotFound) => (complete.replace("complete 1", "complete 9"), "NOT_FOUND\r\n"),
+        Some(BodyRefusal::Forbidden) => {
+            harness.server.replace_rules(rules_of_workers(""), START);
+            (complete, "FORBIDDEN\r\n")
+        }
+        Some(BodyRefusal::JobTooBig) => {
+            let body = format!("60 101\r\n{}\r\n", "y".repeat(101));
+            (complete.replace("60 1\r\ny\r\n", &body), "JOB_TOO_BIG\r\n")
+        }
+        Some(BodyRefusal::OutOfMemory) => {
+            IS_EXHAUSTED.set(true);
+            (complete, "OUT_OF_MEMORY\r\n")
+        }
+        Some(BodyRefusal::Draining) => {
+            harness.server.executor_mut().set_draining(true);
+            (complete, "DRAINING\r\n")
+        }
+        Some(BodyRefusal::TubeFull) => {
+            harness.say(&client, "put 0 0 60 1\r\nx\r\n");
+            let rule = TubeRule { max_jobs: Some(1), ..TubeRule::new("default") };
+            harness.server.executor_mut().set_tube_rules(vec![rule], START);
+            (complete, "TUBE_FULL\r\n")
+        }
+        Some(BodyRefusal::BadTag) => (complete.replace("60 1\r", "60 1 what\r"), "BAD_FORMAT\r\n"),
+        Some(BodyRefusal::ExpectedCrlf) => (complete.replace("y\r\n", "yXY"), "EXPECTED_CRLF\r\n"),
+    };
+    (harness, client, complete, reply)
+}
+
+/// A `complete` with one put that has arrived whole has a way of its own through the server, which checks everything at
+/// once. In two pieces it takes the usual way.
+#[test]
+fn a_complete_that_has_arrived_whole_is_answered_like_one_in_two_pieces() {
+    use BodyRefusal::{
+        BadTag, Draining, ExpectedCrlf, Forbidden, JobTooBig, NotFound, OutOfMemory, TubeFull,
+    };
+    let refusals =
+        [NotFound, Forbidden, JobTooBig, OutOfMemory, Draining, TubeFull, BadTag, ExpectedCrlf].map(Some);
+    for refusal in refusals.into_iter().chain([None]) {
+        let answered = |cut: usize| {
+            let (mut harness, client, complete, reply) = refusing(refusal);
+            let first = harness.say(&client, &complete[..cut]);
+            let replies = first + &harness.say(&client, &complete[cut..]);
+            assert_eq!(replies, reply, "{refusal:?}, cut at {cut} of {complete}");
+            IS_EXHAUSTED.set(false);
+            harness.server.check_invariants();
+            described(&harness.server)
+        };
+        let length = refusing(refusal).2.len();
+        let whole = answered(length);
+        for cut in 1..length {
+            assert!(answered(cut) == whole, "{refusal:?}: the state after a cut at {cut} of {length}");
+        }
+    }
 }
 
 /// On a full disk a complete with puts is refused, and changes nothing; one without puts makes room.
