@@ -6,6 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 CARGO=${CARGO:-cargo}
 outputs=target/figures
+commit=$(git describe --always --dirty) # before this page is written
 
 # Runs a command and keeps its output: step NAME COMMAND…
 step() {
@@ -41,7 +42,7 @@ step soak env SOAK_MINUTES="${MINUTES:-15}" \
 cat >doc/figures.md <<END
 # The figures of one day
 
-\`make figures\` wrote this page on $(date -u +%F), for the commit $(git describe --always --dirty).
+\`make figures\` wrote this page on $(date -u +%F), for the commit $commit.
 [performance.md](performance.md) says how the figures are obtained, and why some targets are missed.
 
 ## Benchmark
