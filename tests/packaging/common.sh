@@ -21,3 +21,7 @@ soon() { # COMMAND...: waits until the command succeeds, for a minute at most
         sleep 0.01
     done
 }
+
+accepts() { # SOCKET: whether a server accepts connections there; the socket exists a moment before that
+    printf 'quit\r\n' | nc -q1 -U "$1" 2>/dev/null
+}

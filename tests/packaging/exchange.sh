@@ -21,7 +21,7 @@ start() {
     mkdir -p "$root/jobs"
     RUST_LOG=warn "$1" -l "unix:$root/socket" -b "$root/jobs" -f0 &
     server=$!
-    soon [ -S "$root/socket" ] || fail "$1 does not listen"
+    soon accepts "$root/socket" || fail "$1 does not listen"
 }
 
 stop() {

@@ -36,7 +36,7 @@ eval "exec_line=\"$command\""
 # shellcheck disable=SC2154
 RUST_LOG=warn "$root"/${exec_line#/} &
 server=$!
-soon [ -S "$root/socket" ] || fail "the server does not listen"
+soon accepts "$root/socket" || fail "the server does not listen"
 printf 'stats\r\n' | nc -q1 -U "$root/socket" | grep -q '^max-job-size: 1000' ||
     fail "stats does not show the limit of BEANSTALKD_EXTRA"
 kill $server
@@ -109,7 +109,7 @@ ended "$server"
 wait "$client" || true
 "${BINARY:-target/debug/beanstalkd}" -l "unix:$root/active" -b "$root/queue" 2>/dev/null &
 active=$!
-soon [ -S "$root/active" ] || fail "the server with the lock does not listen"
+soon accepts "$root/active" || fail "the server with the lock does not listen"
 started -b "$root/queue" --wait-for-lock
 healthy || fail "the health check fails for a standby"
 ended "$active"
