@@ -19,8 +19,9 @@ FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
 .PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check \
 	exchange publish-check conformance corpus differential model simulation cross-check check-32bit failover handover \
-	kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro client-bench \
-	client-bench-check figures install install-ctl install-units uninstall uninstall-ctl deb package-check clean
+	kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive mutants coverage bench micro \
+	client-bench client-bench-check figures install install-ctl install-units uninstall uninstall-ctl deb package-check \
+	clean
 
 # Builds the server and beanstalkctl.
 all:
@@ -114,10 +115,10 @@ survive:
 	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 TLS_ANONYMOUS=10000 TLS_HANDSHAKES=10000 \
 		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test survive --test faults --test tls
 
-# Sends the commands of C for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no
-# memory leaks.
+# Sends the commands of C for MINUTES, by default 30, at RATE commands per second, and those of this server from WORKERS
+# workers, 4 or fewer. Checks that no job is lost, no limit is exceeded and no memory leaks.
 soak:
-	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) \
+	SOAK_MINUTES=$(or $(MINUTES),30) $(if $(RATE),SOAK_RATE=$(RATE)) $(if $(WORKERS),SOAK_WORKERS=$(WORKERS)) \
 		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test soak -- --nocapture
 
 # Checks the units of systemd.
@@ -241,6 +242,29 @@ kubernetes: server
 interchange:
 	HISTORIES=$(or $(HISTORIES),1000) $(SEED:%=SEED=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
 		histories_alternate
+
+# Changes the code in one place at a time, and lists the changes that no test notices: hours or days for all of them.
+# PACKAGE=beanstalk-client or beanstalkctl, by default the server and the crates below it; FILES=a pattern of files
+# within it, such as 'crates/ctl/src/transfer/**'; SHARD=0/100 for each hundredth change; TESTS=arguments of the tests.
+# Needs cargo-mutants. With PACKAGE, it changes the files of this directory, and changes them back.
+mutants: $(if $(PACKAGE),server)
+	MODEL_CASES=1000 SIMULATION_SEEDS=24 $(CARGO) mutants $(MUTANTS_OF) --timeout 300 \
+		$(if $(SHARD),--sharding round-robin --shard $(SHARD)) -- --locked $(TESTS)
+
+SERVER_FILES = -f 'src/**' -f 'crates/*/src/**' -e 'crates/client/**' -e 'crates/ctl/**'
+MUTANTS_OF = $(if $(PACKAGE),--in-place -p $(PACKAGE) $(FILES:%=-f '%'), \
+	--workspace --test-workspace true $(if $(FILES),-f '$(FILES)',$(SERVER_FILES)))
+TESTS ?= $(if $(PACKAGE),--tests,--lib --test model --test simulation --test binlog --test conformance)
+
+# The lines that the tests execute, of all packages. Needs cargo-tarpaulin, which reads the compiler's own profiles: no
+# LLVM tools are needed.
+coverage: server
+	$(CARGO) tarpaulin --engine llvm --follow-exec --no-fail-fast $(WHOLE) --lib --bins $(COVERING:%=--test %) \
+		--include-files 'src/*' --include-files 'crates/*/src/*' --exclude-files '**/tests.rs' \
+		--out Stdout --timeout 900
+
+COVERING = model simulation fuzz_corpora binlog conformance survive faults durability metrics notify log ctl \
+	$(basename $(notdir $(wildcard crates/client/tests/*.rs)))
 
 CORPUS = target/corpus/$(TARGET)
 corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin corpus --

@@ -1,22 +1,27 @@
 //! The formats of the log: text, text for the journal, and JSON.
 
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use beanstalkd_testkit::panicking::{Server, is_root, spawn, wait_for};
+use beanstalkd_testkit::panicking::{Server, is_root};
+use beanstalkd_testkit::server::run_to_end;
+use beanstalkd_testkit::server_under_test;
 
 /// The standard error of a server that exits with `code`. `journal` tells the server that its standard error is the
 /// journal, or another file.
 fn log_until_end(directory: &Path, arguments: &[&str], journal: bool, code: i32) -> String {
-    let path = directory.join("stderr");
-    let metadata = File::create(&path).unwrap().metadata().unwrap();
+    let metadata = File::create(directory.join("stderr")).unwrap().metadata().unwrap();
     // A program that inherits the variable, but has another standard error, must not write for the journal.
     let inode = metadata.ino() + u64::from(!journal);
     let stream = format!("JOURNAL_STREAM={}:{inode}", metadata.dev());
-    let mut server = spawn(&["env", "-u", "RUST_LOG", &stream], &[], arguments, directory);
-    assert_eq!(wait_for(&mut server).code(), Some(code), "{arguments:?}");
-    std::fs::read_to_string(path).unwrap()
+    let program = server_under_test();
+    let line = ["-u", "RUST_LOG", &stream, program.to_str().unwrap()];
+    let line: Vec<OsString> = line.iter().chain(arguments).map(OsString::from).collect();
+    let ended = run_to_end(Path::new("env"), &line, directory).unwrap();
+    assert_eq!(ended.status.code(), Some(code), "{arguments:?}");
+    ended.stderr
 }
 
 /// The log of a server that cannot start, because its binlog's directory, `missing`, does not exist.

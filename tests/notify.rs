@@ -1,84 +1,36 @@
 //! The server's messages to a service manager. The test listens on a socket in place of systemd.
 
 use std::net::TcpListener;
-use std::os::unix::net::UnixDatagram;
-use std::process::ExitStatus;
+use std::process::Command;
 
-use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::panicking::{Client, Server, spawn, wait_for, wait_until};
-use beanstalkd_testkit::server::KilledOnDrop;
-use rustix::process::{Pid, Signal, kill_process};
+use beanstalkd_testkit::launched::Service;
+use beanstalkd_testkit::panicking::{Client, Server, wait_until};
+use beanstalkd_testkit::server_under_test;
+use rustix::process::Signal;
 
-/// A server whose service manager is the test.
-struct Service {
-    server: KilledOnDrop,
-    notifications: UnixDatagram,
-    directory: tempfile::TempDir,
-}
-
-impl Service {
-    fn start(watchdog_us: Option<u64>) -> Self {
-        Self::start_with(watchdog_us, &[])
-    }
-
-    fn start_with(watchdog_us: Option<u64>, flags: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("notify");
-        let notifications = UnixDatagram::bind(&path).unwrap();
-        notifications.set_read_timeout(Some(PATIENCE)).unwrap();
-        let socket = format!("NOTIFY_SOCKET={}", path.display());
-        let watchdog = watchdog_us.map(|us| format!("WATCHDOG_USEC={us}"));
-        let mut wrapper = vec!["env", "-u", "WATCHDOG_PID", "-u", "WATCHDOG_USEC", &socket];
-        wrapper.extend(watchdog.as_deref());
-        let listen = format!("unix:{}", directory.path().join("socket").display());
-        let server = spawn(&wrapper, &[], &[&["-l", &listen], flags].concat(), directory.path());
-        Self { server, notifications, directory }
-    }
-
-    fn message(&self) -> String {
-        let mut message = [0; 512];
-        let length = self.notifications.recv(&mut message).expect("the server sends a message");
-        String::from_utf8(message[..length].to_vec()).unwrap()
-    }
-
-    /// The next message that contains `part`.
-    fn message_with(&self, part: &str) -> String {
-        loop {
-            let message = self.message();
-            if message.contains(part) {
-                return message;
-            }
-        }
-    }
-
-    fn connect(&self) -> Client {
-        Client::to_unix(&self.directory.path().join("socket")).expect("a server that is ready listens")
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.server), signal).unwrap();
-    }
-
-    fn ended(&mut self) -> ExitStatus {
-        wait_for(&mut self.server)
-    }
+/// A server with these flags, and with a watchdog if there is a time for it.
+fn start(watchdog_us: Option<u64>, flags: &[&str]) -> Service {
+    let mut command = Command::new(server_under_test());
+    command.env_remove("WATCHDOG_PID").env_remove("WATCHDOG_USEC").args(["-l", "unix:socket"]).args(flags);
+    command.envs(watchdog_us.map(|us| ("WATCHDOG_USEC", us.to_string())));
+    Service::start(&mut command, tempfile::tempdir().unwrap())
 }
 
 const EMPTY: &str = "serving: 0 ready, 0 reserved, 0 delayed, 0 buried; 1 tube, 0 connections";
 
 #[test]
 fn ready_comes_once_the_server_listens_and_stopping_before_it_ends() {
-    let mut service = Service::start(None);
+    let mut service = start(None, &[]);
     assert_eq!(service.message(), format!("READY=1\nSTATUS={EMPTY}\n"));
     drop(service.connect());
     service.signal(Signal::TERM);
     assert_eq!(service.message_with("STOPPING"), "STOPPING=1\n");
-    assert_eq!(service.ended().code(), Some(0));
+    assert_eq!(service.wait().code(), Some(0));
 }
 
 #[test]
 fn an_idle_server_sends_watchdog_messages() {
-    let service = Service::start(Some(200_000));
+    let service = start(Some(200_000), &[]);
     assert!(service.message().starts_with("READY=1\n"));
     for _ in 0..3 {
         assert_eq!(service.message(), format!("WATCHDOG=1\nSTATUS={EMPTY}\n"));
@@ -87,18 +39,15 @@ fn an_idle_server_sends_watchdog_messages() {
 
 #[test]
 fn a_busy_server_sends_watchdog_messages_and_its_status() {
-    let service = Service::start(Some(200_000));
+    let service = start(Some(200_000), &[]);
     assert!(service.message().starts_with("READY=1\n"));
     let mut client = service.connect();
     client.put(100, 60, b"x");
-    service.notifications.set_nonblocking(true).unwrap();
     // Commands follow each other without a pause, so the loop never sleeps for long.
     let mut signs = 0;
     while signs < 3 {
         assert_eq!(client.ask("use default"), "USING default");
-        let mut message = [0; 512];
-        if let Ok(length) = service.notifications.recv(&mut message) {
-            let message = std::str::from_utf8(&message[..length]).unwrap();
+        if let Some(message) = service.next_message() {
             assert!(message.starts_with("WATCHDOG=1\nSTATUS=serving: 0 ready,"), "{message}");
             signs += usize::from(message.contains("1 delayed, 0 buried; 1 tube, 1 connection"));
         }
@@ -107,7 +56,7 @@ fn a_busy_server_sends_watchdog_messages_and_its_status() {
 
 #[test]
 fn the_status_shows_drain_mode_at_once() {
-    let service = Service::start(None);
+    let service = start(None, &[]);
     assert!(service.message().starts_with("READY=1\n"));
     let mut client = service.connect();
     let mut put_until = |expected: &str| while !client.ask("put 0 0 60 1\r\nx").starts_with(expected) {};
@@ -125,13 +74,13 @@ fn a_standby_is_ready_at_once_and_gives_signs_of_life_only_when_it_serves() {
     let jobs = tempfile::tempdir().unwrap();
     let jobs = jobs.path().to_str().unwrap();
     let mut active = Server::start(&["-b", jobs]);
-    let service = Service::start_with(Some(200_000), &["-b", jobs, "--wait-for-lock"]);
+    let service = start(Some(200_000), &["-b", jobs, "--wait-for-lock"]);
     // Without this message systemd waits, and with it dpkg or the boot, until the other server ends.
     assert_eq!(
         service.message_with("READY"),
         format!("READY=1\nSTATUS=standby: waiting for the lock of {jobs}\nWATCHDOG_USEC=0\n")
     );
-    assert!(Client::to_unix(&service.directory.path().join("socket")).is_err(), "a standby does not listen");
+    assert!(Client::to_unix(&service.socket()).is_err(), "a standby does not listen");
     active.signal(Signal::KILL);
     active.end();
     assert_eq!(service.message_with("READY"), format!("READY=1\nSTATUS={EMPTY}\nWATCHDOG_USEC=200000\n"));
@@ -144,16 +93,16 @@ fn a_standby_is_ready_at_once_and_gives_signs_of_life_only_when_it_serves() {
 fn a_standby_whose_database_cannot_be_reached_is_ready_and_ends_at_a_stop() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("postgresql://mail@{gone}/jobs?queue=mail&sslmode=disable");
-    let mut service = Service::start_with(None, &["-b", &url, "--wait-for-lock"]);
+    let mut service = start(None, &["-b", &url, "--wait-for-lock"]);
     let ready = service.message_with("READY");
     assert!(ready.starts_with("READY=1\nSTATUS=standby: waiting for postgresql://"), "{ready}");
     service.signal(Signal::TERM);
-    assert_eq!(service.ended().code(), Some(0));
+    assert_eq!(service.wait().code(), Some(0));
 }
 
 #[test]
 fn refused_puts_are_in_the_status_and_in_one_line_of_the_log() {
-    let service = Service::start(Some(200_000));
+    let service = start(Some(200_000), &[]);
     assert!(service.message().starts_with("READY=1\n"));
     service.signal(Signal::USR1);
     let mut client = service.connect();
@@ -166,6 +115,6 @@ fn refused_puts_are_in_the_status_and_in_one_line_of_the_log() {
         status.contains("draining: ") && status.contains("; refused 1 put: the server drains\n"),
         "{status}"
     );
-    let log = std::fs::read_to_string(service.directory.path().join("stderr")).unwrap();
+    let log = service.log();
     assert_eq!(log.matches("warn refused ").count(), 1, "{log}");
 }

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import time
 
-START_WITHIN_S = 30
-STOP_WITHIN_S = 10
+# How long the server may take to start and to stop: far more than a loaded machine needs, as in tests/kit.
+PATIENCE_S = 60
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -33,23 +33,34 @@ def free_port():
     return bound.getsockname()[1]
 
 
+def run(program, arguments, listener):
+    """Becomes the server, which inherits the listener."""
+    first_inherited = 3
+    if listener.fileno() == first_inherited:
+        os.set_inheritable(first_inherited, True)
+    else:
+        os.dup2(listener.fileno(), first_inherited)
+    environment = dict(os.environ, LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
+    environment.setdefault("RUST_LOG", "warn")
+    os.execve(program, [program, *arguments], environment)
+
+
 def start(program, arguments=()):
     """A server on a port that the kernel picks: its process id and the port."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     port = listener.getsockname()[1]
     pid = os.fork()
     if pid == 0:
-        first_inherited = 3
-        if listener.fileno() == first_inherited:
-            os.set_inheritable(first_inherited, True)
-        else:
-            os.dup2(listener.fileno(), first_inherited)
-        environment = dict(os.environ, LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
-        environment.setdefault("RUST_LOG", "warn")
-        os.execve(program, [program, *arguments], environment)
+        # Whatever fails, the code of the callers must not run in this process, too.
+        try:
+            run(program, arguments, listener)
+        except OSError as error:
+            print(f"with_server: {program}: {error.strerror}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(127)
     listener.close()
     # It is up when it answers: before that it may not handle signals yet.
-    with socket.create_connection(("127.0.0.1", port), timeout=START_WITHIN_S) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
         client.sendall(b"list-tube-used\r\n")
         client.recv(1)
     return pid, port
@@ -58,7 +69,7 @@ def start(program, arguments=()):
 def stop(pid):
     """Sends SIGTERM. Returns whether the server exits with 0."""
     os.kill(pid, signal.SIGTERM)
-    give_up_at = time.monotonic() + STOP_WITHIN_S
+    give_up_at = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up_at:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:

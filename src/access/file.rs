@@ -7,6 +7,8 @@
 // A value of any other type of TOML is an error.
 #![allow(clippy::wildcard_enum_match_arm)]
 
+use std::collections::HashSet;
+
 use toml::de::{DeTable, DeValue};
 
 use super::{AccessRules, AnonymousOrigin, Grants, Identity, IdentityId, IdentityLimits, Roles, TokenHash};
@@ -42,6 +44,7 @@ pub(crate) fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<AccessRules,
 fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<AccessRules, Fault> {
     let mut rules =
         AccessRules { identities: AnonymousOrigin::ALL.map(anonymous).into(), ..AccessRules::default() };
+    let mut known_tokens = HashSet::new();
     for (key, value) in table {
         match &**key.get_ref() {
             "strangers" => anonymous_rules(&mut rules, table_of(key, value)?)?,
@@ -54,7 +57,7 @@ fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<AccessRules, F
                             format!("{:?} is not a valid name: {NAME}", name.get_ref()),
                         ));
                     }
-                    identity(&mut rules, name.get_ref(), table_of(name, value)?, look_up)?;
+                    identity(&mut rules, &mut known_tokens, name.get_ref(), table_of(name, value)?, look_up)?;
                 }
             }
             _ => return Err(unknown(key, TOP_KEYS)),
@@ -98,6 +101,7 @@ fn anonymous_rules(rules: &mut AccessRules, table: &DeTable<'_>) -> Result<(), F
 
 fn identity(
     rules: &mut AccessRules,
+    known_tokens: &mut HashSet<[u8; TokenHash::BYTES]>,
     name: &str,
     table: &DeTable<'_>,
     look_up: &LookUpUser<'_>,
@@ -109,7 +113,7 @@ fn identity(
         match &**key.get_ref() {
             "tokens" => {
                 for value in array_of(key, value)? {
-                    token(rules, id, value)?;
+                    token(rules, known_tokens, id, value)?;
                 }
             }
             "certificates" => {
@@ -130,7 +134,14 @@ fn identity(
     Ok(())
 }
 
-fn token(rules: &mut AccessRules, id: IdentityId, value: TomlValue<'_, '_>) -> Result<(), Fault> {
+/// `known` are all tokens before this one. `AccessRules::owner_of` would compare with each of them, as it must for a
+/// client.
+fn token(
+    rules: &mut AccessRules,
+    known: &mut HashSet<[u8; TokenHash::BYTES]>,
+    id: IdentityId,
+    value: TomlValue<'_, '_>,
+) -> Result<(), Fault> {
     let hash = value.get_ref().as_str().and_then(TokenHash::parse).ok_or_else(|| {
         Fault::new(
             value.span(),
@@ -138,7 +149,7 @@ fn token(rules: &mut AccessRules, id: IdentityId, value: TomlValue<'_, '_>) -> R
                 .to_owned(),
         )
     })?;
-    if rules.owner_of(&hash).is_some() {
+    if !known.insert(hash.bytes()) {
         return Err(Fault::new(value.span(), "this token is already in the file"));
     }
     rules.tokens.push((hash, id));

@@ -95,13 +95,11 @@ impl Executor {
         let &mut Caller { client, ref mut output, now, .. } = caller;
         let PutHeader { priority, delay_s, ttr_s, size } = header;
         let memory_bytes = size_of::<Complete>() + output.memory_bytes();
-        let needs_usual_path = self.is_draining
-            || u64::from(size) > self.memory.max_job_bytes
+        let needs_usual_path = u64::from(size) > self.memory.max_job_bytes
             || !self.queue.has_reserved(client, id)
             || self.queue.has_tags(id)
-            || self.queue.is_full_for(client, size as usize)
             || self.lacks_memory_for(size as usize + memory_bytes)
-            || self.queue.make_room_for_put().is_err();
+            || self.admit_put(client, &TagSet::NONE, size as usize, output, now).is_err();
         if needs_usual_path {
             return None;
         }
@@ -191,7 +189,8 @@ impl Executor {
         outcome
     }
 
-    /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes nothing.
+    /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes
+    /// nothing, but counts a put that a full tube refuses.
     fn plan_complete(
         &mut self,
         caller: &Caller<'_>,
@@ -227,10 +226,7 @@ impl Executor {
             return Err(BodyRefusal::Draining.into());
         }
         if let Some(at) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
-            match puts[at].0.tube() {
-                Some(tube) => self.queue.count_refused_in(tube),
-                None => self.queue.count_refused(client),
-            }
+            self.count_full_tube(client, puts[at].0.tube());
             return Err(BodyRefusal::TubeFull.into());
         }
         found_before(BodyRefusal::ExpectedCrlf)?;
@@ -310,7 +306,7 @@ impl Executor {
 
 /// The put, as the queue takes it.
 #[inline]
-pub(super) fn completed_put(put: &Put) -> CompletedPut<'_> {
+fn completed_put(put: &Put) -> CompletedPut<'_> {
     let (tags, tube) = (put.encoded_tags(), put.tube());
     CompletedPut { new: new_job(put), tags, tube, body_bytes: put.size as usize }
 }

@@ -47,8 +47,8 @@ impl Executor {
 
     /// Deletes a turn's share of a batch, and answers if the batch is complete.
     fn delete_batch(&mut self, caller: &mut Caller<'_>, mut batch: DeleteBatch) -> Outcome {
-        let end = self.spent() + WORK_PER_TURN;
-        while self.spent() < end {
+        let end = self.measured_work() + WORK_PER_TURN;
+        while self.measured_work() < end {
             let Some(id) = batch.ids.next() else {
                 return answer(caller.output, &Reply::DeletedBatch(batch.deleted, batch.missing));
             };

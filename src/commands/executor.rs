@@ -16,7 +16,6 @@ use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
 use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, answer_last, run};
-use crate::binlog::Binlog;
 use crate::clock::Timestamp;
 use crate::exchange::{BodyRefusal, Output, Request, Wait};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
@@ -145,10 +144,9 @@ impl Executor {
         self.persistence.log_changes(&mut self.queue, now);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let binlog = self.persistence.binlog.as_ref();
-        Timestamp::earliest([self.queue.next_deadline(), binlog.and_then(Binlog::next_deadline)])
+        Timestamp::earliest([self.queue.next_deadline(), self.persistence.next_deadline()])
     }
 
     pub(crate) fn poll_delivery(&mut self) -> Option<Delivery> {
@@ -168,12 +166,19 @@ impl Executor {
         self.queue.set_tube_rules(rules, now);
     }
 
-    /// Makes the changes of this turn as durable as they must be before their replies are sent.
+    /// Makes the changes of this turn as durable as they must be before their replies are sent. Returns whether
+    /// commands that have waited for room in the log can continue.
     #[inline]
-    pub(crate) fn commit(&mut self, now: Timestamp) {
-        if self.persistence.binlog.is_some() {
-            self.persistence.commit(&self.queue, now);
+    pub(crate) fn commit(&mut self, now: Timestamp) -> bool {
+        if self.persistence.binlog.is_none() {
+            return false;
         }
+        self.persistence.commit(&self.queue, now);
+        let has_caught_up = self.persistence.take_end_of_catch_up();
+        if has_caught_up {
+            self.wake_orders();
+        }
+        has_caught_up
     }
 
     /// Ends a client's wait with this reply. Returns `None` if the wait was already answered in this turn and the
@@ -214,7 +219,9 @@ impl Executor {
     }
 
     /// Executes one request of a client, and puts the reply into its output, if there is one yet. If the server is
-    /// `GUARDED`, access rules decide first; an open server does not have this step.
+    /// `GUARDED`, access rules decide first; an open server does not have this step. `GUARDED` is a constant from the
+    /// turn of a connection to the line of a put, so that an open server checks nothing there; all other code asks
+    /// `is_guarded`.
     #[inline]
     pub(crate) fn execute<const GUARDED: bool>(
         &mut self,

@@ -39,9 +39,9 @@ impl Executor {
 
     /// Continues the client's flush, which has deleted `deleted` jobs. A delete needs no room in the binlog.
     fn continue_flush(&mut self, caller: &mut Caller<'_>, scope: FlushScope, mut deleted: u64) -> Outcome {
-        let end = self.spent() + WORK_PER_TURN;
+        let end = self.measured_work() + WORK_PER_TURN;
         let mut probes = PROBES_PER_TURN;
-        while self.spent() < end {
+        while self.measured_work() < end {
             let before = probes;
             let step = self.queue.next_to_flush(caller.client, &mut probes);
             self.meter.work += (before - probes) as u64;

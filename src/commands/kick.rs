@@ -29,24 +29,24 @@ impl Executor {
         bound: u64,
         mut kicked: u64,
     ) -> Outcome {
-        let end_of_slice = self.spent() + WORK_PER_TURN;
+        let end_of_slice = self.measured_work() + WORK_PER_TURN;
         while kicked < bound
             && let Some(id) = self.queue.next_to_kick(caller.client, state)
         {
             let rest = move |server: &mut Self, caller: &mut Caller<'_>| {
                 server.kick_from(caller, state, bound, kicked)
             };
-            if self.spent() >= end_of_slice {
+            if self.measured_work() >= end_of_slice {
                 return stall(Until::NextTurn, rest);
             }
-            match self.persistence.room_for_update() {
+            let is_kicked = match self.persistence.room_for_update() {
                 Err(NoRoom::Full) if kicked > 0 => break,
                 Err(no_room) => return lacks_room(no_room, caller.output, rest),
                 Ok(()) => self.queue.kick(id, caller.now),
-            }
+            };
             self.persistence.log_changes(&mut self.queue, caller.now);
             self.meter.work += 1;
-            kicked += 1;
+            kicked += u64::from(is_kicked);
         }
         answer(caller.output, &Reply::Kicked(kicked))
     }
@@ -57,7 +57,9 @@ impl Executor {
             return Err(Obstacle::WrongState.into());
         }
         self.persistence.room_for_update()?;
-        self.queue.kick(id, now);
+        if !self.queue.kick(id, now) {
+            return Err(Obstacle::NoJob.into());
+        }
         debug_assert!(self.queue.job(id).is_some_and(|job| job.record.state != JobState::Buried));
         Ok(())
     }

@@ -170,6 +170,7 @@ impl Executor {
     }
 
     /// Whether the lists need another turn even if no event comes.
+    #[inline]
     pub(crate) fn has_work_on_lists(&self) -> bool {
         self.tube_lists.under_way.is_some() || self.has_idle_list()
     }

@@ -392,9 +392,9 @@ fn stall_with_memory(
     Outcome::Unfinished(Unfinished::Stall { rest: Rest(RestKind::GoOn(Box::new(rest))), until, memory_bytes })
 }
 
-/// The client waits for an answer of the queue. If the wait `is_abortable`, the client's next byte ends it.
-fn wait(wait: Wait, is_abortable: bool) -> Outcome {
-    Outcome::Unfinished(Unfinished::Wait { wait, is_abortable })
+/// The client waits for an answer of the queue.
+fn wait(wait: Wait) -> Outcome {
+    Outcome::Unfinished(Unfinished::Wait { wait, is_abortable: false })
 }
 
 /// The result of a change of one job.

@@ -20,7 +20,9 @@ impl Executor {
             }
             self.persistence.room_for_move(&self.queue, id, tube, now)?;
         }
-        self.queue.move_job(id, tube, now);
+        if !self.queue.move_job(id, tube, now) {
+            return Err(Obstacle::NoJob.into());
+        }
         debug_assert!(
             self.queue.job(id).is_some_and(|job| job.tube.as_str() == tube),
             "a moved job is there"
@@ -33,7 +35,9 @@ impl Executor {
             return Err(Obstacle::Reserved.into());
         }
         self.persistence.room_for_update()?;
-        self.queue.set_priority(id, priority, now);
+        if !self.queue.set_priority(id, priority, now) {
+            return Err(Obstacle::NoJob.into());
+        }
         debug_assert!(self.queue.job(id).is_some_and(|job| job.record.priority == priority));
         Ok(())
     }
@@ -50,7 +54,9 @@ impl Executor {
             return Err(Obstacle::WrongState.into());
         }
         self.persistence.room_for_update()?;
-        self.queue.set_delay(id, delay_s, until, now);
+        if !self.queue.set_delay(id, delay_s, until, now) {
+            return Err(Obstacle::NoJob.into());
+        }
         Ok(())
     }
 }

@@ -4,9 +4,9 @@
 //! without a session needs no room in the log, because a restart makes the job ready again.
 
 use super::watch::WatchList;
-use super::{Caller, Executor, Outcome, answer, lacks_room, stall, wait};
+use super::{Caller, Executor, Outcome, answer, lacks_room, stall};
 use crate::clock::Timestamp;
-use crate::exchange::{Output, Until, Wait};
+use crate::exchange::{Output, Unfinished, Until, Wait};
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
 use crate::queue::{ClientId, Reserve, ReserveMode, WaitOutcome};
@@ -38,7 +38,9 @@ impl Executor {
             Reserve::Job(id) => self.answer_reserved(client, id, output, now),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
-            Reserve::Waiting => wait(Wait::Job, ABORTABLE),
+            Reserve::Waiting => {
+                Outcome::Unfinished(Unfinished::Wait { wait: Wait::Job, is_abortable: ABORTABLE })
+            }
             Reserve::Unfinished => stall(Until::NextTurn, rest),
         }
     }

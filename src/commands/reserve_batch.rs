@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::exchange::{Output, Until, Wait};
 use crate::job::JobId;
 use crate::protocol::{FieldList, Reply, ReservedJobs, write_reserved};
-use crate::queue::{Reserve, WaitOutcome};
+use crate::queue::{ClientId, Reserve, WaitOutcome};
 use crate::seconds::Seconds;
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
@@ -34,12 +34,16 @@ pub(crate) struct Batch {
     replies: Output,
     /// Whether a turn has ended since the first job was reserved.
     is_interrupted: bool,
+    /// Whether the first job has come while the client waited, and the log may lack its reservation: no room was
+    /// reserved for it.
+    awaits_log: bool,
 }
 
 impl Batch {
     /// A batch without jobs.
     pub(crate) fn new(most: u32, timeout_s: Option<Seconds>) -> Self {
-        Self { most, timeout_s, ids: Vec::new(), replies: Output::default(), is_interrupted: false }
+        let replies = Output::default();
+        Self { most, timeout_s, ids: Vec::new(), replies, is_interrupted: false, awaits_log: false }
     }
 
     /// Continues the batch after `until`.
@@ -77,22 +81,21 @@ impl Executor {
                 WatchList::Forbidden | WatchList::Unfinished => batch.most = batch.ids.len() as u32,
             }
         }
-        // No room was reserved for a job that has come while the client waited.
-        if batch
-            .ids
-            .first()
-            .is_some_and(|&id| self.persistence.lacks(id) && self.queue.has_reserved(caller.client, id))
-        {
+        if let Some(id) = self.unlogged_first(caller.client, &batch) {
+            if self.persistence.refuses(&self.queue, id) {
+                return self.refuse_delivered(caller, id);
+            }
             return batch.stall(Until::BinlogRoom);
         }
+        batch.awaits_log = false;
         if batch.ids.is_empty() && batch.ids.try_reserve_exact(batch.most as usize).is_err() {
             return answer(caller.output, &Reply::OutOfMemory);
         }
-        let end = self.spent() + WORK_PER_TURN;
+        let end = self.measured_work() + WORK_PER_TURN;
         let fields = self.fields_of(caller.client);
         let is_memory_low = self.is_short_of_memory();
         while batch.has_room_in(caller.output, is_memory_low) {
-            if self.spent() >= end {
+            if self.measured_work() >= end {
                 return batch.stall(Until::NextTurn);
             }
             let is_first = batch.ids.is_empty();
@@ -110,7 +113,7 @@ impl Executor {
                 }
                 Reserve::Unfinished => return batch.stall(Until::NextTurn),
                 // Only a batch without jobs waits.
-                Reserve::Waiting => return wait(Wait::Batch(batch.most), false),
+                Reserve::Waiting => return wait(Wait::Batch(batch.most)),
                 Reserve::DeadlineSoon if timeout_s.is_some() => {
                     return answer(caller.output, &Reply::DeadlineSoon);
                 }
@@ -123,6 +126,12 @@ impl Executor {
         self.answer_batch(caller, batch)
     }
 
+    /// The first job of a batch, if it has come while the client waited and the log lacks its reservation.
+    fn unlogged_first(&self, client: ClientId, batch: &Batch) -> Option<JobId> {
+        let id = *batch.ids.first().filter(|_| batch.awaits_log)?;
+        (self.persistence.lacks(&self.queue, id) && self.queue.has_reserved(client, id)).then_some(id)
+    }
+
     /// Handles the queue's answer to a batch that has waited for its first job. The others follow in the next turn,
     /// which has time for them.
     pub(super) fn answer_first_of_batch(
@@ -133,7 +142,7 @@ impl Executor {
     ) -> Outcome {
         match reserved(wait, caller.output) {
             Ok(id) => {
-                let mut batch = Batch::new(most, None);
+                let mut batch = Batch { awaits_log: true, ..Batch::new(most, None) };
                 let fields = self.fields_of(caller.client);
                 if batch.ids.try_reserve_exact(most as usize).is_err()
                     || self.add_to(&mut batch, id, fields, caller.now).is_err()

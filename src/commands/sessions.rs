@@ -68,18 +68,30 @@ impl Executor {
     }
 
     /// Answers a client that waited for a job. If the reservation belongs to a session, the reply waits until the log
-    /// has it.
+    /// has it. On a full disk the client does not get the job. It learns that in the next turn, because the job may
+    /// then go to another client with a session, and so on.
     pub(super) fn answer_delivered(&mut self, caller: &mut Caller<'_>, id: JobId) -> Outcome {
-        if !self.persistence.lacks(id) {
+        if !self.persistence.lacks(&self.queue, id) {
             return self.answer_reserved(caller.client, id, caller.output, caller.now);
         }
-        stall(Until::BinlogRoom, move |server, caller| {
-            if server.queue.has_reserved(caller.client, id) {
-                server.answer_delivered(caller, id)
-            } else {
+        let until =
+            if self.persistence.refuses(&self.queue, id) { Until::NextTurn } else { Until::BinlogRoom };
+        stall(until, move |server, caller| {
+            if !server.queue.has_reserved(caller.client, id) {
                 answer(caller.output, &Reply::TimedOut)
+            } else if server.persistence.refuses(&server.queue, id) {
+                server.refuse_delivered(caller, id)
+            } else {
+                server.answer_delivered(caller, id)
             }
         })
+    }
+
+    /// Refuses the job that the client has got while it waited: the disk is too full for a reservation by a session.
+    pub(super) fn refuse_delivered(&mut self, caller: &mut Caller<'_>, id: JobId) -> Outcome {
+        self.queue.undo_reserve(caller.client, id, caller.now);
+        self.persistence.forget_session_reservation(id);
+        answer(caller.output, &Reply::OutOfMemory)
     }
 
     /// Starts the graces of restored sessions, because the server listens now.

@@ -13,14 +13,16 @@ use crate::job::JobId;
 use crate::protocol::{DictionaryWriter, Reply};
 use crate::queue::{ClientId, GroupView};
 use crate::stats::{self, IdentityView, JOB, StatsJob};
-use crate::stats::{ServerView, StatsSource, TAGS, TUBE, TubeSums, WAITS_FOR};
+use crate::stats::{ServerView, TAGS, TUBE, TubeSums, WAITS_FOR};
 use crate::tls::Acceptor;
 
 /// How many bytes of stats and lists can be rendered and copied for the cost of a simple request.
 const DATA_BYTES_PER_WORK: u64 = 64;
 
-impl StatsSource for Executor {
-    fn server_view(&self, now: Timestamp) -> ServerView<'_> {
+impl Executor {
+    /// The server at `now`, as an administrator sees it.
+    #[must_use]
+    pub fn server_view(&self, now: Timestamp) -> ServerView<'_> {
         ServerView {
             info: &self.info,
             queue: &self.queue,
@@ -42,9 +44,7 @@ impl StatsSource for Executor {
             now,
         }
     }
-}
 
-impl Executor {
     /// Adds the figures of the TLS listeners to the metrics.
     pub(crate) fn show_tls(&mut self, acceptor: &Rc<Acceptor>) {
         self.memory.tls = Some(Rc::clone(acceptor));

@@ -1,8 +1,5 @@
 //! Compares the table of commands with the documents.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use super::CommandRow;
 use super::guard::Subject;
 use crate::access::Roles;
@@ -105,46 +102,5 @@ fn subject(subject: Subject<'_>, verb: Verb) -> &'static str {
         Subject::Named(_) => "the tube that it names",
         Subject::OfJob(_) | Subject::OfJobs(_) => "the job's tube",
         Subject::OfJobAndNamed(..) => "the job's tube; produce or manage for the other tube",
-    }
-}
-
-/// The maximum number of the server's files, without tests, that name a command: the table and the grammar of the
-/// protocol or a page of the API, the table here, the file of the command, the method of the queue.
-const MAX_FILES_OF_A_COMMAND: usize = 4;
-
-/// The Rust files below the directory, without those of tests and clients.
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() && !["tests", "client", "ctl", "target"].contains(&name.as_str()) {
-            sources(&path, found);
-        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
-            found.push(path);
-        }
-    }
-}
-
-#[test]
-fn a_command_is_named_in_few_files() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut paths = Vec::new();
-    sources(&root.join("src"), &mut paths);
-    sources(&root.join("crates"), &mut paths);
-    let texts: Vec<(PathBuf, String)> = paths
-        .into_iter()
-        .map(|path| {
-            let text = fs::read_to_string(&path).unwrap();
-            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
-            (path, text)
-        })
-        .collect();
-    for verb in [Verb::Reprioritize, Verb::TouchAll, Verb::FlushBuried, Verb::DeleteBatch, Verb::ReserveMode]
-    {
-        let word = verb.as_str();
-        let names = [word.to_owned(), word.replace('-', "_"), format!("Command::{verb:?}")];
-        let is_named = |text: &String| names.iter().any(|name| text.contains(name));
-        let files: Vec<_> = texts.iter().filter(|(_, text)| is_named(text)).map(|(path, _)| path).collect();
-        assert!((2..=MAX_FILES_OF_A_COMMAND).contains(&files.len()), "{word}: {files:#?}");
     }
 }

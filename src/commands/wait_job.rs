@@ -21,7 +21,7 @@ impl Executor {
             WaitJob::NotFound => answer(caller.output, &Reply::NotFound),
             WaitJob::Buried => answer(caller.output, &Reply::BuriedJob(id)),
             WaitJob::TimedOut => answer(caller.output, &Reply::TimedOut),
-            WaitJob::Waiting => wait(Wait::EndOf(id), false),
+            WaitJob::Waiting => wait(Wait::EndOf(id)),
         }
     }
 

@@ -74,10 +74,10 @@ impl Executor {
     /// Removes tubes from which the client may not reserve from its watch list, a turn's share. The last tube stays,
     /// because a client always watches at least one.
     pub(super) fn drop_unwatchable(&mut self, client: ClientId) -> WatchList {
-        let end = self.spent() + TUBES_PER_TURN;
+        let end = self.measured_work() + TUBES_PER_TURN;
         loop {
             let watched = self.drop_some_unwatchable(client);
-            if watched != WatchList::Unfinished || self.spent() >= end {
+            if watched != WatchList::Unfinished || self.measured_work() >= end {
                 return watched;
             }
         }

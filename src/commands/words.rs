@@ -15,7 +15,7 @@ use crate::queue::ClientId;
 /// Logs a command. `used_tube` is the tube that the client uses.
 #[cold]
 pub(super) fn log_command(client: ClientId, command: &Command<'_>, used_tube: &str) {
-    trace!(command_of = client.index; "<{} command {}", client.index, in_words(command, used_tube, false));
+    trace!(command_of = client.index; "<{} command {}", client.index, in_words(command, used_tube, WordsFor::Log));
 }
 
 /// Logs the first line of a reply. The body after it may be long, or secret.
@@ -26,16 +26,26 @@ pub(super) fn log_reply(client: ClientId, reply: &[u8]) {
     trace!(reply_to = client.index; ">{} reply {line}", client.index);
 }
 
+/// The reader of the words of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WordsFor {
+    Log,
+    Audit,
+}
+
 /// The command, with the jobs and tubes that it names, and for the audit with its number. It contains only names and
 /// numbers.
-pub(super) fn in_words(command: &Command<'_>, used_tube: &str, is_for_audit: bool) -> String {
+pub(super) fn in_words(command: &Command<'_>, used_tube: &str, reader: WordsFor) -> String {
     let row = CommandRow::of(command);
     let mut words = command.verb().as_str().to_owned();
-    let of = if is_for_audit { "of " } else { "" };
+    let of = match reader {
+        WordsFor::Audit => "of ",
+        WordsFor::Log => "",
+    };
     // Writing to a string does not fail.
     let _ = match (row.subject, row.number) {
         (Subject::Used, Some(number)) => write!(words, " {number} {of}{used_tube}"),
-        (subject, Some(number)) if is_for_audit => {
+        (subject, Some(number)) if reader == WordsFor::Audit => {
             add_subject(&mut words, subject, used_tube).and_then(|()| write!(words, " {number}"))
         }
         (subject, _) => add_subject(&mut words, subject, used_tube),
@@ -80,7 +90,7 @@ mod tests {
             ("stats", "stats"),
         ] {
             let command = parse(line.as_bytes()).unwrap();
-            assert_eq!(in_words(&command, "mail", false), words, "{line}");
+            assert_eq!(in_words(&command, "mail", WordsFor::Log), words, "{line}");
         }
     }
 }

@@ -4,6 +4,34 @@
 //! a job that has four tags, among a million of them in no order, takes twenty times as long as to delete the next one
 //! of a short queue. Therefore the [`Meter`] reads the clock from time to time, and adds the difference if the time
 //! exceeds the count. Tests have no clock, or one of their own.
+//!
+//! Long work is done in slices. These constants bound a slice, and so the time that other clients wait:
+//!
+//! | slice | constant | file |
+//! |---|---|---|
+//! | a turn, and one client in it | `TURN_WORK`, `RUNNABLE_WORK`, `BURST`, `SUSTAINED` | `server/budget.rs` |
+//! | what has become due, and the remains of closed clients | `ADVANCE_WORK` | `commands/work.rs` |
+//! | all orders of the API together | `WORK_PER_TURN` | `commands/orders/mod.rs` |
+//! | a walk through jobs for the API | `WalkBudget::TURN` | `orders/selection.rs` |
+//! | tubes for the API | `TUBES_PER_SLICE` | `http/snapshot.rs` |
+//! | clients for the API | `CLIENTS_PER_SLICE`, `INDEXES_PER_SLICE` | `http/api/clients.rs` |
+//! | `kick` | `WORK_PER_TURN` | `commands/kick.rs` |
+//! | `delete-batch` | `WORK_PER_TURN` | `commands/delete.rs` |
+//! | `reserve-batch` | `WORK_PER_TURN` | `commands/reserve_batch.rs` |
+//! | the flushes | `WORK_PER_TURN`, `PROBES_PER_TURN` | `commands/flush.rs` |
+//! | `list-tubes` | `TUBES_PER_SLICE` | `commands/list_tubes.rs` |
+//! | `touch-all` | `TOUCHES_PER_TURN` | `commands/touch.rs` |
+//! | `list-jobs` | `JOBS_PER_TURN`, `PROBES_PER_TURN` | `commands/list_jobs.rs` |
+//! | `list-clients` | `CLIENTS_PER_TURN`, `INDEXES_PER_TURN` | `commands/clients.rs` |
+//! | reservations that join a session | `JOINED_PER_TURN` | `commands/sessions.rs` |
+//! | tubes that a client may not watch | `TUBES_PER_TURN` | `commands/watch.rs` |
+//! | tubes that a client may see | `WORK_PER_TURN` | `commands/guard/visible_tubes.rs` |
+//! | changes that the log lacks | `CATCH_UP_BYTES` | `commands/persistence/postponed.rs` |
+//! | copies of jobs in the log | `COPIED_PER_TURN` | `writer/compaction.rs` of the binlog |
+//! | bodies that can be freed | `PROBES_PER_TURN` | `commands/memory/detached_bodies.rs` |
+//! | clients after a reload | `CHECKS_PER_TURN`, `VISITS_PER_TURN` | `server/reload.rs` |
+//! | handshakes of TLS | `HANDSHAKES_PER_TURN` | `server/budget.rs` |
+//! | new connections | `ACCEPTS_PER_TURN` | `server/event_loop/listeners.rs` |
 
 use std::fmt;
 
@@ -75,7 +103,7 @@ impl Executor {
 
     /// Begins a turn.
     pub(crate) fn begin_turn(&mut self, now: Timestamp) {
-        self.meter.begin_turn(self.work(), now);
+        self.meter.begin_turn(self.counted_work(), now);
     }
 
     /// Counts work that is not a command.
@@ -83,26 +111,26 @@ impl Executor {
         self.meter.work += work;
     }
 
-    /// The cost of everything so far, in simple requests. Other clients wait for it.
-    pub(crate) fn work(&self) -> u64 {
+    /// The cost of everything so far, in simple requests, as far as it has been counted. Does not read the clock.
+    pub(crate) fn counted_work(&self) -> u64 {
         self.meter.work + self.queue.work()
     }
 
-    /// The cost of everything so far, including the time that it has taken if that is more. Code that works until a
-    /// budget is spent calls this, also when it begins: then the time before is not counted for it, and it can do some
-    /// work however long that time was.
+    /// The cost of everything so far. If a reading of the clock is due, first adds the time that the work has taken,
+    /// if that is more than was counted. Code that works until a budget is spent calls this, also when it begins: then
+    /// the time before is not counted for it, and it can do some work however long that time was.
     #[inline]
-    pub(crate) fn spent(&mut self) -> u64 {
-        let work = self.work();
+    pub(crate) fn measured_work(&mut self) -> u64 {
+        let work = self.counted_work();
         if self.meter.is_due(work) {
             self.meter.read_clock(work);
         }
-        self.work()
+        self.counted_work()
     }
 
     /// Does a turn's share of the work that has become due.
     pub(crate) fn advance(&mut self, now: Timestamp) {
-        let end = self.work() + ADVANCE_WORK;
+        let end = self.counted_work() + ADVANCE_WORK;
         loop {
             let Advanced { has_more, have_delays_ended } = self.queue.advance(now);
             if have_delays_ended && let Some(binlog) = &mut self.persistence.binlog {
@@ -110,7 +138,7 @@ impl Executor {
             }
             self.detach_expired_bodies();
             self.persistence.log_changes(&mut self.queue, now);
-            if !has_more || self.spent() >= end {
+            if !has_more || self.measured_work() >= end {
                 break;
             }
         }

@@ -24,7 +24,7 @@ pub enum Outcome<R> {
     OfComplete(Result<Put, (PutHeader, BodyRefusal)>),
     /// The command has passed its checks and is not finished. The client's later commands wait.
     Unfinished(Unfinished<R>),
-    /// The client has asked to close the connection.
+    /// The connection is to be closed once the replies have been sent.
     Close,
     /// There is no memory for the reply: the connection ends at once, so that its memory is freed.
     Abort,

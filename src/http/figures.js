@@ -46,6 +46,23 @@ export function make(name, properties = {}, ...children) {
   return made;
 }
 
+/** A title and its value in a list of definitions. */
+export const definition = ([title, value]) => make("div", {}, make("dt", {}, title), make("dd", {}, value));
+
+/**
+ * The heads of columns [key, title, class]. `sort` gets the new sorting when a head is clicked. A column without a key
+ * cannot be sorted.
+ */
+export function heads(columns, sorting, sort) {
+  return columns.map(([key, title, where = ""]) => make("th", {
+    scope: "col", class: where,
+    "aria-sort": key === sorting.key ? (sorting.up ? "ascending" : "descending") : null,
+  }, key === null ? title : make("button", {
+    "data-key": `sort-${key}`,
+    onclick: () => sort({ key, up: key === sorting.key ? !sorting.up : key === "name" }),
+  }, title)));
+}
+
 /** An SVG element. */
 export function drawn(name, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);

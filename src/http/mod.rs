@@ -126,7 +126,7 @@ impl Sources<'_> {
     /// Whether the request is for the API.
     fn is_of_api(&self, request: &HttpRequest) -> bool {
         match self.site {
-            Site::Metrics => page::FIGURES.contains(&request.path.as_str()),
+            Site::Metrics => page::API_PATHS.contains(&request.path.as_str()),
             Site::Admin { .. } => request.path.starts_with("/api/"),
         }
     }

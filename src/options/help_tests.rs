@@ -48,7 +48,7 @@ fn the_manual_names_each_exit_code() {
         ExitReason::NoSuchUser,
         ExitReason::BecomeUser,
         ExitReason::BinlogDamaged,
-        ExitReason::Listen,
+        ExitReason::Start,
     ] {
         assert!(manual.contains(&format!("\n.It {}\n", reason.code())), "{reason:?}");
     }

@@ -43,8 +43,8 @@ pub enum ExitReason {
     /// The binlog is damaged, and starting on it would lose jobs (`EX_DATAERR`). A restart cannot repair it, so the
     /// unit file excludes this code from restarts.
     BinlogDamaged = 65,
-    /// A name does not resolve, or an address cannot be bound; also any other failure to start.
-    Listen = 111,
+    /// The server cannot start: a name does not resolve, an address cannot be bound, or any other reason.
+    Start = 111,
 }
 
 impl ExitReason {

@@ -15,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::queue::{ClientId, FlushScope};
 use crate::seconds::Seconds;
-use crate::stats::{ClientView, Connections, StatsSource};
+use crate::stats::{ClientView, Connections, ServerView};
 use crate::tube_name::TubeName;
 
 /// The maximum number of running tasks: more than people start, and few enough that each gets its turns soon.
@@ -362,8 +362,11 @@ impl Tasks {
     }
 }
 
-/// The interface of the server for the API: its figures, and the execution of orders.
-pub trait Control: StatsSource {
+/// The interface of the server for its HTTP sites: its figures, and the execution of orders.
+pub trait Control {
+    /// The server at `now`. A view costs time, so one is made only for a request.
+    fn server_view(&self, now: Timestamp) -> ServerView<'_>;
+
     /// Starts an order. `None` if too many orders are running; then nothing has changed.
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId>;
 

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use bitflags::bitflags;
 
+use super::connection::Connection;
 use crate::exchange::Until;
 use crate::queue::ClientId;
 
@@ -15,7 +16,7 @@ bitflags! {
     pub struct Lists: u8 {
         /// Clients that are served in one of the next turns without another event: in `runnable`, `postponed` or
         /// `handshaking`.
-        const RUNNABLE = 1 << 0;
+        const SCHEDULED = 1 << 0;
         /// Clients with replies that may be written to the socket.
         const UNSENT = 1 << 1;
         /// Clients with replies that wait for the binlog.
@@ -80,7 +81,7 @@ impl ClientLists {
     /// Serves the client in the next turn without an event.
     #[inline]
     pub(crate) fn run(&mut self, id: ClientId, listed: &mut Lists) {
-        enlist(&mut self.runnable, Lists::RUNNABLE, id, listed);
+        enlist(&mut self.runnable, Lists::SCHEDULED, id, listed);
     }
 
     /// Writes the client's replies at the end of the turn.
@@ -93,6 +94,14 @@ impl ClientLists {
     #[inline]
     pub(crate) fn wait(&mut self, list: WaitList, id: ClientId, listed: &mut Lists) {
         enlist(self.waiting(list), list.flag(), id, listed);
+    }
+
+    /// Adds a client with a stalled command to the list of those that await the same event, if there is one.
+    #[inline]
+    pub(crate) fn await_event<S>(&mut self, id: ClientId, connection: &mut Connection<S>) {
+        if let Some(list) = connection.exchange.stalled_until().and_then(WaitList::of_those_awaiting) {
+            self.wait(list, id, &mut connection.listed);
+        }
     }
 
     /// The clients in a list whose clients wait.

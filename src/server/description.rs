@@ -4,7 +4,7 @@
 //! clients of the queue. `doc/handover.md` has the format. Driven by `event_loop/hand_over.rs`, between two turns; a
 //! simulation drives it with its own sockets.
 
-use super::client_lists::Lists;
+use super::client_lists::{Lists, WaitList};
 use super::connection::Connection;
 use super::{Server, each, find};
 use crate::clock::Timestamp;
@@ -34,12 +34,10 @@ impl<S: Stream> Server<S> {
     /// Sets whether new commands are executed. Commands in progress continue.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
-        if is_paused {
-            return;
-        }
-        // Events in the meantime were noted, but nothing was read.
-        for (id, connection) in each(&mut self.connections).filter(|(_, it)| it.is_runnable()) {
-            self.lists.run(id, &mut connection.listed);
+        if !is_paused {
+            // Completing the log may have made room for them. Connections with events in the meantime are in the list
+            // of turns.
+            self.wake(WaitList::BinlogRoom);
         }
     }
 

@@ -15,9 +15,9 @@ use crate::poll_token::PollToken;
 use crate::stream::ListenerSocket;
 
 /// The format that this program writes.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 1;
 /// The oldest format that it reads. `tests/hand_over/formats` has a description in each format since this one.
-pub const OLDEST_FORMAT: u32 = 3;
+pub const OLDEST_FORMAT: u32 = 1;
 
 /// The first bytes of a description.
 const MAGIC: &[u8; 16] = b"beanstalkd hand\n";

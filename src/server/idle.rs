@@ -92,6 +92,7 @@ impl IdleTimeouts {
     }
 
     /// When the next connection must be checked.
+    #[inline]
     pub(crate) fn next_check_at(&self) -> Option<Timestamp> {
         self.checks.first().map(|check| check.0)
     }

@@ -32,7 +32,7 @@ impl<S: Stream> Server<S> {
     /// Sweeps the state at the end of a turn, unless a large state was swept a short time ago.
     pub(super) fn sweep(&mut self) {
         self.sweeps.turns += 1;
-        let done = self.sweeps.turns + self.executor.work();
+        let done = self.sweeps.turns + self.executor.counted_work();
         self.sweeps.has_swept = false;
         if done < self.sweeps.next_at {
             return;
@@ -89,7 +89,7 @@ impl<S: Stream> Server<S> {
     /// Each list has a client at most once, and exactly the clients that say that the list has them.
     fn check_lists(&self) {
         self.check_list(
-            Lists::RUNNABLE,
+            Lists::SCHEDULED,
             self.lists.runnable.iter().chain(&self.lists.postponed).chain(&self.lists.handshaking),
         );
         self.check_list(Lists::UNSENT, self.lists.unsent.iter());

@@ -172,27 +172,33 @@ impl<S: Stream> Server<S> {
     pub fn turn(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         // Deadlines come first, so that a command sees the queue as it is at `now`.
         self.executor.begin_turn(now);
-        let end_of_turn = self.executor.work() + TURN_WORK;
+        let end_of_turn = self.executor.counted_work() + TURN_WORK;
         self.do_due_work(now);
         if !self.lists.runnable.is_empty() {
             self.serve_runnable(now);
         }
-        let before_events = self.executor.spent();
+        let before_events = self.executor.measured_work();
         // Clients with new input are served however long all of that has taken.
         let end_of_turn = end_of_turn.max(before_events + TURN_WORK / 4);
         if !self.lists.postponed.is_empty() {
             self.serve_postponed(end_of_turn, now);
         }
         self.serve_events(events, end_of_turn, now);
-        self.work_of_events = self.executor.work() - before_events;
+        self.work_of_events = self.executor.counted_work() - before_events;
         if !self.lists.handshaking.is_empty() {
             self.serve_handshakes(now);
+        }
+        // After the input: a client whose bytes came before a turn that is late is not idle.
+        if self.idle_timeouts.next_check_at().is_some_and(|at| at <= now) {
+            self.close_idle(now);
         }
         loop {
             // Deliveries come after all commands, so that a client that waited gets all its replies in one write.
             let delivered = if self.executor.has_deliveries() { self.deliver(now) } else { 0 };
             // A reply is sent only after the change that it acknowledges is in the log.
-            self.executor.commit(now);
+            if self.executor.commit(now) {
+                self.wake(WaitList::BinlogRoom);
+            }
             // Replies are sent only while no other server can own the queue. This check comes after the last command,
             // so that the lease covers all commands, and before the first byte.
             if self.executor.is_leased() {
@@ -226,9 +232,6 @@ impl<S: Stream> Server<S> {
         self.executor.advance(now);
         if self.executor.take_list_change() {
             self.wake(WaitList::TubeList);
-        }
-        if self.idle_timeouts.next_check_at().is_some_and(|at| at <= now) {
-            self.close_idle(now);
         }
         if self.executor.is_guarded() {
             self.wake_permitted(now);
@@ -278,14 +281,14 @@ impl<S: Stream> Server<S> {
     /// Serves the connections that can continue without an event, for their part of the turn: a third, or a small
     /// minimum.
     fn serve_runnable(&mut self, now: Timestamp) {
-        let end = self.executor.spent() + RUNNABLE_WORK.max(self.work_of_events / 2);
+        let end = self.executor.measured_work() + RUNNABLE_WORK.max(self.work_of_events / 2);
         for _ in 0..self.lists.runnable.len() {
-            if self.executor.spent() >= end {
+            if self.executor.measured_work() >= end {
                 break;
             }
             let Some(id) = self.lists.runnable.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::RUNNABLE);
+                connection.listed.remove(Lists::SCHEDULED);
                 self.serve(id, now);
             }
         }
@@ -294,10 +297,10 @@ impl<S: Stream> Server<S> {
     /// Serves the connections for whose events earlier turns had no time, in the order of the events. The connections
     /// that continue without an event get a part of the turn, so the postponed ones wait only for each other.
     fn serve_postponed(&mut self, end_of_turn: u64, now: Timestamp) {
-        while self.executor.spent() < end_of_turn {
+        while self.executor.measured_work() < end_of_turn {
             let Some(id) = self.lists.postponed.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::RUNNABLE);
+                connection.listed.remove(Lists::SCHEDULED);
                 self.serve(id, now);
             }
         }
@@ -315,15 +318,15 @@ impl<S: Stream> Server<S> {
             if connection.notice(id, readiness) {
                 self.lists.send(id, &mut connection.listed);
             }
-            if connection.listed.contains(Lists::RUNNABLE) {
+            if connection.listed.contains(Lists::SCHEDULED) {
                 continue;
             }
             if connection.is_handshaking() {
-                enlist(&mut self.lists.handshaking, Lists::RUNNABLE, id, &mut connection.listed);
-            } else if self.executor.spent() < end_of_turn {
+                enlist(&mut self.lists.handshaking, Lists::SCHEDULED, id, &mut connection.listed);
+            } else if self.executor.measured_work() < end_of_turn {
                 self.serve(id, now);
             } else {
-                enlist(&mut self.lists.postponed, Lists::RUNNABLE, id, &mut connection.listed);
+                enlist(&mut self.lists.postponed, Lists::SCHEDULED, id, &mut connection.listed);
             }
         }
     }
@@ -334,7 +337,7 @@ impl<S: Stream> Server<S> {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(id) = self.lists.handshaking.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::RUNNABLE);
+                connection.listed.remove(Lists::SCHEDULED);
                 self.serve(id, now);
                 if let Some(connection) = find(&mut self.connections, id) {
                     self.log_ins.note(connection, &self.executor, id);
@@ -372,9 +375,7 @@ impl<S: Stream> Server<S> {
         if exchange.has_body_in_progress() && self.executor.lacks_memory_for(exchange.memory_bytes()) {
             exchange.give_up_body(BodyRefusal::OutOfMemory);
         }
-        if let Some(list) = exchange.stalled_until().and_then(WaitList::of_those_awaiting) {
-            self.lists.wait(list, id, &mut connection.listed);
-        }
+        self.lists.await_event(id, connection);
         connection.note_unsettled_replies(&mut self.executor);
         if connection.exchange.output.is_empty() && !connection.exchange.is_closing() {
             self.buffers.reclaim(&mut connection.exchange.output);
@@ -389,11 +390,11 @@ impl<S: Stream> Server<S> {
             } else {
                 &mut self.lists.runnable
             };
-            enlist(queue, Lists::RUNNABLE, id, &mut connection.listed);
+            enlist(queue, Lists::SCHEDULED, id, &mut connection.listed);
         }
     }
 
-    /// Answers clients that waited in a reserve; returns how many.
+    /// Answers clients that waited; returns how many.
     fn deliver(&mut self, now: Timestamp) -> usize {
         let unsent_before = self.lists.unsent.len();
         while let Some(delivery) = self.executor.poll_delivery() {
@@ -405,6 +406,8 @@ impl<S: Stream> Server<S> {
                 self.close(id, now);
                 continue;
             }
+            // A reservation of a session may have to wait for room in the log.
+            self.lists.await_event(id, connection);
             connection.note_unsettled_replies(&mut self.executor);
             self.lists.send(id, &mut connection.listed);
             if connection.is_runnable() {
@@ -420,7 +423,9 @@ impl<S: Stream> Server<S> {
         let settled = self.executor.settled();
         let mut unsent = std::mem::take(&mut self.lists.unsent);
         // A worker that waited gets its job before the producer gets the reply to its put.
-        unsent.rotate_right(delivered);
+        if delivered > 0 {
+            unsent.rotate_right(delivered);
+        }
         let mut sent_bytes = 0;
         let mut postponed = Vec::new();
         for id in unsent.drain(..) {
@@ -449,7 +454,7 @@ impl<S: Stream> Server<S> {
                 connection.exhaust_budget();
                 self.lists.send(id, &mut connection.listed);
             }
-            if connection.is_runnable() && !connection.listed.contains(Lists::RUNNABLE) {
+            if connection.is_runnable() && !connection.listed.contains(Lists::SCHEDULED) {
                 // Its unsent replies were the only reason why it could not continue.
                 connection.exhaust_budget();
                 self.lists.run(id, &mut connection.listed);
@@ -502,7 +507,7 @@ impl<S: Stream> Server<S> {
     }
 
     /// Closes the connections that have been idle, or in their handshake, for too long. A client that waits for the end
-    /// of a command, or has reserved a job, is not idle.
+    /// of a command, has reserved a job, or has sent what the server has not executed yet, is not idle.
     fn close_idle(&mut self, now: Timestamp) {
         while let Some(id) = self.idle_timeouts.next_due(now) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
@@ -513,8 +518,9 @@ impl<S: Stream> Server<S> {
             }
             let Some(timeout_ns) = self.idle_timeouts.timeout_ns() else { continue };
             let exchange = &connection.exchange;
-            let is_exempt =
-                exchange.unfinished().is_some() || self.executor.queue().reservation_count(id) > 0;
+            let is_exempt = exchange.unfinished().is_some()
+                || self.executor.queue().reservation_count(id) > 0
+                || connection.is_runnable();
             let idle_since = if is_exempt { now } else { connection.active_at };
             if idle_since + timeout_ns > now {
                 self.idle_timeouts.watch(id, idle_since);

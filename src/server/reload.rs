@@ -52,9 +52,12 @@ impl<S: Stream> Server<S> {
     /// Checks connections, up to the limits for a turn.
     pub(super) fn check_connections(&mut self, now: Timestamp) {
         let Some(first) = self.next_check.take() else { return };
-        let end = self.executor.spent() + RUNNABLE_WORK;
+        let end = self.executor.measured_work() + RUNNABLE_WORK;
         let (mut index, mut checks) = (first, 0);
-        while checks < CHECKS_PER_TURN && index < first + VISITS_PER_TURN && self.executor.spent() < end {
+        while checks < CHECKS_PER_TURN
+            && index < first + VISITS_PER_TURN
+            && self.executor.measured_work() < end
+        {
             let Some(connection) = self.connections.get_mut(index) else { return };
             if let Some(connection) = connection.as_deref_mut() {
                 let id = connection.id_at(index);

@@ -70,7 +70,7 @@ pub fn check(options: &Options, descriptor: i32) -> Result<(), ExitReason> {
 pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReason> {
     let malformed = failed::<Malformed>(ExitReason::Failed);
     let program = Program::this().ok();
-    let signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Listen))?;
+    let signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Start))?;
     os::hand_over::unblock_signals();
     let limits = EffectiveLimits::of(options);
     let (reload, rules, mut admin) = patiently(|| {
@@ -91,7 +91,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReas
     let settings = settings(options, limits.open_files);
     let clients = std::mem::take(&mut adopted.clients);
     let mut event_loop = EventLoop::new(executor, clients, reload, signals, clock, settings)
-        .map_err(failed(ExitReason::Listen))?;
+        .map_err(failed(ExitReason::Start))?;
     let has_binlog = options.binlog.is_some();
     event_loop.read_description(from, process.now, has_binlog).map_err(malformed)?;
     hand_over::read_end(from).map_err(malformed)?;
@@ -102,7 +102,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReas
     }
     os::memory::allow_huge_pages(false);
     admin.take_over(adopted.admin.take());
-    equip(&mut event_loop, options, adopted.metrics.take(), admin).map_err(failed(ExitReason::Listen))?;
+    equip(&mut event_loop, options, adopted.metrics.take(), admin).map_err(failed(ExitReason::Start))?;
     event_loop.can_be_handed_over(inputs(program, process.lock, process.files, process.inherited, options));
     info!("continued where the previous program stopped");
     event_loop.run().map_err(failed(ExitReason::Failed))
@@ -167,7 +167,7 @@ pub fn described(files: &[SocketFile]) -> Vec<DescribedFile> {
 fn adopt(process: &DescribedProcess) -> Result<Adopted, ExitReason> {
     let mut adopted = Adopted::default();
     for described in &process.listeners {
-        let descriptor = os::hand_over::adopt(described.descriptor).map_err(failed(ExitReason::Listen))?;
+        let descriptor = os::hand_over::adopt(described.descriptor).map_err(failed(ExitReason::Start))?;
         let listener = match described.kind {
             ListenerKind::Tcp => Listener::Tcp(descriptor.into()),
             ListenerKind::Tls => Listener::Tls(descriptor.into()),

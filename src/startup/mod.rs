@@ -65,9 +65,9 @@ pub fn serve(options: &Options) -> Result<(), ExitReason> {
 /// Runs a server from its options, without a hand-over.
 fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> {
     // This comes before the process opens descriptors of its own, which could get the numbers of the inherited ones.
-    let inherited = service_manager::inherited_listeners().map_err(failed(ExitReason::Listen))?;
+    let inherited = service_manager::inherited_listeners().map_err(failed(ExitReason::Start))?;
     // This comes before other programs can see that the server runs, because SIGUSR1 kills a process without a handler.
-    let mut signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Listen))?;
+    let mut signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Start))?;
     let limits = EffectiveLimits::of(options);
     info!("limits: {limits}");
     // These files may be readable only for root.
@@ -88,7 +88,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
     let health = metrics
         .map(|listener| StartupHealth::start(listener, credentials, move || clock.now(), "starting"))
         .transpose()
-        .map_err(failed(ExitReason::Listen))?;
+        .map_err(failed(ExitReason::Start))?;
     let take = |(place, prepared)| {
         let taken = store::take(place, prepared, options.wait_for_lock, &mut signals, health.as_ref());
         taken.map(|taken| (place, taken))
@@ -107,9 +107,9 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
     let listeners = std::mem::take(&mut sockets.listeners);
     let settings = settings(options, limits.open_files);
     let mut event_loop = EventLoop::new(executor, listeners, reload, signals, clock, settings)
-        .map_err(failed(ExitReason::Listen))?;
-    let metrics = health.map(StartupHealth::finish).transpose().map_err(failed(ExitReason::Listen))?;
-    equip(&mut event_loop, options, metrics, admin).map_err(failed(ExitReason::Listen))?;
+        .map_err(failed(ExitReason::Start))?;
+    let metrics = health.map(StartupHealth::finish).transpose().map_err(failed(ExitReason::Start))?;
+    equip(&mut event_loop, options, metrics, admin).map_err(failed(ExitReason::Start))?;
     let files = hand_over::described(&sockets.files);
     event_loop.can_be_handed_over(hand_over::inputs(program, lock, files, sockets.inherited, options));
     // The log has these lines only here, because before this the lock, the binlog or the system may still end the
@@ -295,7 +295,7 @@ fn config(options: &Options, max_memory_bytes: Option<u64>) -> ExecutorConfig {
 }
 
 fn server_info(clock: Clock) -> Result<ServerInfo, ExitReason> {
-    let machine = Machine::this().map_err(failed(ExitReason::Listen))?;
+    let machine = Machine::this().map_err(failed(ExitReason::Start))?;
     Ok(ServerInfo {
         version: VERSION.to_owned(),
         instance: ServerInfo::instance_of(os::process::random_u64()),

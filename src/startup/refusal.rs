@@ -92,7 +92,7 @@ pub fn refuse_listener(flags: &str, error: &ListenError) -> ExitReason {
         _ => String::new(),
     };
     error!("{flags}{error}{advice}");
-    ExitReason::Listen
+    ExitReason::Start
 }
 
 /// Reports that the user of `flag` does not exist, or that the server cannot become this user.

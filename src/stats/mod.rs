@@ -21,9 +21,7 @@ pub use self::database::DATABASE;
 pub use self::histogram::Histogram;
 pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};
 pub use self::job::{JOB, StatsJob, TAGS, WAITS_FOR, write_line};
-pub use self::server::{
-    CommandCounts, SERVER, ServerInfo, ServerView, StatsSource, Timings, TubeSums, extensions,
-};
+pub use self::server::{CommandCounts, SERVER, ServerInfo, ServerView, Timings, TubeSums, extensions};
 pub use self::tube::TUBE;
 
 use crate::binlog::DatabaseFigures;

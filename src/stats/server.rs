@@ -111,12 +111,6 @@ impl TubeSums {
     }
 }
 
-/// The source of the server's figures. A view costs time, so one is made only for a request.
-pub trait StatsSource {
-    /// The server at `now`.
-    fn server_view(&self, now: Timestamp) -> ServerView<'_>;
-}
-
 /// The server info: the facts about this run of the server, which do not change.
 #[derive(Clone, Debug)]
 pub struct ServerInfo {

@@ -16,7 +16,7 @@ use super::sessions::SessionEnd;
 use super::{Acceptor, HandshakeFailure, MAX_HANDSHAKE_BYTES};
 
 /// The maximum of plaintext that is encrypted before the socket has taken it. It is not less than a connection offers
-/// in one write (`Budget::Sustained`), so a turn needs one system call.
+/// in one write under `Budget::Sustained`, so such a turn needs one system call.
 const MAX_UNSENT_BYTES: usize = 48 * 1024;
 
 /// How far ahead a waiting reserve looks for the end of the client's input, in bytes: if a client sends more than this

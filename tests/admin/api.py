@@ -462,7 +462,7 @@ def with_token(checked):
 def dead_jobs_are_sent_back(checked):
     with kit.server_with_dead_tube() as server:
         client = server.client()
-        dead = client.kill("mail", 20)
+        dead = client.let_die("mail", 20)
         alive = client.put("dead", "alive")
         count = lambda more="": checked.ask(server, "GET", f"tubes/dead/jobs/count?state=ready{more}", 200)
         assert (count()["count"], count("&dead=true")["count"], count("&dead=false")["count"]) == (21, 20, 21)
@@ -491,7 +491,7 @@ def dead_jobs_are_sent_back(checked):
         assert (task["done"], task["skipped"]) == (counted["count"], 0), task
         assert {client.stats(job)["tube"] for job in dead} == {"mail"} and client.stats(alive)["tube"] == "dead"
         # By then the tube is full.
-        for job in client.kill("full"):
+        for job in client.let_die("full"):
             client.put("full", "another")
             refused = checked.ask(server, "POST", f"jobs/{job}/actions", 409, {"action": "redrive"})
             assert refused["error"] == "tube-full"

@@ -38,7 +38,7 @@ class Client:
         self.socket.sendall(b"%s\r\n%s\r\n" % (line.encode(), data))
         return int(self.replies.readline().split()[1])
 
-    def kill(self, tube, count=1):
+    def let_die(self, tube, count=1):
         """Puts jobs into a tube whose rule lets none fail, lets them fail, and returns their ids."""
         jobs = [self.put(tube, f"dead {number}") for number in range(count)]
         for job in jobs:

@@ -11,9 +11,11 @@ import sys
 from selenium.webdriver.common.keys import Keys
 
 import kit
+import unexpected
 from browser import PHONE, WIDE, page
 
 HOSTILE = "<img src=x onerror=document.title='hit'><script>document.title='hit'</script>"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 MANY_TUBES = 20_000
 MANY_JOBS = int(os.environ.get("ADMIN_JOBS", "1000000"))
 
@@ -38,7 +40,7 @@ def tubes_are_listed_and_found(server, browser):
     browser.shows(".empty", "No tube")
     browser.fill("#search", "ma*")
     browser.wait("the pattern matches", lambda: browser.rows() == ["mail"])
-    assert browser.all("svg.spark path.line"), "a small graph"
+    browser.wait("a small graph", lambda: browser.all("svg.spark path.line"))
 
 
 def jobs_are_put_filtered_and_read(server, browser):
@@ -94,7 +96,7 @@ def tags_are_shown_and_filtered(server, browser):
     browser.click("button", "Clear")
     browser.open(f"#/job/{held}")
     browser.shows("h1 + .pill", "held")
-    browser.shows("dl", "aft:rows")
+    browser.shows("dl", "aft:rows exp:3600")
     browser.shows("dl", "expires in")
     browser.click("nav button", "Put")
     browser.answer("Put a job", "Put", tube="tagged", body="y", tags="grp:rows  idp:order-7")
@@ -159,7 +161,8 @@ def the_list_the_question_and_the_change_have_one_filter(server, browser):
 
 def jobs_are_found_sorted_and_copied(server, browser):
     client = server.client()
-    first = client.put("work", '{"to": "ann"}', priority=5, ttr=90, tags="idp:order-7 grp:rows")
+    tags = f"idp:order-7 con:host:2 grp:rows exp:3600 trc:{TRACE}"
+    first = client.put("work", '{"to": "ann"}', priority=5, ttr=90, tags=tags)
     second = client.put("work", "line\nnext", priority=3)
     binary = client.put("work", b"\x00\xff\r\n", priority=9)
     browser.open("#/tube/work/ready")
@@ -177,6 +180,9 @@ def jobs_are_found_sorted_and_copied(server, browser):
     browser.shows(".notice", "put into")
     copy = client.stats(binary + 1)
     assert (copy["tube"], copy["pri"], copy["ttr"], copy["group"]) == ("work", "5", "90", "rows"), copy
+    assert (copy["concurrency-key"], copy["concurrency-limit"], copy["trace"]) == ("host", "2", TRACE), copy
+    assert 3590 < int(copy["expires-in"]) <= 3600, copy
+    assert not copy["idempotency-key"], "with the key, it would be a duplicate"
     assert server.get(f"jobs/{binary + 1}")["body"]["data"] == '{"to": "bob"}'
     browser.open(f"#/job/{binary}")
     browser.click("button", "Put a copy")
@@ -293,7 +299,7 @@ def selections_and_matches_are_changed(server, browser):
 def dead_jobs_are_sent_back():
     with kit.server_with_dead_tube() as server, page(server) as browser:
         client = server.client()
-        dead = client.kill("mail", 4)
+        dead = client.let_die("mail", 4)
         browser.open("#/tube/mail/ready")
         client.put("mail", "alive")
         browser.wait("the job", lambda: len(browser.rows()) == 1)
@@ -389,6 +395,14 @@ def many_tubes_and_many_jobs(server, browser):
     assert len(browser.rows()) == 100
     browser.click("button", "Next")
     browser.shows("main", "101 to 200")
+    # A double click.
+    browser.driver.execute_script(
+        "const next = [...document.querySelectorAll('button')].find((each) => each.innerText === 'Next');"
+        " next.click(); next.click()")
+    browser.wait("the next page", lambda: "101 to 200" not in browser.texts("main")[0])
+    assert "201 to 300" in browser.texts("main")[0]
+    browser.click("button", "Back")
+    browser.shows("main", "101 to 200")
     browser.fill("#search", "1999?")
     browser.fill("#search", "tube-1999?")
     browser.wait("ten of them", lambda: len(browser.rows()) == 10)
@@ -455,10 +469,21 @@ def a_token_is_asked_for():
         browser.open()
         browser.shows("dialog[open] h2", "Token")
         assert not browser.all("dialog[open] [role=alert]"), "nothing was wrong yet"
+        browser.open("#/clients")
+        for _ in range(3):
+            browser.press(Keys.ESCAPE)
+        browser.press("/")
+        assert browser.all("dialog[open]"), "the page needs the token"
+        assert browser.driver.current_url.endswith("#/clients"), "Escape goes back only without a dialog"
+        browser.press("x" * 40, Keys.ENTER)
+        browser.shows("dialog[open] [role=alert]", "does not accept this token")
         browser.fill("dialog input", "x" * 40)
         browser.click("dialog button", "Open")
         browser.shows("dialog[open] [role=alert]", "does not accept this token")
-        browser.fill("dialog input", token)
+        browser.fill("dialog input", "€" * 40)
+        browser.click("dialog button", "Open")
+        assert browser.all("dialog[open] input:invalid"), "no request can have this token"
+        browser.fill("dialog input", f" {token} ")
         browser.click("dialog button", "Open")
         browser.shows("#state", "serving")
         browser.click("nav button", "Put")
@@ -503,8 +528,8 @@ def main():
         tubes_are_listed_and_found, jobs_are_put_filtered_and_read, tags_are_shown_and_filtered,
         the_list_the_question_and_the_change_have_one_filter, jobs_are_found_sorted_and_copied,
         a_task_is_found_again_after_a_reload, one_job_is_changed, clients_are_listed_and_ended,
-        selections_and_matches_are_changed,
-        tubes_and_the_server_are_changed, everything_goes_by_keyboard, many_tubes_and_many_jobs,
+        selections_and_matches_are_changed, tubes_and_the_server_are_changed, everything_goes_by_keyboard,
+        many_tubes_and_many_jobs, *unexpected.STEPS,
     )
     chosen = sys.argv[1:]
     for step in steps:
@@ -518,7 +543,10 @@ def main():
                 text = browser.texts("body")[0][:2000]
                 print(f"admin: {step.__name__} failed; the page has:\n{text}", file=sys.stderr)
                 raise
-    for step in (a_token_is_asked_for, the_status_page_shows_the_figures, dead_jobs_are_sent_back, pictures):
+    for step in (
+        a_token_is_asked_for, the_status_page_shows_the_figures, dead_jobs_are_sent_back, pictures,
+        *unexpected.STEPS_WITH_OWN_SERVER,
+    ):
         if not chosen or step.__name__ in chosen:
             step()
     print(f"admin: {len(chosen or steps)} things were done on the page in a browser")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares the API with its description, also by requests that a program makes from it, and uses the page in a browser.
-# A part whose tools cannot be installed is skipped with a message. With CI=true that fails.
+# A part whose tools cannot be installed is skipped with a message. If CI is set, that fails.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/admin
@@ -27,7 +27,7 @@ else
     fi
 fi
 
-if [ $missing = 1 ] && [ "${CI:-}" = true ]; then
-    echo "admin: with CI=true no part may be skipped" >&2
+if [ $missing = 1 ] && [ -n "${CI:-}" ]; then
+    echo "admin: CI is set, so no part may be skipped" >&2
     exit 1
 fi

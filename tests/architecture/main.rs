@@ -51,12 +51,15 @@ const PURE: &[&str] = &[
     "stats",
     "orders",
     "http",
+    "commands",
+    "server",
 ];
 
 /// The files and directories of pure parts that are the shell around them, and may do I/O.
 const SHELL: &[&str] = &[
     "src/http/server",
     "src/http/startup_health.rs",
+    "src/server/event_loop",
     "crates/binlog/src/directory",
     "crates/binlog/src/postgres",
 ];
@@ -302,12 +305,13 @@ fn the_root_names_only_the_crates_below_it() {
 
 #[test]
 fn imports_point_down_the_table() {
-    let mut failures = Vec::new();
+    let (mut failures, mut used) = (Vec::new(), BTreeSet::new());
     let rows = rows();
     for source in sources().into_iter().filter(Source::is_of_server) {
         let part = source.part();
         let row = rows.iter().find(|row| row.name == part);
         for (imported, line) in imports(&source) {
+            used.insert((part.clone(), imported.clone()));
             let is_part = rows.iter().any(|row| row.floor.is_none() && row.name == imported);
             if is_part && imported != part && row.is_none_or(|row| !row.may_use(&imported)) {
                 failures.push(source.fail(line, &format!("{part} must not import {imported}")));
@@ -321,6 +325,11 @@ fn imports_point_down_the_table() {
                 );
             }
         });
+    }
+    for row in rows.into_iter().filter(|row| row.floor.is_none()) {
+        let unused =
+            row.uses.into_iter().flatten().filter(|other| !used.contains(&(row.name.clone(), other.clone())));
+        failures.extend(unused.map(|other| format!("{} does not use {other}", row.name)));
     }
     report(failures);
 }
@@ -410,7 +419,6 @@ fn only_os_has_unsafe_code_and_calls_the_system_directly() {
 /// Where a command is named beside the table of the protocol and that of the server, and why.
 const NAMED_ELSEWHERE: &[(&str, &str)] = &[
     // A body follows its line: the exchange reads or skips it.
-    ("Put", "src/exchange/mod.rs"),
     ("PutWith", "src/exchange/mod.rs"),
     // The names in its tags are judged after its line, and the log has a refusal of them.
     ("Put", "src/commands/guard/judge.rs"),
@@ -430,7 +438,9 @@ const NAMED_ELSEWHERE: &[(&str, &str)] = &[
 /// The source without its tests.
 fn without_tests(source: &Source) -> TokenStream {
     let trees: Vec<_> = source.tokens.clone().into_iter().collect();
-    let tests = trees.windows(2).position(|pair| is_ident(&pair[0], "mod") && is_ident(&pair[1], "tests"));
+    let tests = trees.windows(3).position(|three| {
+        is_ident(&three[0], "mod") && is_ident(&three[1], "tests") && matches!(three[2], TokenTree::Group(_))
+    });
     trees.into_iter().take(tests.unwrap_or(usize::MAX)).collect()
 }
 
@@ -439,7 +449,7 @@ fn without_tests(source: &Source) -> TokenStream {
 #[test]
 fn only_the_tables_name_a_command() {
     let tables = ["crates/protocol/src/command.rs", "src/commands/mod.rs"];
-    let mut failures = Vec::new();
+    let (mut failures, mut found) = (Vec::new(), BTreeSet::new());
     for source in sources() {
         let path = source.path.display().to_string();
         let is_of_protocol_or_test = path.starts_with("crates/protocol/") || path.ends_with("tests.rs");
@@ -451,12 +461,48 @@ fn only_the_tables_name_a_command() {
             let Some(TokenTree::Ident(name)) = next else { return };
             let name = name.to_string();
             let is_command = name == "PutWith" || Verb::ALL.iter().any(|verb| format!("{verb:?}") == name);
-            if is_command && !NAMED_ELSEWHERE.contains(&(name.as_str(), path.as_str())) {
+            let row = (name.as_str(), path.as_str());
+            if let Some(row) = NAMED_ELSEWHERE.iter().find(|known| **known == row) {
+                found.insert(row);
+            } else if is_command {
                 failures.push(source.fail(trees[0].span().start().line, &format!("{name} is named")));
             }
         });
     }
+    let stale = NAMED_ELSEWHERE.iter().filter(|row| !found.contains(row));
+    failures.extend(stale.map(|(name, path)| format!("{path} does not name {name}")));
     report(failures);
+}
+
+/// The maximum number of files that name a command: the two tables, the file of the command, and two of these: its
+/// grammar, the queue's method, its order by the API.
+const MAX_FILES_OF_A_COMMAND: usize = 5;
+
+/// Counts also functions and texts with the command's word. A word without a hyphen, such as "put" or "move", is not
+/// counted: it often means something else.
+#[test]
+fn a_command_is_named_in_few_files() {
+    let mut files: BTreeMap<&str, BTreeSet<PathBuf>> = BTreeMap::new();
+    for source in sources() {
+        let path = source.path.to_string_lossy();
+        if path.ends_with("tests.rs") || path.ends_with("testing.rs") || path.contains("/tests/") {
+            continue;
+        }
+        walk(&without_tests(&source), 0, &mut |trees, _| {
+            let word = match &trees[0] {
+                TokenTree::Ident(name) => name.to_string().replace('_', "-"),
+                TokenTree::Literal(text) => text.to_string().trim_matches(['"', ' ']).to_owned(),
+                TokenTree::Group(_) | TokenTree::Punct(_) => return,
+            };
+            let mut words = Verb::ALL.iter().map(|verb| verb.as_str());
+            if let Some(word) = words.find(|verb| *verb == word && word.contains('-')) {
+                files.entry(word).or_default().insert(source.path.clone());
+            }
+        });
+    }
+    assert!(files.len() > 20, "expected more than 20 commands, found {}", files.len());
+    files.retain(|_, files| files.len() > MAX_FILES_OF_A_COMMAND);
+    assert!(files.is_empty(), "{files:#?}");
 }
 
 /// The files that people write.
@@ -483,24 +529,30 @@ fn texts() -> Vec<PathBuf> {
 
 #[test]
 fn the_names_of_functions_and_tests_are_short_and_plain() {
-    let mut failures = Vec::new();
+    let (mut failures, mut count) = (Vec::new(), 0);
+    let is_of_name = |char: char| char.is_alphanumeric() || char == '_';
     for path in texts().into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
-        for (index, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
-            let is_of_name = |char: char| char.is_alphanumeric() || char == '_';
-            let function =
-                line.split_once("fn ").and_then(|(_, rest)| rest.split(|char| !is_of_name(char)).next());
-            // The names of the conformance suite's cases are texts.
-            let cases = line.split('"').skip(1).step_by(2);
-            let cases = cases.filter(|text| text.contains('_') && text.chars().all(is_of_name));
-            for name in function.into_iter().chain(cases) {
-                let is_unusual = name.split('_').any(|word| UNUSUAL_WORDS.contains(&word));
-                let has_no_noun = name.split_once('_').is_some_and(|(first, _)| PRONOUNS.contains(&first));
-                if is_unusual || has_no_noun || name.len() > MAX_NAME_CHARS {
-                    failures.push(format!("{}:{}: {name}", path.display(), index + 1));
-                }
+        let tokens = fs::read_to_string(&path).unwrap().parse().unwrap();
+        walk(&tokens, 0, &mut |trees, _| {
+            let name = match trees {
+                [first, TokenTree::Ident(name), ..] if is_ident(first, "fn") => name.to_string(),
+                // The names of the conformance suite's cases are texts.
+                [TokenTree::Literal(text), ..] => text.to_string().trim_matches('"').to_owned(),
+                _ => return,
+            };
+            if !(name.contains('_') && name.chars().all(is_of_name)) {
+                return;
             }
-        }
+            count += 1;
+            let is_unusual = name.split('_').any(|word| UNUSUAL_WORDS.contains(&word));
+            let has_no_noun = name.split_once('_').is_some_and(|(first, _)| PRONOUNS.contains(&first));
+            if is_unusual || has_no_noun || name.len() > MAX_NAME_CHARS {
+                let line = trees[0].span().start().line;
+                failures.push(format!("{}:{line}: {name}", path.display()));
+            }
+        });
     }
+    assert!(count > 5_000, "expected more than 5,000 names of several words, found {count}");
     report(failures);
 }
 

@@ -386,6 +386,18 @@ fn a_disk_of_one_file_takes_jobs() {
 }
 
 #[test]
+fn a_start_on_a_nearly_full_disk_makes_a_shorter_file() {
+    const FILE_BYTES: u64 = 512 << 10;
+    for (room, made) in [(600 << 10, Some(512 << 10)), (500 << 10, Some(256 << 10)), (60 << 10, None)] {
+        let disk = SimDisk::default();
+        disk.set_room(Some(room));
+        let opened = open(&disk, config(SyncPolicy::EachCommit, FILE_BYTES, 7), START);
+        assert_eq!(opened.is_ok(), made.is_some(), "with {room} bytes");
+        assert_eq!(disk.files().values().map(Vec::len).next(), made, "with {room} bytes");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_removed_or_made_for_want_of_a_descriptor_is_tried_again() {
     let disk = SimDisk::default();
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
@@ -547,5 +559,27 @@ fn a_copy_on_a_full_disk_keeps_the_session_that_has_the_job() {
                 assert_eq!(restored, reserved, "after the delete of {id:?}, every {kept}th of {count}");
             }
         }
+    }
+}
+
+#[test]
+fn a_quiesced_log_removes_no_further_files_unless_it_needs_the_room() {
+    for needs_room in [false, true] {
+        let disk = SimDisk::default();
+        let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
+        for _ in 0..300 {
+            fixture.put().unwrap();
+            fixture.commit();
+        }
+        let before = disk.files().len();
+        (1..=300).for_each(|id| fixture.log.append_delete(JobId(id)));
+        fixture.commit_alone();
+        fixture.log.quiesce(needs_room, fixture.now).unwrap();
+        fixture.log.check_invariants();
+        let removed = before.saturating_sub(disk.files().len());
+        assert_eq!(removed > 5, needs_room, "{removed} of {before} files");
+        // If nobody takes over, the log continues.
+        fixture.commit();
+        assert!(disk.files().len() < 5, "{} files", disk.files().len());
     }
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the clients from the registries against the server: every method of some, and the additions of each recipe. A
-# client that cannot be installed is skipped with a message. With CI=true that fails.
+# client that cannot be installed is skipped with a message. If CI is set, that fails.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/clients
@@ -18,7 +18,7 @@ run_additions() { python3 $here/servers.py "$@"; }
 
 if ! command -v python3 >/dev/null || ! command -v openssl >/dev/null; then
     skip "all: there is no python3, or no openssl"
-    [ "${CI:-}" != true ]
+    [ -z "${CI:-}" ]
     exit
 fi
 
@@ -96,7 +96,7 @@ else
     fi
 fi
 
-if [ $missing = 1 ] && [ "${CI:-}" = true ]; then
-    echo "clients: with CI=true no client may be skipped" >&2
+if [ $missing = 1 ] && [ -n "${CI:-}" ]; then
+    echo "clients: CI is set, so no client may be skipped" >&2
     exit 1
 fi

@@ -6,7 +6,6 @@
 use crate::case::{Bench, Case, Needs};
 use crate::deviations::{DEVIATIONS, Deviation};
 use crate::mark::Mark;
-use crate::running;
 use beanstalkd_testkit::client::Failure;
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::server::{Address, Server, Transport, run_to_end};
@@ -97,7 +96,7 @@ impl Subject {
     /// A server that is running already. It must have no jobs.
     pub fn running(address: Address, name: &str) -> io::Result<Self> {
         let mut client = address.connect()?;
-        let jobs = running::jobs(&mut client).map_err(|failure| io::Error::other(failure.to_string()))?;
+        let jobs = client.job_count().map_err(|failure| io::Error::other(failure.to_string()))?;
         if jobs > 0 {
             return Err(io::Error::other(format!(
                 "the server has {jobs} jobs, and the suite would delete them: use an empty server"

@@ -4,9 +4,8 @@
 //! the clean-up before each case. Driven by `case`, only for a server that `ADDRESS` names.
 
 use beanstalkd_testkit::client::{Client, Failure, pairs_of};
-use beanstalkd_testkit::server::POLL_INTERVAL;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the server may take to notice that the clients of the previous case have disconnected.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,7 +39,7 @@ impl Origin {
     /// Deletes the jobs that the previous case has left, and notes the server's counts. `client` uses and watches only
     /// "default" afterwards, so it can be the case's first client.
     pub fn prepare(client: &mut Client) -> Result<Self, Failure> {
-        wait_until_alone(client)?;
+        client.wait_until_alone(PATIENCE)?;
         delete_all(client)?;
         let mut counted = BTreeMap::new();
         for question in COUNTING {
@@ -107,29 +106,6 @@ impl Origin {
             _ => (key, value),
         };
         pairs.into_iter().map(since).collect()
-    }
-}
-
-/// The number of jobs of all states on the server. If there are any, the suite does not run, because it would delete
-/// them.
-pub fn jobs(client: &mut Client) -> Result<u64, Failure> {
-    let pairs = pairs_of(&client.ask(b"stats\r\n")?);
-    let states = ["ready", "reserved", "delayed", "buried"].map(|state| format!("current-jobs-{state}"));
-    let counts = pairs.iter().filter(|(key, _)| states.contains(key));
-    Ok(counts.filter_map(|(_, value)| value.parse::<u64>().ok()).sum())
-}
-
-fn wait_until_alone(client: &mut Client) -> Result<(), Failure> {
-    let start = Instant::now();
-    loop {
-        let pairs = pairs_of(&client.ask(b"stats\r\n")?);
-        if pairs.contains(&("current-connections".to_owned(), "1".to_owned())) {
-            return Ok(());
-        }
-        if start.elapsed() > PATIENCE {
-            return Err(client.failure("the server has clients that do not belong to the suite"));
-        }
-        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

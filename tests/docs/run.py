@@ -26,11 +26,12 @@ The blocks of NEWCOMERS run twice more, in their order, beside servers with urge
 must still be there afterwards: a reader may try the examples on a server that is used already, and try them again. They
 run once more beside servers whose access rules permit them nothing but the tubes of the examples, OWN_TUBES.
 
-It replaces ports and paths of the text by those of the test. It skips a program with a message if its interpreter or
-client is missing. With CI=true, programs that use TLS must run. Where no module proxy has go-beanstalk, the programs in
-Go run with tests/clients/go/stand_in.
+It replaces ports and paths of the text by those of the test. It skips a block with a message if a program or client is
+missing. If CI is set, that fails, except for the reasons in PERMITTED_IN_CI. Where no module proxy has go-beanstalk,
+the programs in Go run with tests/clients/go/stand_in.
 """
 
+import functools
 import glob
 import itertools
 import os
@@ -99,6 +100,10 @@ STAGED_COMMANDS = {
 }
 NEWCOMERS = ("README.md", "doc/clients.md")  # read from the first line to the last, beside one server
 OWN_TUBES = "try-*"  # of their examples
+SKIPPED = "skipped: "
+NO_INTERFACE = "no eth0"
+NO_ROOT = "useradd needs root"
+PERMITTED_IN_CI = (NO_INTERFACE, NO_ROOT)  # reasons to skip a block: no package to install has these
 OTHER_PORT = "11391"  # something else listens there
 LIST_ITEM = re.compile(r"(\d+\.|[-+*]) ")
 FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
@@ -170,7 +175,7 @@ def command_for(block, directory):
         missing = next((f"no {tool}" for tool in map("".join, tools) if not shutil.which(tool)), None)
         # Its configuration names an interface; tests/failover uses it in a separate network.
         if "keepalived" in block.text and not os.path.exists("/sys/class/net/eth0"):
-            missing = missing or "no eth0"
+            missing = missing or NO_INTERFACE
         if block.mark == "staged":
             missing = missing or stage(directory, environment)
         elif block.mark == "dry-run":
@@ -226,7 +231,7 @@ def stage(directory, environment):
         if not os.path.exists(needed):
             return f"no {needed}"
     if os.getuid() != 0:
-        return "useradd needs root"
+        return NO_ROOT
     root = os.path.join(directory, "root")
     os.makedirs(os.path.join(root, "etc"))
     for base in ("passwd", "group", "shadow", "gshadow"):
@@ -274,7 +279,7 @@ def differs(expected, actual):
 
 
 def run(block, directory, of_port):
-    """Runs the block. Returns None if it succeeds, else the fault, or "skipped" and the reason."""
+    """Runs the block. Returns None if it succeeds, else the fault, or SKIPPED and the reason."""
     ports = {shown: port for shown, (_, port) in of_port.items()}
     with open(os.path.join(directory, "program"), "w", encoding="utf-8") as program:
         program.write(here(block.text, ports, directory))
@@ -282,7 +287,7 @@ def run(block, directory, of_port):
     if needs_certificate(block, directory):
         missing = "no certificate"
     if missing:
-        return f"skipped: {missing}"
+        return SKIPPED + missing
     for pid, _ in list(of_port.values())[:1]:
         environment["BEANSTALKD_PID"] = str(pid)
     in_repository = block.mark in ("staged", "make", "dry-run")
@@ -301,14 +306,21 @@ def run(block, directory, of_port):
     return None
 
 
-def run_beside(databases, block, directory):
+@functools.cache
+def databases():
+    return Databases()
+
+
+def run_beside_databases(block, directory):
     """As `run`, for a block that needs databases."""
+    if missing_database():
+        return SKIPPED + missing_database()
     # A port for each port in the block, also for those of metrics.
     ports = {shown: (None, with_server.free_port()) for shown in re.findall(r"\b113[0-9]{2}\b", block.text)}
-    block.lines = databases.here(block.text).splitlines()
+    block.lines = databases().here(block.text).splitlines()
     if re.search(r"&$", block.text, re.M):
         block.lines.insert(0, "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT")
-    databases.write_sudo(directory)
+    databases().write_sudo(directory)
     return run(block, directory, ports)
 
 
@@ -316,7 +328,7 @@ def serve(block, directory):
     """Starts a server with each command line of the block. Returns None if all answer and stop, else the fault."""
     text = here(block.text.replace("\\\n", " "), {TLS_PORT: 0}, directory)
     if needs_certificate(block, directory):
-        return "skipped: no certificate"
+        return SKIPPED + "no certificate"
     text = re.sub(r"\b\w+\.pem\b", lambda file: os.path.join(directory, file.group()), text)
     for line in text.splitlines():
         line = line.replace("cargo run --release --", "beanstalkd").replace("cargo run --release", "beanstalkd")
@@ -374,78 +386,77 @@ def of_used_servers(files):
 def run_again(block, servers, files, where):
     block.mark = "then"
     with tempfile.TemporaryDirectory() as directory:
-        for name, content in files.items():
-            with open(os.path.join(directory, name), "wb") as file:
-                file.write(content)
+        write(files, directory)
         before = set(servers.of_port)
         servers.prepare(block, directory)
         if not servers.options:
             servers.put_old_jobs(set(servers.of_port) - before)
         wrong = run(block, directory, servers.of_port)
-    if wrong and not wrong.startswith("skipped"):
+    if wrong and not wrong.startswith(SKIPPED):
         yield f"{block.where}: {where}: {wrong}"
     if not servers.options:
         for tube in servers.tubes_without_old_job():
             yield f"{block.where}: {where}: it takes a job of another client in {tube}"
 
 
-def must_run(block):
-    return os.environ.get("CI") == "true" and TLS_PORT in block.text
+def may_skip(wrong):
+    """Whether the result of a block is a permitted reason to skip it."""
+    reason = wrong.removeprefix(SKIPPED)
+    return reason != wrong and (not os.environ.get("CI") or reason in PERMITTED_IN_CI)
+
+
+def of_blocks(counts, files):
+    """The faults of all blocks. Counts the other blocks by their marks, and adds what they leave for later ones to
+    `files`."""
+    servers = Servers()
+    for block in itertools.chain.from_iterable(map(blocks, DOCUMENTS)):
+        wrong = None if block.mark == "by-hand" else outcome(block, servers, files)
+        if wrong is None:
+            counts[block.mark] += 1
+        elif may_skip(wrong):
+            counts["skipped"] += 1
+            print(f"docs: {block.where}: {wrong}", file=sys.stderr)
+        else:
+            yield f"{block.where}: {wrong}"
+    if wrong := servers.stop():
+        yield f"at the end: {wrong}"
+
+
+def outcome(block, servers, files):
+    """None if the block succeeds, else the fault, or SKIPPED and the reason."""
+    with tempfile.TemporaryDirectory() as directory:
+        write(files, directory)
+        binlog = os.path.join(directory, "binlog")
+        os.mkdir(binlog)
+        if "--check" in block.text:  # needs a directory that a server has used
+            with_server.stop(with_server.start(SERVER, ["-b", binlog])[0])
+        if block.mark == "serve":
+            return serve(block, directory)
+        if block.mark == "database":
+            return run_beside_databases(block, directory)
+        wrong = servers.prepare(block, directory) or run(block, directory, servers.of_port)
+        if block.mark == "files":
+            for name in glob.glob("*.pem", root_dir=directory):
+                with open(os.path.join(directory, name), "rb") as file:
+                    files[name] = file.read()
+        return wrong
+
+
+def write(files, directory):
+    for name, content in files.items():
+        with open(os.path.join(directory, name), "wb") as file:
+            file.write(content)
 
 
 def main():
-    failed = 0
-    counts = dict.fromkeys((*MARKS, "skipped"), 0)
+    counts, files = dict.fromkeys((*MARKS, "skipped", "failed"), 0), {}
     os.environ.setdefault("RUST_LOG", "error")
-    for wrong in all_faults():
-        failed += 1
+    # Each begins when the one before has ended, since it uses what that has found.
+    for wrong in itertools.chain(all_faults(), of_blocks(counts, files), rules_refused(), of_used_servers(files)):
+        counts["failed"] += 1
         print(f"docs: {wrong}", file=sys.stderr)
-    servers, files, databases = Servers(), {}, None
-    for path in DOCUMENTS:
-        for block in blocks(path):
-            if block.mark == "by-hand":
-                counts["by-hand"] += 1
-                continue
-            directory = tempfile.mkdtemp()
-            binlog = os.path.join(directory, "binlog")
-            os.mkdir(binlog)
-            for name, content in files.items():
-                with open(os.path.join(directory, name), "wb") as file:
-                    file.write(content)
-            if "--check" in block.text:  # needs a directory that a server has used
-                with_server.stop(with_server.start(SERVER, ["-b", binlog])[0])
-            try:
-                if block.mark == "serve":
-                    wrong = serve(block, directory)
-                elif block.mark == "database" and missing_database():
-                    wrong = ("" if os.environ.get("CI") else "skipped: ") + missing_database()
-                elif block.mark == "database":
-                    databases = databases or Databases()
-                    wrong = run_beside(databases, block, directory)
-                else:
-                    wrong = servers.prepare(block, directory) or run(block, directory, servers.of_port)
-                if block.mark == "files":
-                    for name in glob.glob("*.pem", root_dir=directory):
-                        with open(os.path.join(directory, name), "rb") as file:
-                            files[name] = file.read()
-            finally:
-                shutil.rmtree(directory)
-            if wrong is None:
-                counts[block.mark] += 1
-            elif wrong.startswith("skipped") and not must_run(block):
-                counts["skipped"] += 1
-                print(f"docs: {block.where}: {wrong}", file=sys.stderr)
-            else:
-                failed += 1
-                print(f"docs: {block.where}: {wrong}", file=sys.stderr)
-    for wrong in (*rules_refused(), *of_used_servers(files)):
-        failed += 1
-        print(f"docs: {wrong}", file=sys.stderr)
-    if wrong := servers.stop():
-        failed += 1
-        print(f"docs: at the end: {wrong}", file=sys.stderr)
-    print("docs: " + ", ".join(f"{count} {mark}" for mark, count in counts.items()) + f", {failed} failed")
-    return 1 if failed else 0
+    print("docs: " + ", ".join(f"{count} {mark}" for mark, count in counts.items()))
+    return 1 if counts["failed"] else 0
 
 
 if __name__ == "__main__":

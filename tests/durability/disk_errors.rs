@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::jobs::{id_of, ours, put, see_jobs, start_program};
+use crate::jobs::{id_of, ours, see_jobs, start_program};
 use crate::trace::Traced;
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, put_command};
 use beanstalkd_testkit::has_tool;
 
 const CONNECTIONS: usize = 10;
@@ -35,7 +35,7 @@ fn put_pipelines(mut client: Client, number: usize) -> Outcome {
         let depth = DEPTH.min(1 << round.min(10));
         let tag = |at: usize| format!("{number}-{round}-{at}");
         let commands: Vec<u8> =
-            (0..depth).flat_map(|at| put(0, 0, 60, format!("tag-{};", tag(at)).as_bytes())).collect();
+            (0..depth).flat_map(|at| put_command(0, 0, 60, format!("tag-{};", tag(at)).as_bytes())).collect();
         if client.send(&commands).is_err() {
             outcome.closed = true;
             return outcome;
@@ -152,7 +152,7 @@ fn a_failed_write_acknowledges_nothing_and_ends_the_server() {
 
 /// Puts until the server closes the connection, which must be soon. Its exit code must not be 0.
 fn assert_ends(server: &mut beanstalkd_testkit::server::Server, mut client: Client) {
-    let refused = (0..10_000).find_map(|_| match client.ask(&put(0, 0, 60, &[b'x'; 1000])) {
+    let refused = (0..10_000).find_map(|_| match client.ask(&put_command(0, 0, 60, &[b'x'; 1000])) {
         Ok(reply) if id_of(&reply).is_some() => None,
         Ok(reply) => Some(String::from_utf8_lossy(&reply).into_owned()),
         Err(_) => Some("closed".to_owned()),
@@ -173,7 +173,7 @@ fn a_directory_that_is_removed_or_replaced_ends_the_server() {
         let flags = ["-f", "0", "-s", "65536"];
         let mut server = start_program(ours(), directory.to_str().unwrap(), &flags);
         let mut client = server.connect().unwrap();
-        assert!(id_of(&client.ask(&put(0, 0, 60, b"x")).unwrap()).is_some());
+        assert!(id_of(&client.ask(&put_command(0, 0, 60, b"x")).unwrap()).is_some());
         if is_replaced {
             std::fs::rename(&directory, parent.path().join("elsewhere")).unwrap();
             std::fs::create_dir(&directory).unwrap();
@@ -204,7 +204,7 @@ fn a_server_without_descriptors_serves_other_commands_and_executes_the_puts_late
     let mut ids = Vec::new();
     let mut waits = false;
     for _ in 0..PUTS {
-        let sent = producer.send(&put(0, 0, 60, &[b'x'; 60_000]));
+        let sent = producer.send(&put_command(0, 0, 60, &[b'x'; 60_000]));
         assert!(sent.is_ok(), "{}", server.stderr());
         if !waits && !producer.has_reply_within(Duration::from_secs(2)).unwrap() {
             waits = true;
@@ -220,7 +220,7 @@ fn a_server_without_descriptors_serves_other_commands_and_executes_the_puts_late
         ids.push(id_of(&reply).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&reply))));
     }
     assert!(waits, "no put had to wait for a descriptor");
-    assert_eq!(crate::jobs::job_count(&mut other), ids.len() as u64);
+    assert_eq!(other.job_count().unwrap(), ids.len() as u64);
     assert!(server.stop(Signal::TERM).unwrap().success(), "{}", server.stderr());
     let server = start_program(ours(), directory.path().to_str().unwrap(), &flags);
     let seen = see_jobs(&mut server.connect().unwrap(), 1..=*ids.last().unwrap()).unwrap();

@@ -3,17 +3,16 @@
 //! Needs root, to mount a small file system in memory.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::jobs::{id_of, job_count, ours, put, see_jobs, start_program};
-use beanstalkd_testkit::client::Client;
+use crate::jobs::{id_of, ours, see_jobs, start_program};
+use beanstalkd_testkit::client::{Client, put_command};
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::Server;
+use beanstalkd_testkit::system::SmallDisk;
 
 /// The size of the file system.
 const DISK_BYTES: u64 = 4 << 20;
@@ -25,39 +24,10 @@ const COMMANDS: u64 = 10_000;
 /// again every second.
 const RECOVERY: Duration = Duration::from_secs(2);
 
-/// A mounted file system, unmounted when dropped.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    /// `None`, with a message, if the test may not mount a file system.
-    fn mount(bytes: u64) -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        let size = format!("size={bytes}");
-        let arguments = ["-t", "tmpfs", "-o", &size, "tmpfs"];
-        let mounted = Command::new("mount").args(arguments).arg(directory.path()).output();
-        if !mounted.is_ok_and(|done| done.status.success()) {
-            println!("skipped: mounting a file system needs root");
-            return None;
-        }
-        Some(Self(directory))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // The server may not have exited yet.
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-    }
-}
-
 /// Puts until there is no room, and adds the jobs to `states`.
 fn fill(client: &mut Client, length: usize, states: &mut BTreeMap<u64, &'static str>) {
     loop {
-        let reply = client.ask(&put(0, 0, 3600, &vec![b'x'; length])).unwrap();
+        let reply = client.ask(&put_command(0, 0, 3600, &vec![b'x'; length])).unwrap();
         match id_of(&reply) {
             Some(id) => states.insert(id, "ready"),
             None => {
@@ -71,8 +41,8 @@ fn fill(client: &mut Client, length: usize, states: &mut BTreeMap<u64, &'static 
 /// Puts some jobs that can be kicked.
 fn prepare(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) {
     for _ in 0..500 {
-        let delayed = id_of(&client.ask(&put(0, 3600, 3600, b"delayed")).unwrap()).unwrap();
-        let buried = id_of(&client.ask(&put(0, 0, 3600, b"buried")).unwrap()).unwrap();
+        let delayed = id_of(&client.ask(&put_command(0, 3600, 3600, b"delayed")).unwrap()).unwrap();
+        let buried = id_of(&client.ask(&put_command(0, 0, 3600, b"buried")).unwrap()).unwrap();
         client.ask(format!("reserve-job {buried}\r\n").as_bytes()).unwrap();
         client.exchange(format!("bury {buried} 0\r\n").as_bytes(), b"BURIED\r\n").unwrap();
         states.extend([(delayed, "delayed"), (buried, "buried")]);
@@ -138,7 +108,7 @@ fn assert_states(client: &mut Client, states: &BTreeMap<u64, &'static str>) {
     for (id, state) in states {
         assert_eq!(seen[id].state, *state, "job {id}");
     }
-    assert_eq!(job_count(client), states.len() as u64);
+    assert_eq!(client.job_count().unwrap(), states.len() as u64);
 }
 
 #[test]
@@ -172,7 +142,7 @@ fn on_a_full_disk_deletes_go_on_and_nothing_is_lost() {
 
     std::fs::remove_file(&ballast).unwrap();
     let (pace, freed) = (Pace::watch().unwrap(), Instant::now());
-    while id_of(&client.ask(&put(0, 0, 3600, &[b'x'; 300])).unwrap()).is_none_or(|id| {
+    while id_of(&client.ask(&put_command(0, 0, 3600, &[b'x'; 300])).unwrap()).is_none_or(|id| {
         states.insert(id, "ready");
         false
     }) {
@@ -203,7 +173,7 @@ fn on_a_full_disk_deletes_make_room_although_each_file_keeps_a_job() {
     }
     let (pace, deleted) = (Pace::watch().unwrap(), Instant::now());
     let again = loop {
-        if let Some(id) = id_of(&client.ask(&put(0, 0, 60, b"again")).unwrap()) {
+        if let Some(id) = id_of(&client.ask(&put_command(0, 0, 60, b"again")).unwrap()) {
             break id;
         }
         pace.assert_within(RECOVERY, deleted, || "until a put succeeds".to_owned());
@@ -230,7 +200,7 @@ fn on_a_full_disk_a_complete_is_refused_whole() {
     let (first, last) = (*states.first_key_value().unwrap().0, *states.last_key_value().unwrap().0);
     let reserve = format!("reserve-job {first}\r\n");
     assert_eq!(id_of(&client.ask(reserve.as_bytes()).unwrap()), Some(first));
-    let puts: Vec<u8> = (0..2).flat_map(|_| put(0, 0, 3600, &[b'y'; 3000])).collect();
+    let puts: Vec<u8> = (0..2).flat_map(|_| put_command(0, 0, 3600, &[b'y'; 3000])).collect();
     let complete = [format!("complete {first} 2\r\n").as_bytes(), &puts].concat();
     client.exchange(&complete, b"OUT_OF_MEMORY\r\n").unwrap();
     server.stop(Signal::KILL).unwrap();
@@ -263,7 +233,7 @@ fn a_disk_of_less_than_two_files_takes_as_many_jobs_as_with_c_also_after_deletes
         client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
     }
     let (pace, deleted) = (Pace::watch().unwrap(), Instant::now());
-    while id_of(&client.ask(&put(0, 0, 60, &[b'x'; 10_000])).unwrap()).is_none() {
+    while id_of(&client.ask(&put_command(0, 0, 60, &[b'x'; 10_000])).unwrap()).is_none() {
         pace.assert_within(RECOVERY, deleted, || "until a put succeeds".to_owned());
     }
 }

@@ -6,7 +6,8 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::jobs::{job_count, put, start, stat};
+use crate::jobs::start;
+use beanstalkd_testkit::client::put_command;
 use beanstalkd_testkit::random::Random;
 
 /// The files of the binlog, in order.
@@ -56,7 +57,9 @@ fn endless_release_with_a_delay_leaves_the_directory_small() {
     let server = start(&["-f", "50", "-s", &FILE.to_string()]);
     let mut client = server.connect().unwrap();
     for id in 1..=JOBS {
-        client.exchange(&put(0, 0, 60, &[b'x'; 500]), format!("INSERTED {id}\r\n").as_bytes()).unwrap();
+        client
+            .exchange(&put_command(0, 0, 60, &[b'x'; 500]), format!("INSERTED {id}\r\n").as_bytes())
+            .unwrap();
     }
     let (largest, measurements) = largest_while(server.directory(), || {
         for start in (0..ROUNDS).step_by(DEPTH as usize) {
@@ -70,7 +73,7 @@ fn endless_release_with_a_delay_leaves_the_directory_small() {
             }
         }
     });
-    let bound = 3 * stat(&mut client, "binlog-live-bytes") + 2 * FILE;
+    let bound = 3 * client.stat("binlog-live-bytes").unwrap() + 2 * FILE;
     println!("{ROUNDS} rounds: at most {largest} bytes in {measurements} measurements, limit {bound}");
     assert!(measurements > 100, "{measurements} measurements");
     assert!(largest <= bound, "{largest} bytes, bound {bound}");
@@ -93,7 +96,7 @@ fn fast_writers_never_see_that_files_are_small() {
                             random.below(bound) as usize
                         };
                         let commands: Vec<u8> =
-                            (0..PUTS).flat_map(|_| put(0, 0, 60, &vec![b'x'; length()])).collect();
+                            (0..PUTS).flat_map(|_| put_command(0, 0, 60, &vec![b'x'; length()])).collect();
                         let sending = client.send_in_background(commands).unwrap();
                         for _ in 0..PUTS {
                             let reply = client.read_reply().unwrap();
@@ -103,7 +106,7 @@ fn fast_writers_never_see_that_files_are_small() {
                     });
                 }
             });
-            assert_eq!(job_count(&mut server.connect().unwrap()), WRITERS * PUTS, "-s {size} -f {sync}");
+            assert_eq!(server.connect().unwrap().job_count().unwrap(), WRITERS * PUTS, "-s {size} -f {sync}");
         }
     }
 }
@@ -113,8 +116,8 @@ fn a_job_larger_than_a_file_gets_a_file_of_its_own() {
     let mut server = start(&["-f", "0", "-s", "4096"]);
     let mut client = server.connect().unwrap();
     let body = vec![b'x'; 60_000];
-    client.exchange(&put(0, 0, 60, &body), b"INSERTED 1\r\n").unwrap();
-    client.exchange(&put(1, 0, 60, b"small"), b"INSERTED 2\r\n").unwrap();
+    client.exchange(&put_command(0, 0, 60, &body), b"INSERTED 1\r\n").unwrap();
+    client.exchange(&put_command(1, 0, 60, b"small"), b"INSERTED 2\r\n").unwrap();
     let files = std::fs::read_dir(server.directory()).unwrap().flatten();
     let files = files.filter(|entry| entry.file_name().to_string_lossy().starts_with("binlog."));
     // A file that is being made gets another name in the meantime.

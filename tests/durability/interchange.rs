@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use crate::jobs::{SeenJob, job_count, ours, see_jobs, start_program};
+use crate::jobs::{SeenJob, ours, see_jobs, start_program};
 use crate::script::{Repertoire, Tube};
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::debian_server;
@@ -89,7 +89,7 @@ impl History {
         let seen = see_jobs(client, self.ids.iter().copied()).unwrap();
         let tolerance_s = TOLERANCE_S + self.seen_after.elapsed().as_secs();
         self.seen_after = now;
-        assert_eq!(job_count(client), seen.len() as u64);
+        assert_eq!(client.job_count().unwrap(), seen.len() as u64);
         for tube in &mut self.tubes {
             if let Some(problem) = tube.difference(&seen) {
                 panic!("{}: {problem}", tube.name);

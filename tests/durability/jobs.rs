@@ -137,28 +137,6 @@ fn seen_job(stats: &BTreeMap<String, String>, body: Vec<u8>) -> SeenJob {
     }
 }
 
-/// The pairs of the reply to `stats`.
-pub fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
-    Ok(pairs_of(&client.ask(b"stats\r\n")?).into_iter().collect())
-}
-
-/// One number of `stats`.
-pub fn stat(client: &mut Client, key: &str) -> u64 {
-    stats(client).unwrap()[key].parse().unwrap()
-}
-
-/// The number of jobs of all states on the server.
-pub fn job_count(client: &mut Client) -> u64 {
-    let stats = stats(client).unwrap();
-    let states = ["ready", "reserved", "delayed", "buried"];
-    states.iter().map(|state| stats[&format!("current-jobs-{state}")].parse::<u64>().unwrap()).sum()
-}
-
-/// A `put` of `body`.
-pub fn put(priority: u32, delay: u32, ttr: u32, body: &[u8]) -> Vec<u8> {
-    put_with(priority, delay, ttr, &TagSet::default(), body)
-}
-
 /// A `put` of `body` with tags.
 pub fn put_with(priority: u32, delay: u32, ttr: u32, tags: &TagSet<'_>, body: &[u8]) -> Vec<u8> {
     let line = format!("put {priority} {delay} {ttr} {}{}\r\n", body.len(), words_of(tags));

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::jobs::{SeenJob, id_of, job_count, ours, put, see_jobs, start_program, stat};
+use crate::jobs::{SeenJob, id_of, ours, see_jobs, start_program};
 use crate::script::{Repertoire, Step, Tube};
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, put_command};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::Server;
 
@@ -155,7 +155,7 @@ impl KillLoop {
             self.server.restart(Signal::KILL).unwrap();
         }
         let mut control = self.server.connect().unwrap();
-        let pid = Pid::from_raw(i32::try_from(stat(&mut control, "pid")).unwrap()).unwrap();
+        let pid = Pid::from_raw(i32::try_from(control.stat("pid").unwrap()).unwrap()).unwrap();
         let target = 1 + self.random.below(MAX_REPLIES);
         let fuse = Fuse { replies: AtomicU64::new(0), target, pid, blown: AtomicBool::new(false) };
         let clients: Vec<Client> = self.workers.iter().map(|_| self.server.connect().unwrap()).collect();
@@ -178,12 +178,16 @@ impl KillLoop {
     fn observe(&mut self) -> BTreeMap<u64, SeenJob> {
         let mut control = self.server.connect().unwrap();
         control.exchange(b"use probe\r\n", b"USING probe\r\n").unwrap();
-        let next_id = id_of(&control.ask(&put(0, 0, 1, b"probe")).unwrap()).unwrap();
+        let next_id = id_of(&control.ask(&put_command(0, 0, 1, b"probe")).unwrap()).unwrap();
         control.exchange(format!("delete {next_id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
         let known = self.workers.iter().flat_map(|worker| worker.tube.jobs().filter_map(|(_, id)| id));
         let ids: Vec<u64> = known.filter(|&id| id < self.next_id).chain(self.next_id..next_id).collect();
         let seen = see_jobs(&mut control, ids).unwrap();
-        assert_eq!(job_count(&mut control), seen.len() as u64, "no job that was deleted long ago is back");
+        assert_eq!(
+            control.job_count().unwrap(),
+            seen.len() as u64,
+            "no job that was deleted long ago is back"
+        );
         self.next_id = next_id + 1;
         seen
     }

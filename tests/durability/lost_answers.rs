@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::jobs::{job_count, start};
+use crate::jobs::start;
 
 const BODY: &[u8] = b"a body\r\n";
 
@@ -47,7 +47,11 @@ fn a_put_that_is_cut_off_anywhere_and_sent_again_with_its_key_is_stored_once() {
             client.send(&[&line(&key)[..], BODY].concat()).unwrap();
             let again = String::from_utf8(client.read_reply().unwrap()).unwrap();
             stored += 1;
-            assert_eq!(job_count(&mut client), stored, "{loss:?} after {sent} bytes: {first:?}, {again:?}");
+            assert_eq!(
+                client.job_count().unwrap(),
+                stored,
+                "{loss:?} after {sent} bytes: {first:?}, {again:?}"
+            );
             if let Some(first) = first {
                 assert_eq!(again, format!("{} READY\r\n", first.trim_end()), "the first is named");
             }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use rustix::process::Signal;
 
-use crate::jobs::{id_of, job_count, put, see_jobs, start};
+use crate::jobs::{id_of, see_jobs, start};
 use crate::trace::Traced;
+use beanstalkd_testkit::client::put_command;
 use beanstalkd_testkit::has_tool;
 
 fn tag(at: u64) -> String {
@@ -13,7 +14,7 @@ fn tag(at: u64) -> String {
 }
 
 fn pipeline(count: u64) -> Vec<u8> {
-    (1..=count).flat_map(|at| put(0, 0, 60, format!("tag-{};", tag(at)).as_bytes())).collect()
+    (1..=count).flat_map(|at| put_command(0, 0, 60, format!("tag-{};", tag(at)).as_bytes())).collect()
 }
 
 #[test]
@@ -28,7 +29,7 @@ fn as_many_replies_as_puts_in_their_order() {
         sending.join().unwrap().unwrap();
         client.half_close().unwrap();
         client.expect_closed().unwrap();
-        assert_eq!(job_count(&mut server.connect().unwrap()), count);
+        assert_eq!(server.connect().unwrap().job_count().unwrap(), count);
     }
 }
 
@@ -56,13 +57,13 @@ fn reservations_that_wait_for_a_new_file_are_logged_before_later_changes() {
     const JOBS: u64 = 300;
     let mut server = start(&["-f", "0", "-s", "4096"]);
     let mut client = server.connect().unwrap();
-    let puts: Vec<u8> = (0..JOBS).flat_map(|_| put(0, 0, 60, b"x")).collect();
+    let puts: Vec<u8> = (0..JOBS).flat_map(|_| put_command(0, 0, 60, b"x")).collect();
     client.send(&puts).unwrap();
     for id in 1..=JOBS {
         client.expect(format!("INSERTED {id}\r\n").as_bytes()).unwrap();
     }
     let reserves: String = (1..=JOBS).map(|id| format!("reserve-job {id}\r\n")).collect();
-    client.send(&[reserves.as_bytes(), &put(1, 0, 60, b"last")].concat()).unwrap();
+    client.send(&[reserves.as_bytes(), &put_command(1, 0, 60, b"last")].concat()).unwrap();
     for id in 1..=JOBS {
         client.expect(format!("RESERVED {id} 1\r\nx\r\n").as_bytes()).unwrap();
     }

@@ -9,13 +9,13 @@ use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::{Client, Failure, body_of, jobs_of_list};
+use beanstalkd_testkit::client::{Client, Failure, body_of, jobs_of_list, put_command};
 use beanstalkd_testkit::history::{History, body};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server};
 use rustix::process::Signal;
 
-use crate::jobs::{ours, put, see_jobs, start_program};
+use crate::jobs::{ours, see_jobs, start_program};
 
 /// The number of rounds, unless `SESSION_ROUNDS` is set.
 const ROUNDS: u64 = 8;
@@ -119,7 +119,7 @@ impl Worker {
                 history.giving_back(id);
                 format!("release {id} 0 0\r\n")
             }
-            Asked::Put(key) => return self.client.send(&put(0, 0, 600, &body(key, 1))),
+            Asked::Put(key) => return self.client.send(&put_command(0, 0, 600, &body(key, 1))),
             Asked::Reserve => "reserve-with-timeout 0\r\n".to_owned(),
         };
         self.client.send(line.as_bytes())

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::jobs::{body, id_of, job_count, ours, put, see_jobs, start, start_program};
+use crate::jobs::{body, id_of, ours, see_jobs, start, start_program};
+use beanstalkd_testkit::client::put_command;
 use beanstalkd_testkit::server::{Ended, Server, run_to_end};
 
 /// Exit code of a server that refuses a damaged binlog.
@@ -37,11 +38,12 @@ fn killed_server() -> Server {
     client.exchange(b"use tools\r\n", b"USING tools\r\n").unwrap();
     client.exchange(b"watch tools\r\n", b"WATCHING 2\r\n").unwrap();
     for id in 1..=8 {
-        let reply = client.ask(&put(id, 0, 60, format!("say \"{id}\" \\ é\t\r\n\u{1}").as_bytes())).unwrap();
+        let reply =
+            client.ask(&put_command(id, 0, 60, format!("say \"{id}\" \\ é\t\r\n\u{1}").as_bytes())).unwrap();
         assert_eq!(id_of(&reply), Some(id.into()));
     }
-    client.exchange(&put(9, 0, 60, b"\xff\x00\xfe"), b"INSERTED 9\r\n").unwrap();
-    client.exchange(&put(10, 1000, 60, b""), b"INSERTED 10\r\n").unwrap();
+    client.exchange(&put_command(9, 0, 60, b"\xff\x00\xfe"), b"INSERTED 9\r\n").unwrap();
+    client.exchange(&put_command(10, 1000, 60, b""), b"INSERTED 10\r\n").unwrap();
     assert_eq!(id_of(&client.ask(b"reserve\r\n").unwrap()), Some(1));
     client.exchange(b"bury 1 7\r\n", b"BURIED\r\n").unwrap();
     server.stop(Signal::KILL).unwrap();
@@ -157,7 +159,7 @@ fn a_damaged_binlog_is_refused_without_recover() {
     // Only the names are read, because the server is renaming the file that it makes ahead.
     let mut entries = std::fs::read_dir(server.directory()).unwrap().map(|entry| entry.unwrap().path());
     assert!(entries.any(|path| path.to_string_lossy().contains("/lost.1.")));
-    assert_eq!(client.ask(&put(0, 0, 60, b"new")).unwrap(), b"INSERTED 11\r\n");
+    assert_eq!(client.ask(&put_command(0, 0, 60, b"new")).unwrap(), b"INSERTED 11\r\n");
 }
 
 #[test]
@@ -171,7 +173,7 @@ fn a_torn_tail_is_kept_in_a_file_and_reported() {
     bytes[end..end + 40].fill(0xa5);
     std::fs::write(&path, &bytes).unwrap();
     let mut server = start_program(ours(), directory, &["-f", "0"]);
-    assert_eq!(job_count(&mut server.connect().unwrap()), 10);
+    assert_eq!(server.connect().unwrap().job_count().unwrap(), 10);
     let said = server.stderr();
     // Only the names are read, because the server is renaming the file that it makes ahead.
     let entries = std::fs::read_dir(killed.directory()).unwrap().map(|entry| entry.unwrap().path());
@@ -204,12 +206,12 @@ fn a_job_larger_than_the_current_limit_is_kept() {
     let directory = server.directory().to_str().unwrap().to_owned();
     let mut first = server;
     let mut client = first.connect().unwrap();
-    client.exchange(&put(0, 0, 60, &large), b"INSERTED 1\r\n").unwrap();
-    client.exchange(&put(1, 0, 60, b"x"), b"INSERTED 2\r\n").unwrap();
+    client.exchange(&put_command(0, 0, 60, &large), b"INSERTED 1\r\n").unwrap();
+    client.exchange(&put_command(1, 0, 60, b"x"), b"INSERTED 2\r\n").unwrap();
     first.stop(Signal::TERM).unwrap();
     let second = start_program(ours(), &directory, &["-f", "0", "-z", "10"]);
     let mut client = second.connect().unwrap();
-    client.exchange(&put(0, 0, 60, b"eleven bytes"), b"JOB_TOO_BIG\r\n").unwrap();
+    client.exchange(&put_command(0, 0, 60, b"eleven bytes"), b"JOB_TOO_BIG\r\n").unwrap();
     let reply = client.ask(b"reserve\r\n").unwrap();
     assert!(reply.starts_with(b"RESERVED 1 100000\r\n") && body(&reply) == large);
     client.exchange(b"reserve\r\n", b"RESERVED 2 1\r\nx\r\n").unwrap();
@@ -222,7 +224,7 @@ fn ids_are_never_given_twice_however_the_server_ends() {
     for round in 0..12 {
         let mut client = server.connect().unwrap();
         for _ in 0..round * 7 {
-            let id = id_of(&client.ask(&put(0, 0, 60, b"x")).unwrap()).unwrap();
+            let id = id_of(&client.ask(&put_command(0, 0, 60, b"x")).unwrap()).unwrap();
             assert!(id > highest, "expected a new id, but {id} was given before");
             highest = id;
             client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::pace::Pace;
-use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, Stop};
+use beanstalkd_testkit::panicking::wait_for_some;
+use beanstalkd_testkit::postgres::{
+    Cluster, DATABASE, PASSWORD, PAUSE_FOR_TAKEOVER, ROLE, Stop, TAKEOVER_AFTER,
+};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::{Address, POLL_INTERVAL};
 use rustix::process::Signal;
 
 use crate::clients::{Load, Shared};
 use crate::proxy::Link;
-use crate::world::{TAKEOVER_AFTER, World};
+use crate::world::World;
 
 /// The difference between the clocks of two machines of the database.
 const CLOCK_ERROR: Duration = Duration::from_secs(45);
@@ -227,7 +229,7 @@ fn spoil_link(world: &World, member: usize, link: Link, time: Duration) {
 
 /// A time between a tenth of a second and `longest`; short ones are as frequent as long ones.
 fn pause_of(longest: Duration, random: &mut Random) -> Duration {
-    let doublings = longest.as_millis().ilog2() - 6;
+    let doublings = (longest.as_millis() / 100).ilog2() + 2;
     let most_ms = 100 << random.below(u64::from(doublings));
     Duration::from_millis(100 + random.below(most_ms)).min(longest)
 }
@@ -304,13 +306,15 @@ fn pause_without_connections(world: &mut World, load: &Load, owner: usize) -> io
     let mut sessions = Sessions(Vec::new());
     sessions.take_free(&world.pair().primary)?;
     let still = Standstill::begin(world, load, owner);
-    thread::sleep(Duration::from_millis(3500));
+    thread::sleep(PAUSE_FOR_TAKEOVER);
     still.end(world);
-    let start = Instant::now();
-    while !(0..2).any(|server| crate::world::open(world.addresses()[server]).is_some()) {
-        let are_gone = (0..2).all(|server| world.has_ended(server));
-        assert!(!are_gone && start.elapsed() < PATIENCE, "no server is left\n{}", world.logs());
-    }
+    wait_for_some(
+        || format!("a server is left\n{}", world.logs()),
+        || {
+            assert!(!(0..2).all(|server| world.has_ended(server)), "no server is left\n{}", world.logs());
+            world.addresses().into_iter().find_map(crate::world::open)
+        },
+    );
     drop(sessions);
     world.keep_all(true);
     Ok(())

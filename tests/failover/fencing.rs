@@ -1,17 +1,18 @@
 //! An owner without a lease sends no reply: the cases that were once seen, one by one.
 
-use std::ffi::OsString;
 use std::fs;
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::Command;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::http::readiness;
+use beanstalkd_testkit::launched::Launched;
 use beanstalkd_testkit::pace::Pace;
-use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, Stop, installation};
-use beanstalkd_testkit::server::{self, KilledOnDrop, POLL_INTERVAL, free_address, spawn};
+use beanstalkd_testkit::panicking::wait_for_some;
+use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, Stop, TAKEOVER_AFTER, installation};
+use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::{PATIENCE, server_under_test};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -19,7 +20,7 @@ use tempfile::TempDir;
 use crate::clients::Shared;
 use crate::haproxy::Balancer;
 use crate::proxy::{Link, Proxy};
-use crate::world::{STORE_TIMEOUT, TAKEOVER_AFTER, World, open};
+use crate::world::{STORE_TIMEOUT, World, open};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -44,22 +45,7 @@ impl Asked {
 }
 
 fn wait_until(world: &World, what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "expected that {what}\n{}", world.logs());
-        thread::sleep(POLL_INTERVAL);
-    }
-}
-
-/// The status of `/readyz`; 0 if there is none.
-fn readiness(address: SocketAddr) -> u16 {
-    let mut answer = String::new();
-    if let Ok(mut stream) = TcpStream::connect(address) {
-        let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
-        let _ = stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n");
-        let _ = stream.read_to_string(&mut answer);
-    }
-    answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
+    wait_for_some(|| format!("{what}\n{}", world.logs()), || is_so().then_some(()));
 }
 
 /// A world whose first owner has a job, and the id of the job.
@@ -305,14 +291,13 @@ fn no_clock_of_the_database_decides_about_a_takeover() {
 
 /// A server of the queue `alone` in a cluster, killed when dropped.
 struct Alone {
-    child: KilledOnDrop,
-    directory: TempDir,
+    server: Launched,
     address: SocketAddr,
 }
 
 impl Alone {
-    /// It reaches the database at `host`, and runs in what `wrapper` makes.
-    fn start(host: &str, takeover_after_s: u64, wrapper: &[OsString], directory: TempDir) -> Self {
+    /// It reaches the database at `host`. `command` runs the program to which the flags are appended.
+    fn start(host: &str, takeover_after_s: u64, mut command: Command, directory: TempDir) -> Self {
         fs::write(directory.path().join("password"), PASSWORD).unwrap();
         let address = free_address().unwrap();
         let url = format!("postgresql://{ROLE}@{host}/{DATABASE}?queue=alone&sslmode=disable");
@@ -321,26 +306,13 @@ impl Alone {
             "--wait-for-lock --allow-async --store-password-file password -l 127.0.0.1 -p {port} \
              --takeover-after {after} --store-timeout {timeout}"
         );
-        let arguments = ["-b", &url].into_iter().chain(flags.split_ascii_whitespace());
-        let arguments: Vec<OsString> = arguments.map(OsString::from).collect();
-        let child = spawn(wrapper, &server_under_test(), &arguments, directory.path()).unwrap();
-        Self { child, directory, address }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
+        command.args(["-b", &url]).args(flags.split_ascii_whitespace());
+        Self { server: Launched::start(&mut command, directory), address }
     }
 
     /// A client, once it serves.
     fn connect(&self) -> Client {
-        let start = Instant::now();
-        loop {
-            assert!(start.elapsed() < PATIENCE, "it does not serve: {}", self.log());
-            match open(self.address) {
-                Some((client, _)) => return client,
-                None => thread::sleep(POLL_INTERVAL),
-            }
-        }
+        wait_for_some(|| format!("it serves: {}", self.server.log()), || open(self.address)).0
     }
 }
 
@@ -350,20 +322,20 @@ fn an_impatient_standby_does_not_take_over_while_a_patient_owner_answers() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
     let proxy = Proxy::start(cluster.address()).unwrap();
-    let owner = Alone::start(&proxy.address().to_string(), 6, &[], tempfile::tempdir().unwrap());
+    let start = |host: SocketAddr, takeover_after_s| {
+        let command = Command::new(server_under_test());
+        Alone::start(&host.to_string(), takeover_after_s, command, tempfile::tempdir().unwrap())
+    };
+    let owner = start(proxy.address(), 6);
     let mut old = owner.connect();
     old.set_patience(PATIENCE);
-    let standby = Alone::start(&cluster.address().to_string(), 1, &[], tempfile::tempdir().unwrap());
-    let start = Instant::now();
-    while !standby.log().contains("waiting for it") {
-        assert!(start.elapsed() < PATIENCE, "{}", standby.log());
-        thread::sleep(POLL_INTERVAL);
-    }
+    let standby = start(cluster.address(), 1);
+    standby.server.wait_for("waiting for it");
     proxy.set(Link::Silent);
     standby.connect();
     old.send(b"list-tube-used\r\n").unwrap();
     let said = old.read_to_end().unwrap();
-    assert_eq!(String::from_utf8_lossy(&said), "", "{}", owner.log() + &standby.log());
+    assert_eq!(String::from_utf8_lossy(&said), "", "{}", owner.server.log() + &standby.server.log());
 }
 
 /// The names of the database are resolved by a server that does not answer any more.
@@ -383,13 +355,16 @@ fn an_owner_that_waits_for_the_dns_ends_in_time() {
     fs::write(directory.path().join("resolv.conf"), "nameserver 127.87.0.1\n").unwrap();
     let binds =
         "mount --bind hosts /etc/hosts && mount --bind resolv.conf /etc/resolv.conf && exec \"$0\" \"$@\"";
-    let wrapper = ["unshare", "--mount", "sh", "-c", binds].map(OsString::from);
-    let mut server = Alone::start(&format!("db.test:{}", proxy.address().port()), 2, &wrapper, directory);
-    server.connect();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", binds]).arg(server_under_test());
+    let host = format!("db.test:{}", proxy.address().port());
+    let alone = Alone::start(&host, TAKEOVER_AFTER.as_secs(), command, directory);
+    alone.connect();
+    let mut server = alone.server;
     fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
     proxy.set(Link::Cut);
     let (pace, start) = (Pace::watch().unwrap(), Instant::now());
-    server::wait(&mut server.child).unwrap();
+    server.wait();
     // The server has heard from the database up to a second before that.
     assert!(start.elapsed() >= STORE_TIMEOUT - SECOND, "{}", server.log());
     pace.assert_within(STORE_TIMEOUT + SECOND, start, || server.log());

@@ -4,11 +4,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::panicking::{wait_for_some, wait_until};
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::server::{KilledOnDrop, POLL_INTERVAL, free_address};
+use beanstalkd_testkit::server::{KilledOnDrop, free_address};
 use rustix::process::Signal;
 
 use crate::clients::{Load, Shared, drain};
@@ -51,11 +51,7 @@ impl Balancer {
         let mut command = Command::new(PROGRAM);
         let child = command.args(["-db", "-q", "-f"]).arg(&path).stderr(Stdio::null()).spawn().unwrap();
         let balancer = Self { address, _child: KilledOnDrop(child), _directory: directory };
-        let start = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(start.elapsed() < PATIENCE, "HAProxy does not listen");
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        wait_until("HAProxy listens", || TcpStream::connect(address).is_ok());
         Some(balancer)
     }
 }
@@ -71,19 +67,29 @@ fn clients_go_on_through_haproxy_after_a_takeover() {
         let before = open(balancer.address).map(|(_, id)| id);
         world.signal(world.owner(), signal);
         assert!(load.wait_for_replies(300, PATIENCE), "no replies after {signal:?}\n{}", world.logs());
-        let start = Instant::now();
         // The clients may have read replies of the earlier owner until it ended.
-        while open(balancer.address).is_none_or(|(_, id)| before.as_ref() == Some(&id)) {
-            assert!(start.elapsed() < PATIENCE, "HAProxy does not lead to the new owner");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("HAProxy leads to the new owner", || {
+            open(balancer.address).is_some_and(|(_, id)| before.as_ref() != Some(&id))
+        });
     }
     load.stop();
     let left = drain(&[balancer.address]);
     let history = &mut shared.observed().history;
     history.drained(&left);
     assert_eq!(history.problems(), [""; 0]);
-    assert!(history.jobs() > 0, "the clients have put nothing");
+    assert!(history.job_count() > 0, "the clients have put nothing");
+}
+
+#[test]
+fn a_worker_goes_on_through_haproxy_while_the_owner_drains() {
+    let world = World::on_directory().unwrap();
+    let Some(balancer) = Balancer::start(&world) else { return };
+    let leads_to_owner = || "HAProxy leads to the owner".to_owned();
+    let (mut worker, _) = wait_for_some(leads_to_owner, || open(balancer.address));
+    assert_eq!(worker.ask(b"drain\r\n").unwrap(), b"DRAINING\r\n");
+    // Meanwhile HAProxy asks the owner several times whether it is ready.
+    assert_eq!(worker.ask(b"reserve-with-timeout 3\r\n").unwrap(), b"TIMED_OUT\r\n");
+    assert_eq!(worker.ask(b"undrain\r\n").unwrap(), b"NOT_DRAINING\r\n");
 }
 
 #[test]

@@ -2,20 +2,21 @@
 //!
 //! Owns: the namespaces, which need root.
 
-use std::ffi::OsString;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, installation};
+use beanstalkd_testkit::http;
+use beanstalkd_testkit::launched::Launched;
+use beanstalkd_testkit::panicking::wait_for_some;
+use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, TAKEOVER_AFTER, installation};
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::server::{KilledOnDrop, POLL_INTERVAL, spawn, wait};
+use beanstalkd_testkit::server::{KilledOnDrop, wait};
 use beanstalkd_testkit::{PATIENCE, server_under_test};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
 use crate::clients::{Load, Shared, drain};
@@ -108,65 +109,43 @@ impl Drop for Network {
 /// A server on a machine, killed when dropped.
 struct Machine {
     number: u8,
-    child: KilledOnDrop,
-    directory: TempDir,
+    server: Launched,
 }
 
 impl Machine {
     fn start(network: &Network, machine: usize, url: &str) -> Self {
-        Self::start_with(network, machine, url, "2")
+        Self::start_with(network, machine, url, TAKEOVER_AFTER)
     }
 
-    fn start_with(network: &Network, machine: usize, url: &str, takeover_after: &str) -> Self {
+    fn start_with(network: &Network, machine: usize, url: &str, takeover_after: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let password: PathBuf = directory.path().join("password");
         fs::write(&password, PASSWORD).unwrap();
         fs::set_permissions(&password, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let metrics = format!("0.0.0.0:{METRICS_PORT}");
-        let flags =
-            ["-b", url, "--wait-for-lock", "--takeover-after", takeover_after, "--store-timeout", "6"];
-        let more =
-            ["--allow-async", "--store-password-file", "password", "-l", "0.0.0.0", "--metrics", &metrics];
-        let wrapper = ["ip", "netns", "exec", &network.names[machine]].map(OsString::from);
-        let arguments: Vec<OsString> = flags.iter().chain(&more).map(OsString::from).collect();
-        let child = spawn(&wrapper, &server_under_test(), &arguments, directory.path()).unwrap();
-        Self { number: machine as u8 + 2, child, directory }
+        let takeover_after_s = takeover_after.as_secs().to_string();
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &network.names[machine]]).arg(server_under_test());
+        command.args(["-b", url, "--wait-for-lock", "--allow-async", "--store-password-file", "password"]);
+        command.args(["--takeover-after", &takeover_after_s, "--store-timeout", "6", "-l", "0.0.0.0"]);
+        command.args(["--metrics", &metrics]);
+        Self { number: machine as u8 + 2, server: Launched::start(&mut command, directory) }
     }
 
-    /// Its server gets SIGKILL.
-    fn die(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    /// The status of `/readyz`; 0 if the server does not answer.
+    fn readiness(&self) -> u16 {
+        http::readiness((host(self.number), METRICS_PORT).into())
     }
 
-    /// The status line of `/readyz`; empty if the server does not answer.
-    fn readiness(&self) -> String {
-        let address = SocketAddr::from((host(self.number), METRICS_PORT));
-        let mut answer = String::new();
-        if let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
-            let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
-            let _ = stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n");
-            let _ = stream.read_to_string(&mut answer);
-        }
-        answer.lines().next().unwrap_or_default().to_owned()
-    }
-
-    fn wait_until_ready(&self, code: &str) {
-        let start = Instant::now();
-        while !self.readiness().contains(code) {
-            assert!(start.elapsed() < PATIENCE, "{}: not {code}: {}", self.number, self.log());
-            std::thread::sleep(POLL_INTERVAL);
-        }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
+    fn wait_until_ready(&self, code: u16) {
+        let what = || format!("{}: {code}: {}", self.number, self.server.log());
+        wait_for_some(what, || (self.readiness() == code).then_some(()));
     }
 }
 
 /// keepalived on a machine, ended when dropped.
 struct Keepalived {
-    child: Child,
+    child: KilledOnDrop,
     directory: TempDir,
 }
 
@@ -203,7 +182,7 @@ impl Keepalived {
             command.arg(flag).arg(at(file));
         }
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        Some(Self { child, directory })
+        Some(Self { child: KilledOnDrop(child), directory })
     }
 
     fn log(&self) -> String {
@@ -214,7 +193,7 @@ impl Keepalived {
 impl Drop for Keepalived {
     fn drop(&mut self) {
         // Ends its child, too, which would survive SIGKILL.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.signal(Signal::TERM);
         let _ = wait(&mut self.child);
     }
 }
@@ -230,15 +209,15 @@ fn the_programs_of_the_documents_go_on_at_an_address_that_keepalived_moves() {
     let mut machines = [0, 1].map(|machine| Machine::start(&network, machine, &url));
     let address = SocketAddr::from((host(VIRTUAL), PORT));
     let logs = || format!("{}\n{}", first.log(), second.log());
-    let mut patience_s = 2;
+    let mut patience = TAKEOVER_AFTER;
     let mut take_over = || {
-        let owner = machines.iter().position(|machine| machine.readiness().contains("200")).unwrap();
-        machines[owner].die();
+        let owner = machines.iter().position(|machine| machine.readiness() == 200).unwrap();
+        machines[owner].server.kill();
         // It is back before its absence has an effect, and waits for longer than the other one: it runs, but is not the
         // owner.
-        patience_s += 2;
-        machines[owner] = Machine::start_with(&network, owner, &url, &patience_s.to_string());
-        machines[1 - owner].wait_until_ready("200");
+        patience += TAKEOVER_AFTER;
+        machines[owner] = Machine::start_with(&network, owner, &url, patience);
+        machines[1 - owner].wait_until_ready(200);
     };
     let shared = Arc::<Shared>::default();
     let load = Load::start(&shared, &[address], &mut Random::new(1));
@@ -269,9 +248,9 @@ fn an_address_moves_to_the_new_owner_and_a_machine_that_was_cut_off_is_fenced() 
     let at = SocketAddr::from((host(1), cluster.address().port()));
     let url = format!("postgresql://{ROLE}@{at}/{DATABASE}?queue=moves&sslmode=disable");
     let mut first = Machine::start(&network, 0, &url);
-    first.wait_until_ready("200");
+    first.wait_until_ready(200);
     let second = Machine::start(&network, 1, &url);
-    second.wait_until_ready("503");
+    second.wait_until_ready(503);
 
     network.move_address(0);
     let address = SocketAddr::from((host(VIRTUAL), PORT));
@@ -281,7 +260,7 @@ fn an_address_moves_to_the_new_owner_and_a_machine_that_was_cut_off_is_fenced() 
     network.plug(0, false);
     // It is in the kernel of a machine without network, and arrives when the network is back.
     client.send(b"put 0 0 60 4\r\nlate\r\n").unwrap();
-    second.wait_until_ready("200");
+    second.wait_until_ready(200);
     network.move_address(1);
     let (mut other, new_owner) = open(address).unwrap();
     assert_ne!(new_owner, owner);
@@ -290,8 +269,8 @@ fn an_address_moves_to_the_new_owner_and_a_machine_that_was_cut_off_is_fenced() 
 
     network.take_address(0);
     network.plug(0, true);
-    let status = wait(&mut first.child).unwrap();
-    assert!(!status.success(), "a server that was fenced has ended with {status}: {}", first.log());
+    let status = first.server.wait();
+    assert!(!status.success(), "a server that was fenced has ended with {status}: {}", first.server.log());
     let said = client.read_to_end().unwrap_or_default();
     assert!(!said.starts_with(b"INSERTED"), "a server that was fenced has acknowledged a put");
     other.exchange(b"reserve-with-timeout 0\r\n", b"TIMED_OUT\r\n").unwrap();

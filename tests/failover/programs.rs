@@ -1,12 +1,12 @@
 //! The first programs of README.md and doc/clients.md, which a user would start again after a takeover.
 
+use std::cell::RefCell;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::panicking::wait_for_some;
 use tempfile::TempDir;
 
 /// The directory into which `make clients` installs the libraries for Python and Node.
@@ -71,16 +71,16 @@ impl Program {
     /// Runs the program until it has printed the output in the document: it may meet the takeover, and then its user
     /// starts it again. The program for Node ends without an error in that case.
     pub fn run(&mut self) {
-        let start = Instant::now();
-        loop {
-            let ended = self.command.output().unwrap();
-            let printed = String::from_utf8_lossy(&ended.stdout);
-            if ended.status.success() && printed == self.output {
-                return;
-            }
-            let said = String::from_utf8_lossy(&ended.stderr);
-            assert!(start.elapsed() < PATIENCE, "{}: {}: {printed}{said}", self.language, ended.status);
-        }
+        let last = RefCell::new(None);
+        wait_for_some(
+            || format!("{}: {:?}", self.language, last.borrow()),
+            || {
+                let ended = self.command.output().unwrap();
+                let has_succeeded = ended.status.success() && ended.stdout == self.output.as_bytes();
+                *last.borrow_mut() = Some(ended);
+                has_succeeded.then_some(())
+            },
+        );
     }
 }
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::postgres::installation;
+use beanstalkd_testkit::postgres::{TAKEOVER_AFTER, installation};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 
 use crate::clients::{Load, Shared, drain};
 use crate::faults::Fault;
 use crate::probes::Probes;
-use crate::world::{TAKEOVER_AFTER, World};
+use crate::world::World;
 
 /// Rounds of a short run.
 const ROUNDS: u64 = 8;
@@ -87,7 +87,7 @@ fn run_rounds(mut world: World, rounds: u64, faults: &[Fault]) {
     println!(
         "{answers} answers of {owners} owners; silence before takeovers: median {median:?} ms, worst {worst:?} ms"
     );
-    let jobs = shared.observed().history.jobs();
+    let jobs = shared.observed().history.job_count();
     println!("{rounds} rounds, {jobs} jobs, faults: {struck:?}");
     assert!(jobs > 0, "the clients have done nothing");
 }

@@ -15,21 +15,20 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use beanstalkd_testkit::client::Client;
-use beanstalkd_testkit::postgres::{Installation, PASSWORD, Pair, url};
-use beanstalkd_testkit::server::{Address, KilledOnDrop, POLL_INTERVAL, free_address, spawn};
+use beanstalkd_testkit::panicking::wait_for_some;
+use beanstalkd_testkit::postgres::{Installation, PASSWORD, Pair, TAKEOVER_AFTER, url};
+use beanstalkd_testkit::server::{Address, KilledOnDrop, free_address, spawn};
+use beanstalkd_testkit::server_under_test;
 use beanstalkd_testkit::tls::server_identity;
-use beanstalkd_testkit::{PATIENCE, server_under_test};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
 use crate::fence::Process;
 use crate::proxy::{Link, Proxy};
 
-/// The time after which a standby takes over from an owner whose heartbeat it does not see.
-pub const TAKEOVER_AFTER: Duration = Duration::from_secs(2);
 /// The time for which commands wait for the database.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(8);
 /// The time for which a client waits for a reply before it tries another server.
@@ -167,32 +166,26 @@ impl World {
 
     /// Waits until one of these servers answers, and returns its number.
     pub fn owner_of(&self, members: &[usize]) -> usize {
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE {
-            let answers = |member: &&usize| open(self.members[**member].address).is_some();
-            if let Some(&found) = members.iter().find(answers) {
-                return found;
-            }
-            thread::sleep(POLL_INTERVAL);
-        }
-        panic!("no server of {members:?} owns the queue\n{}", self.logs());
+        let answers = |&member: &usize| open(self.members[member].address).is_some();
+        wait_for_some(
+            || format!("a server of {members:?} owns the queue\n{}", self.logs()),
+            || members.iter().copied().find(answers),
+        )
     }
 
     /// Sends a signal to a server.
     pub fn signal(&self, member: usize, signal: Signal) {
-        let child = self.members[member].child();
         // It may have ended in the meantime.
-        let _ = kill_process(Pid::from_child(&child), signal);
+        let _ = self.members[member].child().signal(signal);
     }
 
     /// Pauses all threads of a server, and waits until they are paused or the server has ended.
     pub fn stand_still(&self, member: usize) {
         let child = self.members[member].child();
-        let pid = Pid::from_child(&child);
-        let _ = kill_process(pid, Signal::STOP);
+        let _ = child.signal(Signal::STOP);
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         // Another thread may have waited for its end already.
-        let _ = waitid(WaitId::Pid(pid), options);
+        let _ = waitid(WaitId::Pid(Pid::from_child(&child)), options);
     }
 
     /// Whether a server has ended. It stays down only if it is not wanted.
@@ -209,14 +202,10 @@ impl World {
     /// Waits until a server has ended by itself, and returns its status. It is started again only after this.
     pub fn wait_for_end(&self, member: usize) -> ExitStatus {
         let member = &self.members[member];
-        let start = Instant::now();
-        loop {
-            if let Some(status) = member.child().try_wait().expect("it is a child") {
-                return status;
-            }
-            assert!(start.elapsed() < PATIENCE, "the server has not ended\n{}", self.logs());
-            thread::sleep(POLL_INTERVAL);
-        }
+        wait_for_some(
+            || format!("the server ends\n{}", self.logs()),
+            || member.child().try_wait().expect("it is a child"),
+        )
     }
 
     /// Sets whether a server is restarted when it has ended.

@@ -1,45 +1,40 @@
 //! Start and end of the server: signals, privileges, and the file of the unix socket.
 
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
-use beanstalkd_testkit::has_tool;
-use beanstalkd_testkit::panicking::{Client, Server, is_root, spawn, wait_for, wait_until};
+use beanstalkd_testkit::client;
+use beanstalkd_testkit::launched::Launched;
+use beanstalkd_testkit::panicking::{Client, Server, is_root, wait_until};
+use beanstalkd_testkit::{has_tool, server_under_test};
 
 #[test]
 fn sigusr1_right_after_start_does_not_kill() {
     for _ in 0..30 {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("socket");
-        let mut child = spawn(&[], &listen_at(&path), &[], directory.path());
+        let mut server = launch(Path::new("socket"), tempfile::tempdir().unwrap());
         // The file is there before the socket listens: the earliest sign of life.
-        while !path.exists() {
+        while !server.socket().exists() {
             std::hint::spin_loop();
         }
-        kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
-        let mut client = None;
-        wait_until("the server accepts", || {
-            assert_eq!(child.try_wait().unwrap(), None, "the signal ended the server");
-            client = Client::to_unix(&path).ok();
-            client.is_some()
-        });
-        let mut client = client.unwrap();
-        wait_until("the server is in drain mode", || client.data("stats")["draining"] == "true");
-        child.kill().unwrap();
-        wait_for(&mut child);
+        server.signal(Signal::USR1);
+        let mut client = server.connect();
+        let is_draining = |client: &mut client::Client| client.pairs("stats").unwrap()["draining"] == "true";
+        wait_until("the server is in drain mode", || is_draining(&mut client));
+        server.kill();
     }
 }
 
-fn listen_at(path: &Path) -> Vec<OsString> {
-    let mut listen = OsString::from("unix:");
-    listen.push(path);
-    vec!["-l".into(), listen]
+/// A server that listens on the unix socket `path`.
+fn launch(path: &Path, directory: TempDir) -> Launched {
+    let mut command = Command::new(server_under_test());
+    Launched::start(command.arg("-l").arg(format!("unix:{}", path.display())), directory)
 }
 
 const LARGE: usize = 8 << 20;
@@ -107,11 +102,10 @@ fn becoming_a_user_drops_supplementary_groups() {
 #[test]
 fn a_live_unix_socket_is_not_unlinked() {
     let mut first = Server::start(&[]);
-    let directory = tempfile::tempdir().unwrap();
-    let mut second = spawn(&[], &listen_at(&first.socket_path()), &[], directory.path());
-    let status = wait_for(&mut second);
+    let mut second = launch(&first.socket_path(), tempfile::tempdir().unwrap());
+    let status = second.wait();
     assert_eq!((status.code(), status.signal()), (Some(111), None));
-    let log = fs::read_to_string(directory.path().join("stderr")).unwrap();
+    let log = second.log();
     assert!(log.contains(&*first.socket_path().to_string_lossy()), "{log}");
     assert_eq!(first.connect().ask("use x"), "USING x");
     first.signal(Signal::TERM);
@@ -121,17 +115,9 @@ fn a_live_unix_socket_is_not_unlinked() {
 #[test]
 fn the_socket_that_a_killed_server_left_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("socket");
-    drop(UnixListener::bind(&path).unwrap());
-    let mut child = spawn(&[], &listen_at(&path), &[], directory.path());
-    let mut client = None;
-    wait_until("the server accepts", || {
-        client = Client::to_unix(&path).ok();
-        client.is_some()
-    });
-    assert_eq!(client.unwrap().ask("use x"), "USING x");
-    child.kill().unwrap();
-    wait_for(&mut child);
+    drop(UnixListener::bind(directory.path().join("socket")).unwrap());
+    let server = launch(Path::new("socket"), directory);
+    server.connect().exchange(b"use x\r\n", b"USING x\r\n").unwrap();
 }
 
 #[test]

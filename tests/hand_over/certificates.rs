@@ -10,12 +10,13 @@ use std::thread;
 
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::panicking::wait_until;
+use beanstalkd_testkit::system::SmallDisk;
 use beanstalkd_testkit::tls::{self, Identity, Leaf, authority, server_identity, usual_client};
 use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConnection, StreamOwned};
 
-use super::service::Service;
+use super::service::{Service, copy_program};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -212,4 +213,57 @@ fn clients_that_come_meanwhile_are_served_or_closed() {
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         clients.into_iter().for_each(|client| client.join().unwrap());
     });
+}
+
+/// On a full disk the log lacks changes of reservations, so no program could take over. No client is disconnected for a
+/// hand-over that cannot succeed.
+#[test]
+fn clients_stay_while_the_full_disk_has_no_room_for_all_changes() {
+    let Some(disk) = SmallDisk::mount(1_000 << 10) else { return };
+    let log = ["-b", disk.path().to_str().unwrap(), "-f", "0", "-s", "65536"];
+    let service = Service::prepared(&[&FLAGS[..], &log].concat(), prepare);
+    let mut encrypted = connect(&service).unwrap();
+    let mut worker = service.connect();
+    assert_eq!(worker.ask("session w 600"), "SESSION 0");
+    worker.put(0, 600, b"x");
+    worker.reserve("reserve");
+    let ballast = disk.path().join("ballast");
+    let mut file = fs::File::create(&ballast).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    for bytes in [9_000, 1_000, 100, 10] {
+        let put = format!("put 0 0 600 {bytes}\r\n{}", "y".repeat(bytes));
+        while worker.ask(&put).starts_with("INSERTED ") {}
+    }
+    for seconds in 0..1_500 {
+        assert_eq!(worker.ask(&format!("touch 1 {}", 1_000 + seconds)), "TOUCHED");
+    }
+    service.replace();
+    service.signal(Signal::HUP);
+    service.message_with("no room for all changes");
+    ask(&mut encrypted, "use some\r\n", "USING some\r\n");
+    drop(file);
+    fs::remove_file(ballast).unwrap();
+    service.signal(Signal::HUP);
+    // The status says that the disk was full, until the log has got its room.
+    while !service.message().contains("READY=1") {}
+    assert_eq!(rest(encrypted), b"");
+    assert_eq!(worker.ask("delete 1"), "DELETED");
+}
+
+/// The program is replaced again during its trial, by one that cannot take over.
+#[test]
+fn clients_stay_if_another_program_must_be_tried() {
+    let service = Service::prepared(&FLAGS, prepare);
+    copy_program(&service.directory().join("real"));
+    let mut client = connect(&service).unwrap();
+    service.replace_with_script(
+        "#!/bin/sh\nprintf '#!/bin/sh\\necho this one is broken >&2\\nexit 1\\n' >broken\nchmod +x broken\n\
+         ./real \"$@\"\nstatus=$?\nmv broken program\nexit $status\n",
+    );
+    service.signal(Signal::HUP);
+    let message = service.message_with("refused");
+    assert!(message.contains("this one is broken"), "{message}");
+    ask(&mut client, "use some\r\n", "USING some\r\n");
+    service.hand_over();
+    assert_eq!(rest(client), b"");
 }

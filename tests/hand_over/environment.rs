@@ -2,8 +2,10 @@
 //! that was built before this one.
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use beanstalkd::server::hand_over::FORMAT;
@@ -113,6 +115,42 @@ fn tokens_of_a_rate_that_were_taken_stay_taken_and_a_full_tube_stays_full() {
         fs::write(service.directory().join("rules"), rules.replace("max-jobs = 2", "max-jobs = 3")).unwrap();
         service.hand_over();
         client.put(0, 600, b"now there is room");
+    }
+}
+
+#[test]
+fn an_order_with_a_rate_stops_even_if_it_begins_to_wait_after_the_signal() {
+    const ROUNDS: usize = 6;
+    let arguments = ["--tubes", "{dir}/rules", "--admin", "unix:{dir}/admin"];
+    let service = Service::prepared(&arguments, |directory| {
+        fs::write(
+            directory.join("rules"),
+            "[[tube]]\nname = \"mail\"\nmax-attempts = 1\ndead-tube = \"dead\"\n",
+        )
+        .unwrap();
+    });
+    let mut client = service.connect();
+    client.ask("use mail");
+    let die = |client: &mut Client| {
+        let id = client.put(0, 600, b"x");
+        client.reserve(&format!("reserve-job {id}"));
+        assert_eq!(client.ask(&format!("release {id} 0 0")), "RELEASED");
+        id.to_string()
+    };
+    let dead: Vec<String> = (0..ROUNDS * 3).map(|_| die(&mut client)).collect();
+    let body = format!(r#"{{"action":"redrive","rate":1,"jobs":[{}]}}"#, dead.join(","));
+    for round in 0..ROUNDS {
+        service.replace();
+        let mut admin = UnixStream::connect(service.directory().join("admin")).unwrap();
+        let length = body.len();
+        write!(
+            admin,
+            "POST /api/v1/jobs/actions HTTP/1.1\r\nHost: localhost\r\nX-Beanstalkd-Admin: 1\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}",
+        )
+        .unwrap();
+        service.signal(Signal::HUP);
+        wait_until("the next program serves", || service.log().matches("continued where").count() > round);
     }
 }
 

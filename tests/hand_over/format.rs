@@ -31,8 +31,9 @@ fn a_format_that_has_changed_has_another_version() {
     let first = known.iter().zip(&bytes).position(|(known, now)| known != now);
     assert!(
         known == bytes,
-        "what is described has changed from byte {first:?} on: FORMAT needs the next number, unless another commit \
-         has given it one since the last release"
+        "the description differs from byte {first:?} on. If the format has changed, FORMAT needs the next number, \
+         unless another commit has given it one since the last release. If only the server of \
+         `fuzz::described_server` is another one, or a reply that it has not sent, remove {path}: RECORD=1 writes it"
     );
 }
 

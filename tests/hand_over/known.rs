@@ -95,7 +95,7 @@ fn jobs_of(client: &mut Client) -> (BTreeMap<u64, Vec<u8>>, [BTreeSet<u64>; WORK
 pub fn produce(mut client: Client, known: &Known) {
     while !known.is_over() {
         thread::sleep(Duration::from_millis(2));
-        if known.history().kept() > ENOUGH {
+        if known.history().kept_count() > ENOUGH {
             continue;
         }
         let keys = [(); 3].map(|()| known.history().putting());

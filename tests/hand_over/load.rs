@@ -175,3 +175,22 @@ fn a_kill_at_any_moment_of_a_hand_over_loses_nothing_that_was_acknowledged() {
         assert_eq!(left, put.len() - deleted.len(), "after round {round}");
     }
 }
+
+/// With `-f 0`, nearly always a marker or a record of the log waits to be written.
+#[test]
+fn a_server_that_logs_all_the_time_is_handed_over() {
+    let service = Service::start(&["-b", "{dir}", "-f", "0"]);
+    let (figures, mut client) = (Arc::<LoadFigures>::default(), service.connect());
+    let of_client = Arc::clone(&figures);
+    let producer = thread::spawn(move || {
+        while !of_client.is_over.load(Ordering::Relaxed) {
+            client.put(0, 600, b"x");
+        }
+    });
+    for _ in 0..3 {
+        service.hand_over();
+        assert!(!service.log().contains("cannot hand over"), "{}", service.log());
+    }
+    figures.is_over.store(true, Ordering::Relaxed);
+    producer.join().unwrap();
+}

@@ -20,6 +20,7 @@ mod tracer;
 use std::io::{Read, Write};
 use std::time::Duration;
 
+use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::{Client, wait_until};
 use beanstalkd_testkit::tls;
 
@@ -161,7 +162,6 @@ fn delays_burials_pauses_and_the_settings_of_clients_stay() {
 
 #[test]
 fn metrics_and_the_api_are_served_by_the_next_program_and_access_rules_go_on() {
-    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     let token = "0123456789abcdef0123456789abcdef0123";
     let hash = service::hash_of(token);
@@ -180,11 +180,9 @@ fn metrics_and_the_api_are_served_by_the_next_program_and_access_rules_go_on() {
     let size = header.strip_prefix("OK ").expect("the command after it is executed").parse().unwrap();
     assert!(String::from_utf8(slow.body(size)).unwrap().contains("identity: \"slow\""));
     for socket in ["metrics", "admin"] {
-        let mut stream = UnixStream::connect(service.directory().join(socket)).unwrap();
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 "), "{socket}: {answer}");
+        let stream = UnixStream::connect(service.directory().join(socket)).unwrap();
+        let (head, _) = http::get(stream, "/healthz").unwrap();
+        assert!(head.starts_with("HTTP/1.1 "), "{socket}: {head}");
     }
 }
 

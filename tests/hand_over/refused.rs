@@ -102,6 +102,28 @@ fn the_reason_leaves_the_status_once_the_old_program_is_back() {
     assert!((0..2).any(|_| !service.message_with("STATUS=").contains("refused")));
 }
 
+/// The operator goes back to the old program while the new one is tried, which succeeds or fails then.
+#[test]
+fn a_program_that_is_taken_back_during_its_trial_is_not_reported_as_refused() {
+    let service = Service::start(&[]);
+    copy_program(&service.directory().join("real"));
+    let mut client = service.connect();
+    for (script, reason) in [
+        ("./real \"$@\"\nstatus=$?\nmv old program\nexit $status", "no other program is there any more"),
+        ("mv old program\nexit 1", "exit status: 1"),
+    ] {
+        fs::rename(service.program(), service.directory().join("old")).unwrap();
+        service.replace_with_script(&format!("#!/bin/sh\n{script}\n"));
+        while service.next_message().is_some() {}
+        service.signal(Signal::HUP);
+        let message = service.message_with("STATUS=");
+        assert!(!message.contains("refused"), "{message}");
+        service.wait_for(reason);
+        assert_eq!(client.ask("use a"), "USING a");
+    }
+    service.hand_over();
+}
+
 #[test]
 fn a_program_that_hangs_is_ended_after_five_seconds() {
     let service = Service::start(&[]);

@@ -1,21 +1,19 @@
 //! A server whose program can be replaced, with the test as its service manager.
 
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 
-use beanstalkd_testkit::panicking::{Client, wait_until};
-use beanstalkd_testkit::{PATIENCE, built_server};
-use rustix::process::{Pid, Signal, kill_process};
+use beanstalkd_testkit::built_server;
+use beanstalkd_testkit::launched;
+use beanstalkd_testkit::panicking::wait_until;
+use rustix::process::Signal;
 
 /// The server.
-pub struct Service {
-    server: Child,
-    notifications: UnixDatagram,
-    directory: tempfile::TempDir,
-}
+pub struct Service(launched::Service);
 
 impl Service {
     /// A server with these flags, in which `{dir}` is its directory.
@@ -38,29 +36,15 @@ impl Service {
         let directory = tempfile::Builder::new().prefix("beanstalkd-handover-").tempdir().unwrap();
         copy_program(&directory.path().join("program"));
         prepare(directory.path());
-        let notifications = UnixDatagram::bind(directory.path().join("notify")).unwrap();
-        notifications.set_read_timeout(Some(PATIENCE)).unwrap();
-        let server = spawn(directory.path(), flags, script, input);
-        let service = Self { server, notifications, directory };
+        let mut command = command(directory.path(), flags, script, input);
+        let service = Self(launched::Service::start(&mut command, directory));
         service.message_with("READY=1");
         service
-    }
-
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
     }
 
     /// The program's file.
     pub fn program(&self) -> PathBuf {
         self.directory().join("program")
-    }
-
-    pub fn connect(&self) -> Client {
-        Client::to_unix(&self.directory().join("socket")).expect("the server listens")
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.server), signal).unwrap();
     }
 
     /// Replaces the program's file by another one with the same contents.
@@ -96,84 +80,39 @@ impl Service {
         self.message_with("READY=1");
     }
 
-    /// The next message to the service manager that contains `part`.
-    pub fn message_with(&self, part: &str) -> String {
-        let mut message = [0; 4096];
-        loop {
-            let length = self.notifications.recv(&mut message).unwrap_or_else(|error| {
-                panic!("no message with {part}: {error}; the log: {}", self.log());
-            });
-            let text = String::from_utf8_lossy(&message[..length]).into_owned();
-            if text.contains(part) {
-                return text;
-            }
-            assert!(!text.contains("refused"), "{text}");
-        }
-    }
-
-    /// The next message to the service manager, if there is one.
-    pub fn next_message(&self) -> Option<String> {
-        let mut message = [0; 4096];
-        self.notifications.set_nonblocking(true).unwrap();
-        let length = self.notifications.recv(&mut message);
-        self.notifications.set_nonblocking(false).unwrap();
-        Some(String::from_utf8_lossy(&message[..length.ok()?]).into_owned())
-    }
-
-    /// Sends the server SIGTERM, and returns its exit status.
-    pub fn stop(&mut self) -> ExitStatus {
-        self.signal(Signal::TERM);
-        self.wait()
-    }
-
-    /// Waits until the server has exited, and returns its exit status.
-    pub fn wait(&mut self) -> ExitStatus {
-        beanstalkd_testkit::panicking::wait_for(&mut self.server)
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.server.id()
-    }
-
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.directory().join("stderr")).unwrap_or_default()
-    }
-
     /// Kills the server, and starts another one in its place.
     pub fn kill_and_restart(&mut self, flags: &[&str]) {
-        self.server.kill().unwrap();
-        self.server.wait().unwrap();
+        self.kill();
         // A child that is about to try the other program holds the sockets, too, until it exits.
-        let socket = self.directory().join("socket");
-        wait_until("the socket is closed", || UnixStream::connect(&socket).is_err());
+        wait_until("the socket is closed", || UnixStream::connect(self.socket()).is_err());
         while self.next_message().is_some() {}
-        self.server = spawn(self.directory.path(), flags, "exec \"$@\"", Stdio::null());
+        let mut command = command(self.directory(), flags, "exec \"$@\"", Stdio::null());
+        self.start_again(&mut command);
         self.message_with("READY=1");
     }
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+impl Deref for Service {
+    type Target = launched::Service;
+
+    fn deref(&self) -> &launched::Service {
+        &self.0
     }
 }
 
-fn spawn(directory: &Path, flags: &[&str], script: &str, input: Stdio) -> Child {
+impl DerefMut for Service {
+    fn deref_mut(&mut self) -> &mut launched::Service {
+        &mut self.0
+    }
+}
+
+fn command(directory: &Path, flags: &[&str], script: &str, input: Stdio) -> Command {
     let in_directory = |flag: &&str| flag.replace("{dir}", &directory.display().to_string());
-    let log = fs::File::options().create(true).append(true).open(directory.join("stderr")).unwrap();
-    Command::new("sh")
-        .args(["-c", script, "sh"])
-        .arg(directory.join("program"))
-        .args(["-l", &format!("unix:{}/socket", directory.display())])
-        .args(flags.iter().map(in_directory))
-        .current_dir(directory)
-        .env("NOTIFY_SOCKET", directory.join("notify"))
-        .env_remove("WATCHDOG_USEC")
-        .stdin(input)
-        .stderr(log)
-        .spawn()
-        .unwrap()
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(directory.join("program"));
+    command.args(["-l", &format!("unix:{}/socket", directory.display())]);
+    command.args(flags.iter().map(in_directory)).env_remove("WATCHDOG_USEC").stdin(input);
+    command
 }
 
 /// Copies the server in another process: a program cannot run while it is open for writing in this process, or in a

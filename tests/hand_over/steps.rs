@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::panicking::{scale, wait_until};
+use beanstalkd_testkit::panicking::{scale, wait_for_some, wait_until};
 use beanstalkd_testkit::stepping_clock;
 use rustix::process::Signal;
 
@@ -92,11 +92,10 @@ impl World {
         while self.service.next_message().is_some() {}
         self.service.replace();
         let mut tracer = Tracer::start(self.service.pid(), self.service.directory(), step);
-        let start = Instant::now();
-        while !tracer.has_ended() && !self.is_handed_over() {
-            assert!(start.elapsed() < PATIENCE, "{step:?}: {}", self.service.log());
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_some(
+            || format!("{step:?}: {}", self.service.log()),
+            || (tracer.has_ended() || self.is_handed_over()).then_some(()),
+        );
         tracer
     }
 
@@ -334,4 +333,20 @@ fn a_wall_clock_that_is_set_at_any_step_moves_no_deadline() {
             world.end();
         }
     }
+}
+
+/// As if the server were so large that its description takes longer than a trial may take.
+#[test]
+fn the_time_of_the_description_is_not_time_of_the_trial() {
+    let service = Service::start(&[]);
+    let hand_over = |number, script| {
+        service.replace();
+        let step = Step { whose: Whose::Server, number, script };
+        let tracer = Tracer::start(service.pid(), service.directory(), step);
+        service.await_hand_over();
+        tracer
+    };
+    let calls = hand_over(u64::MAX, "").count_to_trial();
+    // Some calls before the one that starts the other program.
+    assert!(hand_over(calls - 10, "sleep 6").end(), "the server has made this call");
 }

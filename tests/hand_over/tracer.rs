@@ -88,6 +88,13 @@ impl Tracer {
         count(&fs::read(&self.calls).unwrap(), if whose == Whose::Server { b's' } else { b't' })
     }
 
+    /// The number of calls of the server before the first one of the tried program.
+    pub fn count_to_trial(&self) -> u64 {
+        let calls = fs::read(&self.calls).unwrap();
+        let trial = calls.iter().position(|&mark| mark == b't').expect("there was a trial");
+        count(&calls[..trial], b's')
+    }
+
     /// The number of calls of the server before it ran the next program.
     pub fn count_to_exec(&self) -> u64 {
         let calls = fs::read(&self.calls).unwrap();

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::{self, Client, wait_until};
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::{has_tool, is_installed, skip};
@@ -49,14 +50,10 @@ fn connect(metrics: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The status and the body. In HTTP/1.0 the body ends with the connection.
-fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
-    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap();
-    let status = head.lines().next().unwrap().strip_prefix("HTTP/1.1 ").unwrap();
-    (status.to_owned(), body.to_owned())
+/// The status and the body.
+fn get(stream: impl Read + Write, path: &str) -> (String, String) {
+    let (head, body) = http::get(stream, path).unwrap();
+    (head.lines().next().unwrap().strip_prefix("HTTP/1.1 ").unwrap().to_owned(), body)
 }
 
 /// A server on which each counter has counted something.

@@ -6,7 +6,7 @@
 # ROOT names a bare Debian to use, SUITE the one to fetch, by default bookworm; PACKAGE another package to judge.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-skip() { echo "boot: skipped, $1" >&2; exit 0; }
+. tests/packaging/common.sh
 [ "$(id -u)" = 0 ] || skip "it needs root"
 for tool in systemd-nspawn debootstrap unshare openssl; do
     command -v $tool >/dev/null || skip "there is no $tool"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks the licences, the sources and the known faults of the dependencies, with cargo-deny. Says what was not checked:
 # everything if there is no cargo-deny, and the known faults if their database, a git repository, cannot be reached and
-# was never fetched before.
+# was never fetched before. Only the first is a failure if CI is set: the network of CI may not reach that repository.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/packaging/common.sh

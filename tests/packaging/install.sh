@@ -67,7 +67,7 @@ grep -q 'PREFIX=$HOME/.local' "$root/said" ||
 [ "$(make --silent --no-print-directory help | grep -cx 'install\|check\|check-32bit\|fuzz')" = 4 ] ||
     fail "make help does not list install, check, check-32bit and fuzz"
 
-# The health check of the image: open, guarded, guarded and full, a standby, one that hangs, none.
+# The health check of the image: open, guarded, guarded and full, full, a standby, one that hangs, none.
 port=
 started() { # OPTIONS...: starts a server on a port that nobody has, and waits for a line of its log
     rm -f "$root/log"
@@ -94,19 +94,25 @@ started --access "$root/access.toml"
 healthy || fail "the health check fails for a server with access rules"
 ended "$server"
 printf '[strangers]\nmax-connections = 1\n' >"$root/full.toml"
-started --access "$root/full.toml"
 mkfifo "$root/input"
-nc 127.0.0.1 "$port" <"$root/input" >"$root/answer" 2>/dev/null &
-client=$!
-exec 9>"$root/input"
-printf 'list-tube-used\r\n' >&9
-soon [ -s "$root/answer" ] || fail "the only anonymous client has no answer"
-printf 'stats\r\n' | nc -w 2 127.0.0.1 "$port" | grep -q '^TOO_MANY_CONNECTIONS' ||
-    fail "the server accepts more anonymous clients than max-connections"
-healthy || fail "the health check fails for a server whose anonymous clients have all their connections"
-exec 9>&-
-ended "$server"
-wait "$client" || true
+full() { # REPLY OPTIONS...: a server with these options is healthy with its only client, and so answers another
+    reply=$1
+    shift
+    started "$@"
+    nc 127.0.0.1 "$port" <"$root/input" >"$root/answer" 2>/dev/null &
+    client=$!
+    exec 9>"$root/input"
+    printf 'list-tube-used\r\n' >&9
+    soon [ -s "$root/answer" ] || fail "the only client has no answer with $*"
+    answer=$(printf 'stats\r\n' | nc -w 2 127.0.0.1 "$port" 2>/dev/null | tr -d '\r') || true
+    [ "$answer" = "$reply" ] || fail "the server answers another client with '$answer', with $*"
+    healthy || fail "the health check fails for a server that is full with $*"
+    exec 9>&-
+    ended "$server"
+    wait "$client" || true
+}
+full TOO_MANY_CONNECTIONS --access "$root/full.toml"
+full '' --max-connections 1
 "${BINARY:-target/debug/beanstalkd}" -l "unix:$root/active" -b "$root/queue" 2>/dev/null &
 active=$!
 soon accepts "$root/active" || fail "the server with the lock does not listen"

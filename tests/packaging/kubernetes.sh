@@ -41,7 +41,8 @@ for deployment in kinds["Deployment"].values():
     require(spec["selector"]["matchLabels"].items() <= labels.items(), "the Deployment does not select its pods")
     for container in pod["containers"]:
         ports = {port["name"] for port in container["ports"]}
-        require(container["readinessProbe"]["httpGet"]["path"] == "/readyz", "the readiness probe must ask /readyz")
+        require(container["readinessProbe"]["httpGet"]["path"] == "/readyz?exclude=draining",
+                "the readiness probe must ask /readyz, and take drain mode for ready")
         for probe in ("readinessProbe", "livenessProbe"):
             require(container[probe]["httpGet"]["port"] in ports, f"{probe}: no such port")
         for flag in (word for word in container["args"] if word.startswith("-")):

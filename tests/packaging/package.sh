@@ -7,10 +7,11 @@
 # ROOT names a bare Debian to reuse, SUITE the one to fetch, by default bookworm.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-if [ "$(id -u)" != 0 ] || ! command -v debootstrap unshare nc openssl >/dev/null; then
-    echo "package: skipped, it needs root, debootstrap, unshare, nc and openssl" >&2
-    exit 0
-fi
+. tests/packaging/common.sh
+[ "$(id -u)" = 0 ] || skip "it needs root"
+for tool in debootstrap unshare nsenter nc openssl; do
+    command -v $tool >/dev/null || skip "there is no $tool"
+done
 packages=("${CARGO_TARGET_DIR:-target}"/debian/beanstalkd_*.deb)
 if [ "${1:-}" != --inside ]; then
     exec unshare --mount --pid --mount-proc --fork --kill-child bash "$0" --inside
@@ -23,7 +24,6 @@ if [ -z "$root" ]; then
     trap 'umount "$root/proc" || true; rm -rf --one-file-system "$root"' EXIT
     debootstrap --variant=minbase "${SUITE:-bookworm}" "$root" >/dev/null
 fi
-fail() { echo "package: $1" >&2; exit 1; }
 show() { echo "# $*" && "$@"; }
 
 install -m 644 "${packages[0]}" "$root/tmp/beanstalkd.deb"
@@ -89,14 +89,11 @@ say() { nsenter --net="/proc/$namespace/ns/net" nc -q1 127.0.0.1 11300 | tr -d '
 scrape() {
     printf 'GET %s HTTP/1.0\r\n\r\n' "$1" | nsenter --net="/proc/$namespace/ns/net" nc 127.0.0.1 11400 | tr -d '\r'
 }
+is_ready() { scrape /readyz 2>/dev/null | head -n 1 | grep -q ' 200 '; }
 start() {
     nsenter --net="/proc/$namespace/ns/net" chroot "$root" sh /tmp/start &
     server=$!
-    for _ in $(seq 500); do
-        if scrape /readyz 2>/dev/null | head -n 1 | grep -q ' 200 '; then return; fi
-        sleep 0.01
-    done
-    fail "the server does not become ready"
+    soon is_ready || fail "the server does not become ready"
 }
 stop() {
     local code=0

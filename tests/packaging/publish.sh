@@ -3,13 +3,11 @@
 # registry, and builds each from its package alone, against the packages of the others. Nothing is sent.
 set -eu
 cd "$(dirname "$0")/../.."
+. tests/packaging/common.sh
 : "${CARGO:=cargo}"
 packages="-p beanstalkd-types -p beanstalkd-protocol -p beanstalk-client" # in the order in which they are published
 minor=$($CARGO --version | sed 's/^cargo [0-9]*\.\([0-9]*\).*/\1/')
-if [ "$minor" -lt 90 ]; then
-    echo "publish: skipped, cargo publishes several packages at once from 1.90 on, and this is 1.$minor" >&2
-    exit 0
-fi
+[ "$minor" -ge 90 ] || skip "cargo publishes several packages at once from 1.90 on, and this is 1.$minor"
 # cargo would build the packages that an earlier run has unpacked from its local registry, although they have changed.
 rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/beanstalk*
 # shellcheck disable=SC2086

@@ -6,7 +6,7 @@ use std::time::Duration;
 use beanstalkd_testkit::chains::{Chain, go_on_until};
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::servers::Servers;
 
@@ -30,21 +30,20 @@ fn a_chain_of_completes_neither_breaks_nor_forks_when_owners_die_or_stand_still(
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
     let (url, servers) = (cluster.url("mail"), Servers::new());
-    let mut owner = servers.launch(&url, &["--allow-async"], "owner-0");
+    let mut owner = servers.launch(&url, &["--allow-async"]);
     let mut chains = begin(&mut owner.connect());
     for number in 1..=SERVERS {
-        let standby = servers.launch(&url, &["--allow-async", "--wait-for-lock"], &format!("owner-{number}"));
+        let standby = servers.launch(&url, &["--allow-async", "--wait-for-lock"]);
         standby.wait_for("waiting for it");
         let clients = chains.iter().map(|_| owner.connect()).collect();
-        let pid = Pid::from_child(&owner.child);
         go_on_until(&mut chains, clients, || {
             std::thread::sleep(LIFE);
             if number % 2 == 0 {
-                kill_process(pid, Signal::STOP).unwrap();
+                owner.signal(Signal::STOP);
                 drop(standby.connect());
-                kill_process(pid, Signal::CONT).unwrap();
+                owner.signal(Signal::CONT);
             } else {
-                kill_process(pid, Signal::KILL).unwrap();
+                owner.signal(Signal::KILL);
             }
         });
         owner.wait();

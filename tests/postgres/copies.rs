@@ -1,11 +1,10 @@
 //! `--copy`: a queue comes from C, moves into a database and goes back; a copy is complete or does not exist.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use beanstalkd_testkit::client::{Client, pairs_of};
+use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::debian_server;
 use beanstalkd_testkit::postgres::{Cluster, installation};
 use beanstalkd_testkit::server::{Server, Transport};
@@ -84,8 +83,7 @@ fn a_copy_that_is_broken_off_leaves_no_log() {
 
 /// The state, priority and tube that `stats-job` names.
 fn seen(client: &mut Client, id: u64) -> String {
-    let reply = client.ask(format!("stats-job {id}\r\n").as_bytes()).unwrap();
-    let pairs: BTreeMap<String, String> = pairs_of(&reply).into_iter().collect();
+    let pairs = client.pairs(&format!("stats-job {id}")).unwrap();
     ["state", "pri", "tube"].map(|key| pairs.get(key).map_or("-", String::as_str)).join(" ")
 }
 

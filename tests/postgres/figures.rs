@@ -1,9 +1,9 @@
 //! The figures of `stats` and `/metrics` about the database.
 
-use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
 use beanstalkd_testkit::server::Server;
@@ -37,12 +37,9 @@ pub fn scrape(servers: &Servers) -> String {
 
 /// Its response to a request for `path`.
 pub fn get(servers: &Servers, path: &str) -> String {
-    let mut stream = UnixStream::connect(servers.directory().join("metrics")).unwrap();
+    let stream = UnixStream::connect(servers.directory().join("metrics")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
-    let mut scrape = String::new();
-    stream.read_to_string(&mut scrape).unwrap();
-    scrape
+    http::get(stream, path).unwrap().1
 }
 
 fn metrics(servers: &Servers) -> Figures {

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, installation};
 use beanstalkd_testkit::server::{Server, Transport};
@@ -43,12 +43,9 @@ fn the_password_is_nowhere_to_be_seen() {
         let metrics = server.directory().join("metrics");
         let mut texts = vec![stats, words, server.stderr()];
         for path in ["/metrics", "/api/v1/server", "/"] {
-            let mut stream = UnixStream::connect(&metrics).unwrap();
-            stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
-            texts.push(answer);
+            let (head, body) = http::get(UnixStream::connect(&metrics).unwrap(), path).unwrap();
+            assert!(head.starts_with("HTTP/1.1 200"), "{path}: {head}");
+            texts.extend([head, body]);
         }
         for text in texts {
             assert!(!text.contains(PASSWORD), "{text}");
@@ -58,7 +55,7 @@ fn the_password_is_nowhere_to_be_seen() {
     let (done, said) = servers.run(&["-b", &secret]);
     assert!(!done && said.contains("--store-password-file") && !said.contains("hidden"), "{said}");
     fs::write(servers.password_file(), "wrong\n").unwrap();
-    let mut refused = servers.launch(&cluster.url("other"), &["--allow-async"], "refused");
+    let mut refused = servers.launch(&cluster.url("other"), &["--allow-async"]);
     assert_eq!(refused.wait().code(), Some(10));
     let log = refused.log();
     assert!(log.contains("password authentication failed") && !log.contains("wrong"), "{log}");

@@ -18,7 +18,7 @@ fn a_database_that_does_not_replicate_is_refused() {
         (("synchronous_commit", "local"), "synchronous_commit is local"),
     ] {
         cluster.set(settings.0, settings.1).unwrap();
-        let mut server = servers.launch(&url, &[], "refused");
+        let mut server = servers.launch(&url, &[]);
         assert_eq!(server.wait().code(), Some(10));
         let log = server.log();
         assert!(log.contains(reason) && log.contains("--allow-async"), "{log}");
@@ -42,7 +42,7 @@ fn a_database_without_its_standby_is_refused_and_acknowledges_no_commit() {
     assert!(server.stop(Signal::TERM).unwrap().success());
     pair.standby.stop(beanstalkd_testkit::postgres::Stop::Fast).unwrap();
     pair.primary.wait_for("SELECT count(*) FROM pg_stat_replication", "0").unwrap();
-    let mut alone = servers.launch(&url, &[], "alone");
+    let mut alone = servers.launch(&url, &[]);
     assert_eq!(alone.wait().code(), Some(10));
     assert!(alone.log().contains("no synchronous standby is attached"), "{}", alone.log());
 }
@@ -101,7 +101,7 @@ fn without_the_database_commands_wait_and_are_refused_in_the_end() {
     let (url, servers) = (cluster.url("mail"), Servers::new());
     // No server can take over before it ends, so it may reply with the reason.
     let flags = ["--allow-async", "--takeover-after", "60", "--store-timeout", "12"];
-    let mut server = servers.launch(&url, &flags, "server");
+    let mut server = servers.launch(&url, &flags);
     let mut client = server.connect();
     put(&mut client, "before");
     cluster.restart(beanstalkd_testkit::postgres::Stop::Kill).unwrap();
@@ -125,10 +125,10 @@ fn a_server_that_has_seen_a_higher_epoch_uses_no_older_copy_of_the_database() {
     new.promote().unwrap();
     let url = url(&[old.address(), new.address()], "mail");
     let flags = ["--allow-async", "--wait-for-lock"];
-    let owner = servers.launch(&url, &flags, "owner");
+    let owner = servers.launch(&url, &flags);
     let mut client = owner.connect();
     let id = put(&mut client, "in the new one");
-    let standby = servers.launch(&url, &flags, "standby");
+    let standby = servers.launch(&url, &flags);
     standby.wait_for("waiting for it");
     // The old one is back and accepts writes. It comes first in the address.
     old.launch().unwrap();

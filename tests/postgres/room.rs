@@ -89,7 +89,7 @@ fn an_owner_that_finds_no_room_for_its_first_file_waits_for_it_and_does_not_end(
             CREATE TRIGGER fill BEFORE INSERT ON beanstalkd.file FOR EACH ROW EXECUTE FUNCTION beanstalkd.fill()",
         )
         .unwrap();
-    let mut owner = servers.launch(&url, &["--allow-async", "--store-timeout", "2"], "owner");
+    let owner = servers.launch(&url, &["--allow-async", "--store-timeout", "2"]);
     owner.wait_for("the database has no room");
     let heartbeat = || cluster.query("SELECT heartbeat FROM beanstalkd.queue").unwrap();
     // For longer than it would wait for a database that is silent.
@@ -97,7 +97,7 @@ fn an_owner_that_finds_no_room_for_its_first_file_waits_for_it_and_does_not_end(
     while start.elapsed() < Duration::from_secs(3) {
         let before = heartbeat();
         wait_until("the owner beats", || heartbeat() != before);
-        assert!(owner.child.try_wait().unwrap().is_none(), "{}", owner.log());
+        assert!(!owner.has_ended(), "{}", owner.log());
     }
     cluster.query("DROP TRIGGER fill ON beanstalkd.file").unwrap();
     assert_eq!(figure(&mut owner.connect(), "current-jobs-ready"), "1");

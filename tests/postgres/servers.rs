@@ -3,12 +3,12 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::Command;
 
-use beanstalkd_testkit::client::{Client, pairs_of};
-use beanstalkd_testkit::panicking::wait_until;
-use beanstalkd_testkit::postgres::PASSWORD;
-use beanstalkd_testkit::server::{self, KilledOnDrop, Server, Transport};
+use beanstalkd_testkit::client::{Client, put_command};
+use beanstalkd_testkit::launched::Launched;
+use beanstalkd_testkit::postgres::{PASSWORD, TAKEOVER_AFTER};
+use beanstalkd_testkit::server::{Server, Transport};
 use tempfile::TempDir;
 
 /// The program under test.
@@ -38,7 +38,9 @@ impl Servers {
 
     /// The flags that every server of these tests has.
     fn flags(&self, url: &str, flags: &[&str]) -> Vec<String> {
-        let own = ["-b", url, "--takeover-after", "2", "--store-password-file", &self.password_file()];
+        let takeover_after_s = TAKEOVER_AFTER.as_secs().to_string();
+        let password = self.password_file();
+        let own = ["-b", url, "--takeover-after", &takeover_after_s, "--store-password-file", &password];
         own.iter().chain(flags).map(|&flag| flag.to_owned()).collect()
     }
 
@@ -68,24 +70,15 @@ impl Servers {
     }
 
     /// A server that need not answer yet.
-    pub fn launch(&self, url: &str, flags: &[&str], name: &str) -> Launched {
-        self.launch_with(url, flags, name, &[])
+    pub fn launch(&self, url: &str, flags: &[&str]) -> Launched {
+        self.launch_with(url, flags, &[])
     }
 
     /// Like `launch`, with these environment variables.
-    pub fn launch_with(&self, url: &str, flags: &[&str], name: &str, variables: &[(&str, &str)]) -> Launched {
-        let log = self.directory().join(format!("{name}.log"));
-        let socket = self.directory().join(name);
-        let child = Command::new(ours())
-            .args(self.flags(url, flags))
-            .arg("-l")
-            .arg(format!("unix:{}", socket.display()))
-            .envs(variables.iter().copied())
-            .stderr(fs::File::create(&log).unwrap())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Launched { child: KilledOnDrop(child), log, socket }
+    pub fn launch_with(&self, url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Launched {
+        let mut command = Command::new(ours());
+        command.args(self.flags(url, flags)).args(["-l", "unix:socket"]).envs(variables.iter().copied());
+        Launched::start(&mut command, tempfile::tempdir().unwrap())
     }
 
     /// The output of the program, and whether it succeeds.
@@ -100,42 +93,9 @@ impl Servers {
     }
 }
 
-/// A server that was started and may be waiting. Killed when dropped.
-pub struct Launched {
-    pub child: KilledOnDrop,
-    log: std::path::PathBuf,
-    socket: std::path::PathBuf,
-}
-
-impl Launched {
-    pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
-    }
-
-    /// Waits until its log has `words`.
-    pub fn wait_for(&self, words: &str) {
-        wait_until(&format!("the log has {words:?}"), || self.log().contains(words));
-    }
-
-    /// A connection, once it listens.
-    pub fn connect(&self) -> Client {
-        let mut stream = None;
-        wait_until("it listens", || {
-            stream = std::os::unix::net::UnixStream::connect(&self.socket).ok();
-            stream.is_some()
-        });
-        Client::over_unix(stream.unwrap()).unwrap()
-    }
-
-    pub fn wait(&mut self) -> ExitStatus {
-        server::wait(&mut self.child).unwrap()
-    }
-}
-
 /// Puts a job, and returns its id.
 pub fn put(client: &mut Client, body: &str) -> u64 {
-    let command = format!("put 0 0 100 {}\r\n{body}\r\n", body.len());
-    let reply = client.ask(command.as_bytes()).unwrap();
+    let reply = client.ask(&put_command(0, 0, 100, body.as_bytes())).unwrap();
     let reply = String::from_utf8(reply).unwrap();
     let id = reply.trim_end().strip_prefix("INSERTED ");
     id.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("put: {reply:?}"))
@@ -149,7 +109,5 @@ pub fn has(client: &mut Client, id: u64, body: &str) -> bool {
 
 /// A figure of `stats`.
 pub fn figure(client: &mut Client, key: &str) -> String {
-    let pairs = pairs_of(&client.ask(b"stats\r\n").unwrap());
-    let pair = pairs.into_iter().find(|(found, _)| found == key);
-    pair.unwrap_or_else(|| panic!("stats without {key}")).1
+    client.pairs("stats").unwrap()[key].clone()
 }

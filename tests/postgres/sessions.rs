@@ -110,7 +110,7 @@ fn a_database_that_is_set_to_be_read_only_is_not_written_to() {
     let servers = Servers::new();
     cluster.query(&format!("ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")).unwrap();
     let flags = ["--allow-async", "--store-timeout", "1"];
-    let mut refused = servers.launch(&cluster.url("mail"), &flags, "refused");
+    let mut refused = servers.launch(&cluster.url("mail"), &flags);
     assert_eq!(refused.wait().code(), Some(10));
     assert!(refused.log().contains("default_transaction_read_only is on"), "{}", refused.log());
 }
@@ -157,7 +157,7 @@ fn a_pooler_is_refused_with_the_reason() {
     refuse_log_ins(listener, "08P01", "unsupported startup parameter: statement_timeout");
     let servers = Servers::new();
     let url = format!("postgresql://{ROLE}@{address}/{DATABASE}?queue=mail");
-    let mut refused = servers.launch(&url, &["--allow-async"], "refused");
+    let mut refused = servers.launch(&url, &["--allow-async"]);
     assert_eq!(refused.wait().code(), Some(10));
     let log = refused.log();
     assert!(log.contains("unsupported startup parameter: statement_timeout"), "{log}");
@@ -237,7 +237,7 @@ fn the_words_of_libpq_for_tls_mean_what_they_mean_there() {
         let said = with(mode, &others);
         assert!(said.contains("invalid peer certificate"), "{mode}: {said}");
     }
-    let server = servers.launch(&format!("{plain}&sslmode=require"), &["--allow-async"], "server");
+    let server = servers.launch(&format!("{plain}&sslmode=require"), &["--allow-async"]);
     put(&mut server.connect(), "encrypted");
     assert!(server.log().contains("can pose as it"), "{}", server.log());
 }

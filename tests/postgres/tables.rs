@@ -152,7 +152,7 @@ fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
         WHERE position('second' IN bytes) > 0";
     cluster.query(damage).unwrap();
     assert!(!servers.run(&["--check", &url]).0);
-    let mut refused = servers.launch(&url, &["--allow-async"], "refused");
+    let mut refused = servers.launch(&url, &["--allow-async"]);
     assert_eq!(refused.wait().code(), Some(65));
     assert!(refused.log().contains("the binlog is damaged"), "{}", refused.log());
     let mut server = servers.serve(&url, &["--allow-async", "--recover"]);
@@ -178,7 +178,7 @@ fn tables_of_another_version_are_refused() {
     let servers = Servers::new();
     servers.use_once(&cluster.url("mail"));
     cluster.query("UPDATE beanstalkd.version SET version = 2").unwrap();
-    let mut refused = servers.launch(&cluster.url("other"), &["--allow-async"], "refused");
+    let mut refused = servers.launch(&cluster.url("other"), &["--allow-async"]);
     assert_eq!(refused.wait().code(), Some(10));
     assert!(refused.log().contains("version 2, expected 1"), "{}", refused.log());
 }

@@ -1,86 +1,15 @@
 //! Directed tests of the commands for workers that C does not have: batches, `touch-all`, and `reserve-with-abort`.
 
-use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
-use std::rc::Rc;
+use std::cell::Cell;
 
-use beanstalkd::server::{Readiness, Server};
-use beanstalkd_queue::{ClientId, PoisonLimits};
-use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::clock::NS_PER_S;
 use beanstalkd_types::job::JobId;
 
-use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::simulated::{START, executor};
-use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::simulated::SimulatedServer;
 
-struct Client {
-    id: ClientId,
-    pipe: Rc<RefCell<Pipe>>,
-}
-
-impl Client {
-    fn sends(&self, bytes: impl AsRef<[u8]>) -> &Self {
-        self.pipe.borrow_mut().arrive(bytes.as_ref());
-        self
-    }
-
-    fn ends(&self) -> &Self {
-        self.pipe.borrow_mut().end(false);
-        self
-    }
-
-    fn received(&self) -> String {
-        let bytes = self.pipe.borrow_mut().take_outbound(usize::MAX);
-        String::from_utf8(bytes).expect("replies are text here")
-    }
-}
-
-struct Harness {
-    server: Server<FakeStream>,
-    now: Timestamp,
-}
-
-impl Harness {
-    fn new() -> Self {
-        Self { server: Server::new(executor(PoisonLimits::default(), 1 << 20)), now: START }
-    }
-
-    fn connect(&mut self) -> Client {
-        let pipe = Pipe::new(1 << 24, Random::new(0));
-        let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
-        let Ok(id) = self.server.accept(open, self.now);
-        Client { id, pipe }
-    }
-
-    /// Runs one turn with the events of these clients, in this order.
-    fn one_turn(&mut self, clients: &[&Client]) {
-        let events: Vec<(ClientId, Readiness)> =
-            clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
-        self.server.turn(events.into_iter(), self.now);
-    }
-
-    /// Runs a turn with the events of these clients, and further turns until the server is idle.
-    fn turn(&mut self, clients: &[&Client]) {
-        self.one_turn(clients);
-        for _ in 0..10_000 {
-            if self.server.next_turn_at().is_none_or(|at| at > self.now) {
-                return;
-            }
-            self.server.turn(std::iter::empty(), self.now);
-        }
-        panic!("the server does not become idle");
-    }
-
-    fn say(&mut self, client: &Client, bytes: impl AsRef<[u8]>) -> String {
-        client.sends(bytes);
-        self.turn(&[client]);
-        client.received()
-    }
-
-    fn passes(&mut self, seconds: u32) {
-        self.now = self.now.plus_seconds(seconds);
-        self.turn(&[]);
-    }
+/// A server for jobs of a megabyte.
+fn start() -> SimulatedServer {
+    SimulatedServer::with_max_job_bytes(1 << 20)
 }
 
 /// The bytes of `count` puts with this body.
@@ -98,8 +27,8 @@ fn batch(ids: impl IntoIterator<Item = u64>, body: &str) -> String {
 #[test]
 fn batches_are_done_in_slices_between_which_others_are_answered() {
     const JOBS: u64 = 1_000;
-    let mut harness = Harness::new();
-    let (greedy, modest) = (harness.connect(), harness.connect());
+    let mut harness = start();
+    let [greedy, modest] = harness.connect_each();
     harness.say(&greedy, puts(JOBS as usize, ""));
     let mut ids = String::new();
     (1..=JOBS).for_each(|id| ids += &format!(" {id}"));
@@ -110,59 +39,58 @@ fn batches_are_done_in_slices_between_which_others_are_answered() {
         (&delete, format!("DELETED_BATCH {JOBS} 0\r\n")),
         (&delete, format!("DELETED_BATCH 0 {JOBS}\r\n")),
     ] {
-        greedy.sends(line);
-        let (mut turns, mut reply, mut before) =
-            (0, String::new(), harness.server.executor().queue().figures().events);
+        greedy.send(line);
+        let (mut turns, mut reply, mut before) = (0, String::new(), harness.queue().figures().events);
         while reply.is_empty() {
-            modest.sends("peek-buried\r\n");
-            harness.one_turn(&[&greedy, &modest]);
+            modest.send("peek-buried\r\n");
+            harness.one_turn([&greedy, &modest]);
             assert_eq!(modest.received(), "NOT_FOUND\r\n");
-            let now = harness.server.executor().queue().figures().events;
+            let now = harness.queue().figures().events;
             let done = now.reserves + now.deletes - before.reserves - before.deletes;
             assert!(done <= 401, "{done} jobs in a turn");
             (before, reply) = (now, greedy.received());
             turns += 1;
         }
         assert!((2..=10).contains(&turns), "{turns} turns");
-        harness.turn(&[]);
+        harness.turn([]);
         assert_eq!(reply + &greedy.received(), answer);
     }
-    assert_eq!(harness.server.executor().queue().figures().jobs.total(), 0);
+    assert_eq!(harness.queue().figures().jobs.total(), 0);
 }
 
 #[test]
 fn all_times_to_run_start_again_when_touch_all_comes_however_many_turns_it_takes() {
     const JOBS: u64 = 1_000;
-    let mut harness = Harness::new();
+    let mut harness = start();
     let client = harness.connect();
     harness.say(&client, puts(JOBS as usize, ""));
     harness.say(&client, format!("reserve-batch {JOBS}\r\n"));
-    harness.passes(10);
+    harness.pass(10 * NS_PER_S);
     let came = harness.now;
-    client.sends("touch-all\r\n");
-    harness.one_turn(&[&client]);
+    client.send("touch-all\r\n");
+    harness.one_turn([&client]);
     assert_eq!(client.received(), "", "it takes several turns");
     for _ in 0..9 {
         harness.now = harness.now.plus_seconds(1);
-        harness.one_turn(&[]);
+        harness.one_turn([]);
     }
     assert_eq!(client.received(), format!("TOUCHED_ALL {JOBS}\r\n"));
-    let queue = harness.server.executor().queue();
+    let queue = harness.queue();
     let end = |id| queue.job(JobId(id)).expect("it is reserved").record.deadline_at;
     assert!((1..=JOBS).all(|id| end(id) == came.plus_seconds(100)));
 }
 
 #[test]
 fn a_batch_waits_its_turn_for_the_first_job_and_takes_the_others_at_once() {
-    let mut harness = Harness::new();
-    let [first, batcher, last, producer] = [(); 4].map(|()| harness.connect());
+    let mut harness = start();
+    let [first, batcher, last, producer] = harness.connect_each();
     for (client, line) in
         [(&first, "reserve\r\n"), (&batcher, "reserve-batch 3 60\r\n"), (&last, "reserve\r\n")]
     {
         assert_eq!(harness.say(client, line), "", "it waits");
     }
-    producer.sends(puts(6, "x"));
-    harness.turn(&[&producer]);
+    producer.send(puts(6, "x"));
+    harness.turn([&producer]);
     assert_eq!(first.received(), "RESERVED 1 1\r\nx\r\n");
     assert_eq!(batcher.received(), batch([2, 4, 5], "x"));
     assert_eq!(last.received(), "RESERVED 3 1\r\nx\r\n");
@@ -172,14 +100,14 @@ fn a_batch_waits_its_turn_for_the_first_job_and_takes_the_others_at_once() {
 
 #[test]
 fn a_batch_takes_nothing_from_a_paused_tube_and_goes_on_when_the_pause_is_over() {
-    let mut harness = Harness::new();
-    let [batcher, waiting, producer] = [(); 3].map(|()| harness.connect());
+    let mut harness = start();
+    let [batcher, waiting, producer] = harness.connect_each();
     assert!(harness.say(&producer, puts(3, "x") + "pause-tube default 5\r\n").ends_with("PAUSED\r\n"));
     assert_eq!(harness.say(&batcher, "reserve-batch 9\r\n"), "RESERVED_BATCH 0\r\n");
     assert_eq!(harness.say(&batcher, "reserve-batch 9 0\r\n"), "TIMED_OUT\r\n");
     assert_eq!(harness.say(&batcher, "reserve-batch 9 60\r\n"), "");
     assert_eq!(harness.say(&waiting, "reserve\r\n"), "");
-    harness.passes(5);
+    harness.pass(5 * NS_PER_S);
     assert_eq!(
         (batcher.received(), waiting.received()),
         (batch([1, 3], "x"), "RESERVED 2 1\r\nx\r\n".into())
@@ -188,29 +116,29 @@ fn a_batch_takes_nothing_from_a_paused_tube_and_goes_on_when_the_pause_is_over()
 
 #[test]
 fn a_batch_that_waits_ends_like_any_reserve() {
-    let mut harness = Harness::new();
-    let [batcher, producer] = [(); 2].map(|()| harness.connect());
+    let mut harness = start();
+    let [batcher, producer] = harness.connect_each();
     assert_eq!(harness.say(&batcher, "reserve-batch 9 2\r\n"), "");
-    harness.passes(2);
+    harness.pass(2 * NS_PER_S);
     assert_eq!(batcher.received(), "TIMED_OUT\r\n");
     harness.say(&producer, "put 0 0 10 1\r\nx\r\n");
     assert_eq!(harness.say(&batcher, "reserve-batch 9 100\r\n"), batch([1], "x"));
     assert_eq!(harness.say(&batcher, "reserve-batch 9 100\r\n"), "");
-    harness.passes(9);
+    harness.pass(9 * NS_PER_S);
     assert_eq!(batcher.received(), "DEADLINE_SOON\r\n");
     assert_eq!(harness.say(&batcher, "reserve-batch 9 100\r\n"), "DEADLINE_SOON\r\n");
     assert_eq!(harness.say(&batcher, "reserve-batch 9\r\n"), "RESERVED_BATCH 0\r\n", "it does not wait");
     assert_eq!(harness.say(&batcher, "touch-all\r\n"), "TOUCHED_ALL 1\r\n");
     assert_eq!(harness.say(&batcher, "reserve-batch 9 100\r\n"), "");
-    batcher.ends();
-    harness.turn(&[&batcher]);
-    assert_eq!((batcher.received().as_str(), harness.server.client_count()), ("TIMED_OUT\r\n", 1));
+    batcher.end();
+    harness.turn([&batcher]);
+    assert_eq!((batcher.received().as_str(), harness.client_count()), ("TIMED_OUT\r\n", 1));
 }
 
 #[test]
 fn a_batch_whose_only_job_is_flushed_meanwhile_is_empty() {
-    let mut harness = Harness::new();
-    let [batcher, producer] = [(); 2].map(|()| harness.connect());
+    let mut harness = start();
+    let [batcher, producer] = harness.connect_each();
     assert_eq!(harness.say(&batcher, "reserve-batch 9 60\r\nlist-tube-used\r\n"), "");
     assert_eq!(
         harness.say(&producer, puts(1, "x") + "flush-tube default\r\n"),
@@ -221,25 +149,22 @@ fn a_batch_whose_only_job_is_flushed_meanwhile_is_empty() {
 
 #[test]
 fn the_jobs_of_a_client_that_leaves_during_a_batch_are_ready_again() {
-    let mut harness = Harness::new();
-    let [batcher, producer] = [(); 2].map(|()| harness.connect());
+    let mut harness = start();
+    let [batcher, producer] = harness.connect_each();
     harness.say(&producer, puts(900, ""));
-    batcher.sends("reserve-batch 1000\r\n");
-    harness.one_turn(&[&batcher]);
-    assert!((1..900).contains(&harness.server.executor().queue().figures().jobs.reserved));
-    batcher.pipe.borrow_mut().break_off();
-    harness.turn(&[&batcher]);
-    assert_eq!(
-        (harness.server.client_count(), harness.server.executor().queue().figures().jobs.ready),
-        (1, 900)
-    );
+    batcher.send("reserve-batch 1000\r\n");
+    harness.one_turn([&batcher]);
+    assert!((1..900).contains(&harness.queue().figures().jobs.reserved));
+    batcher.break_off();
+    harness.turn([&batcher]);
+    assert_eq!((harness.client_count(), harness.queue().figures().jobs.ready), (1, 900));
 }
 
 #[test]
 fn a_batch_is_cut_short_where_the_output_has_no_room_for_more() {
     for (body_bytes, least, most) in [(200, 280, 320), (20_000, 50, 60), (100_000, 10, 12)] {
-        let mut harness = Harness::new();
-        let [batcher, producer] = [(); 2].map(|()| harness.connect());
+        let mut harness = start();
+        let [batcher, producer] = harness.connect_each();
         let body = "x".repeat(body_bytes);
         for _ in 0..400 {
             harness.say(&producer, puts(1, &body));
@@ -250,7 +175,7 @@ fn a_batch_is_cut_short_where_the_output_has_no_room_for_more() {
         assert_eq!(reply, batch(1..=count, &body));
         let next = harness.say(&batcher, "reserve-batch 2\r\n");
         assert_eq!(next, batch([count + 1, count + 2], &body), "the rest is still there");
-        harness.server.executor().queue().check_invariants();
+        harness.queue().check_invariants();
     }
 }
 
@@ -260,8 +185,8 @@ thread_local! {
 
 #[test]
 fn while_memory_is_short_nothing_is_reserved_and_all_can_be_deleted_and_touched() {
-    let mut harness = Harness::new();
-    harness.server.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
+    let mut harness = start();
+    harness.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
     let client = harness.connect();
     harness.say(&client, puts(5, "x") + "reserve-batch 2\r\n");
     IS_EXHAUSTED.set(true);
@@ -280,15 +205,15 @@ fn while_memory_is_short_nothing_is_reserved_and_all_can_be_deleted_and_touched(
 
 #[test]
 fn the_next_byte_ends_an_abortable_reserve_and_is_executed() {
-    let mut harness = Harness::new();
-    let [worker, producer] = [(); 2].map(|()| harness.connect());
+    let mut harness = start();
+    let [worker, producer] = harness.connect_each();
     assert_eq!(harness.say(&worker, "reserve-with-abort\r\n"), "");
     assert_eq!(harness.say(&worker, "w"), "ABORTED\r\n", "one byte will do");
     assert_eq!(harness.say(&worker, "atch a\r\n"), "WATCHING 2\r\n");
     let pipelined = "reserve-with-abort\r\nlist-tube-used\r\n";
     assert_eq!(harness.say(&worker, pipelined), "ABORTED\r\nUSING default\r\n");
     assert_eq!(harness.say(&worker, "reserve-with-abort 9\r\nreserve-with-abort 9\r\n"), "ABORTED\r\n");
-    harness.passes(9);
+    harness.pass(9 * NS_PER_S);
     assert_eq!(worker.received(), "TIMED_OUT\r\n");
     assert_eq!(
         harness.say(&worker, "reserve-with-abort 0\r\nlist-tube-used\r\n"),
@@ -298,7 +223,7 @@ fn the_next_byte_ends_an_abortable_reserve_and_is_executed() {
     let answer = "RESERVED 1 1\r\nx\r\nUSING default\r\n";
     assert_eq!(harness.say(&worker, pipelined), answer, "a job that is there comes first");
     assert_eq!(harness.say(&worker, "reserve-with-abort\r\n"), "");
-    harness.passes(9);
+    harness.pass(9 * NS_PER_S);
     assert_eq!(worker.received(), "DEADLINE_SOON\r\n");
     assert_eq!(
         harness.say(&worker, "reserve-with-abort\r\nlist-tube-used\r\n"),
@@ -309,66 +234,60 @@ fn the_next_byte_ends_an_abortable_reserve_and_is_executed() {
 #[test]
 fn a_job_and_a_byte_in_the_same_turn_come_in_the_order_in_which_they_are_read() {
     for job_first in [true, false] {
-        let mut harness = Harness::new();
-        let [worker, producer] = [(); 2].map(|()| harness.connect());
+        let mut harness = start();
+        let [worker, producer] = harness.connect_each();
         assert_eq!(harness.say(&worker, "reserve-with-abort\r\n"), "");
-        worker.sends("list-tube-used\r\n");
-        producer.sends(puts(1, "x"));
+        worker.send("list-tube-used\r\n");
+        producer.send(puts(1, "x"));
         let both = if job_first { [&producer, &worker] } else { [&worker, &producer] };
-        harness.turn(&both);
+        harness.turn(both);
         let (answer, ready) = if job_first { ("RESERVED 1 1\r\nx\r\n", 0) } else { ("ABORTED\r\n", 1) };
         assert_eq!(worker.received(), format!("{answer}USING default\r\n"));
-        assert_eq!(harness.server.executor().queue().figures().jobs.ready, ready);
+        assert_eq!(harness.queue().figures().jobs.ready, ready);
     }
 }
 
 #[test]
 fn the_end_of_what_a_client_sends_ends_an_abortable_reserve_as_any_other() {
     for (last, answer) in [("", "TIMED_OUT\r\n"), ("list-tube-used\r\n", "ABORTED\r\nUSING default\r\n")] {
-        let mut harness = Harness::new();
+        let mut harness = start();
         let worker = harness.connect();
         assert_eq!(harness.say(&worker, "reserve-with-abort\r\n"), "");
-        worker.sends(last).ends();
-        harness.turn(&[&worker]);
-        assert_eq!((worker.received().as_str(), harness.server.client_count()), (answer, 0), "{last:?}");
+        worker.send(last).end();
+        harness.turn([&worker]);
+        assert_eq!((worker.received().as_str(), harness.client_count()), (answer, 0), "{last:?}");
         let all_at_once = harness.connect();
-        all_at_once.sends("reserve-with-abort\r\n").sends(last).ends();
-        harness.turn(&[&all_at_once]);
-        assert_eq!((all_at_once.received().as_str(), harness.server.client_count()), (answer, 0), "{last:?}");
+        all_at_once.send("reserve-with-abort\r\n").send(last).end();
+        harness.turn([&all_at_once]);
+        assert_eq!((all_at_once.received().as_str(), harness.client_count()), (answer, 0), "{last:?}");
     }
     // A job that becomes ready in the same turn is the only reply.
-    let mut harness = Harness::new();
-    let [worker, producer] = [(); 2].map(|()| harness.connect());
+    let mut harness = start();
+    let [worker, producer] = harness.connect_each();
     assert_eq!(harness.say(&worker, "reserve-with-abort\r\n"), "");
-    producer.sends(puts(1, "x"));
-    worker.ends();
-    harness.turn(&[&producer, &worker]);
+    producer.send(puts(1, "x"));
+    worker.end();
+    harness.turn([&producer, &worker]);
     assert_eq!(worker.received(), "RESERVED 1 1\r\nx\r\n");
-    assert_eq!(
-        (harness.server.client_count(), harness.server.executor().queue().figures().jobs.ready),
-        (1, 1)
-    );
+    assert_eq!((harness.client_count(), harness.queue().figures().jobs.ready), (1, 1));
 }
 
 #[test]
 fn an_abortable_reserve_of_a_client_that_owes_reading_is_aborted_when_it_has_read() {
-    let mut harness = Harness::new();
-    let [worker, producer] = [(); 2].map(|()| harness.connect());
+    let mut harness = start();
+    let [worker, producer] = harness.connect_each();
     let body = "x".repeat(1 << 20);
     harness.say(&producer, puts(2, &body));
-    let pipe = Pipe::new(1000, Random::new(0));
-    let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
-    let Ok(id) = harness.server.accept(open, harness.now);
-    let slow = Client { id, pipe };
-    slow.sends("reserve\r\nreserve\r\nreserve-with-abort\r\n").sends("list-tube-used\r\n");
-    harness.turn(&[&slow]);
+    let slow = harness.connect_with_room(1000);
+    slow.send("reserve\r\nreserve\r\nreserve-with-abort\r\n").send("list-tube-used\r\n");
+    harness.turn([&slow]);
     let mut received = slow.received();
     while !received.ends_with("USING default\r\n") {
         let before = received.len();
-        harness.turn(&[&slow]);
+        harness.turn([&slow]);
         received += &slow.received();
         assert!(received.len() > before, "it goes on as it is read");
     }
     assert!(received.ends_with("x\r\nABORTED\r\nUSING default\r\n"));
-    harness.turn(&[&worker]);
+    harness.turn([&worker]);
 }

@@ -1,5 +1,7 @@
 //! `complete`: single cases about the time between its line and its last body, and about its refusals.
 
+use std::cell::Cell;
+
 use beanstalkd::access::AccessRules;
 use beanstalkd::exchange::BodyRefusal;
 use beanstalkd::server::Server;
@@ -7,36 +9,15 @@ use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::{PoisonLimits, TubeRule};
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::simulated::{START, executor};
-use beanstalkd_testkit::sockets::FakeStream;
+use beanstalkd_testkit::simulated::{Connection, START, SimulatedServer, described, executor, hand_over};
+use beanstalkd_types::clock::NS_PER_S;
 
-use beanstalkd_types::description::Reader;
-use std::cell::Cell;
-use std::rc::Rc;
-
-use crate::access::{ANNA, Guarded, OPERATOR};
-use crate::harness::described;
-use crate::waits::{Client, Harness};
+use crate::access::{self, ANNA, OPERATOR};
 
 /// A job, reserved, and its `complete` with two puts.
 const RESERVE: &str = "put 0 0 60 1\r\nx\r\nreserve\r\n";
 const RESERVED: &str = "INSERTED 1\r\nRESERVED 1 1\r\nx\r\n";
 const COMPLETE: &str = "complete 1 2\r\nput 0 0 60 4 grp:g tub:t\r\nquit\r\nput 7 0 60 0\r\n\r\n";
-
-/// Another program takes over the server and this client.
-fn hand_over(server: &Server<FakeStream>, client: &Client) -> Server<FakeStream> {
-    let description = described(server);
-    let mut next = Server::new(executor(PoisonLimits::default(), 100));
-    let from = &mut Reader::new(&description);
-    let read = next.read_description(from, START, false, |id, _| {
-        assert_eq!(id, client.id);
-        client.pipe.borrow_mut().watch_again();
-        Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
-    });
-    read.expect("a server reads what another one has described");
-    assert!(described(&next) == description, "what was read is what was described");
-    next
-}
 
 #[test]
 fn a_hand_over_after_any_byte_of_a_complete_changes_nothing_of_it() {
@@ -57,17 +38,19 @@ fn a_hand_over_after_any_byte_of_a_complete_changes_nothing_of_it() {
         (COMPLETE.replace("put 7", "pat 7"), "BAD_FORMAT\r\n"),
     ] {
         for cut in 0..=stream.len() {
-            let mut harness = Harness::open();
+            let mut harness = SimulatedServer::with_max_job_bytes(100);
             let client = harness.connect();
             assert_eq!(harness.say(&client, RESERVE), RESERVED);
             let mut replies = harness.say(&client, &stream[..cut]);
-            if harness.server.client_count() == 1 {
-                harness.server = hand_over(&harness.server, &client);
-                harness.server.check_invariants();
+            if harness.client_count() == 1 {
+                let next = Server::new(executor(PoisonLimits::default(), 100));
+                let description = hand_over(&mut harness.server, next, [&client].into_iter(), false, START);
+                assert!(described(&harness) == description, "what was read is what was described");
+                harness.check_invariants();
                 replies += &harness.say(&client, &stream[cut..]);
             }
             assert_eq!(replies, expected, "cut at {cut} of {stream}");
-            harness.server.executor().queue().check_invariants();
+            harness.queue().check_invariants();
         }
     }
 }
@@ -77,14 +60,14 @@ fn a_hand_over_after_any_byte_of_a_complete_changes_nothing_of_it() {
 fn a_complete_whose_job_is_lost_while_its_puts_come_changes_nothing() {
     for how in ["kill", "session", "flush", "leave"] {
         for cut in [COMPLETE.find("quit").unwrap() + 2, COMPLETE.len() - 1] {
-            let mut harness = Harness::open();
-            let [worker, other] = [(); 2].map(|()| harness.connect());
+            let mut harness = SimulatedServer::with_max_job_bytes(100);
+            let [worker, other] = harness.connect_each();
             harness.say(&worker, "session s 60\r\n");
             assert_eq!(harness.say(&worker, RESERVE), RESERVED);
             assert_eq!(harness.say(&worker, &COMPLETE[..cut]), "");
-            let number = harness.server.executor().queue().client_number(worker.id);
+            let number = harness.queue().client_number(worker.id);
             match how {
-                "kill" => assert_eq!(harness.say(&other, &format!("kill-client {number}\r\n")), "KILLED\r\n"),
+                "kill" => assert_eq!(harness.say(&other, format!("kill-client {number}\r\n")), "KILLED\r\n"),
                 "session" => assert_eq!(harness.say(&other, "session s 60\r\n"), "SESSION 1\r\n"),
                 "flush" => assert_eq!(harness.say(&other, "flush-tube default\r\n"), "FLUSHED 1\r\n"),
                 _ => {
@@ -94,42 +77,42 @@ fn a_complete_whose_job_is_lost_while_its_puts_come_changes_nothing() {
             }
             let rest = harness.say(&worker, &COMPLETE[cut..]);
             assert_eq!(rest, if how == "flush" { "NOT_FOUND\r\n" } else { "" }, "{how}");
-            let jobs = harness.server.executor().queue().figures().jobs;
+            let jobs = harness.queue().figures().jobs;
             assert_eq!(jobs.total(), usize::from(how != "flush"), "{how}");
             assert_eq!(harness.say(&other, "peek 2\r\nstats-group g\r\n"), "NOT_FOUND\r\nNOT_FOUND\r\n");
-            harness.server.check_invariants();
+            harness.check_invariants();
         }
     }
 }
 
 /// A server with one identity with these lines in its table, and a worker that has reserved a job of 1 byte.
-fn guarded(lines: &str) -> (Guarded, crate::access::Client) {
+fn guarded(lines: &str) -> (SimulatedServer, Connection) {
     let all = "produce = [\"*\"]\nwork = [\"*\"]\nmanage = [\"*\"]\n";
-    let mut server = Guarded::with(&format!(
+    let mut server = access::guarded(&format!(
         "[identities.team]\nunix-users = [1]\n{all}{lines}\n[identities.operator]\nunix-users = [0]\n{all}"
     ));
-    let client = server.connect(Some(ANNA));
-    assert_eq!(server.reply(&client, RESERVE), RESERVED);
+    let client = server.connect_as(ANNA);
+    assert_eq!(server.say(&client, RESERVE), RESERVED);
     (server, client)
 }
 
 #[test]
 fn the_puts_of_a_complete_count_for_the_rate_and_the_commands_behind_it_wait() {
     let (mut server, client) = guarded("puts-per-second = 2");
-    let other = server.connect(Some(ANNA));
+    let other = server.connect_as(ANNA);
     // One of the two puts of the first second is used.
-    assert_eq!(server.reply(&client, &format!("{COMPLETE}list-tube-used\r\n")), "");
-    let operator = server.connect(Some(OPERATOR));
-    assert_eq!(server.reply(&operator, "peek 1\r\npeek 2\r\n"), "FOUND 1 1\r\nx\r\nNOT_FOUND\r\n");
-    assert_eq!(server.reply(&other, "put 0 0 60 1\r\ny\r\n"), "", "it waits for the end of the complete");
+    assert_eq!(server.say(&client, format!("{COMPLETE}list-tube-used\r\n")), "");
+    let operator = server.connect_as(OPERATOR);
+    assert_eq!(server.say(&operator, "peek 1\r\npeek 2\r\n"), "FOUND 1 1\r\nx\r\nNOT_FOUND\r\n");
+    assert_eq!(server.say(&other, "put 0 0 60 1\r\ny\r\n"), "", "it waits for the end of the complete");
     server.pass(500_000_000);
-    assert_eq!(server.received(&client), "COMPLETED 2 3\r\nUSING default\r\n");
-    assert_eq!(server.received(&other), "");
+    assert_eq!(client.received(), "COMPLETED 2 3\r\nUSING default\r\n");
+    assert_eq!(other.received(), "");
     server.pass(500_000_000);
-    assert_eq!(server.received(&other), "INSERTED 4\r\n");
+    assert_eq!(other.received(), "INSERTED 4\r\n");
     // One without puts waits for nothing.
     assert_eq!(
-        server.reply(&client, "reserve-job 4\r\ncomplete 4 0\r\n"),
+        server.say(&client, "reserve-job 4\r\ncomplete 4 0\r\n"),
         "RESERVED 4 1\r\ny\r\nCOMPLETED\r\n"
     );
 }
@@ -152,7 +135,7 @@ fn a_complete_that_is_refused_anyway_does_not_wait_and_uses_no_permission() {
             "DRAINING\r\nDRAINING\r\n",
         ),
     ] {
-        let replies = server.reply(&client, &refused);
+        let replies = server.say(&client, &refused);
         let expected = if refused.starts_with("drain") {
             format!("DRAINING\r\n{reply}NOT_DRAINING\r\n")
         } else {
@@ -161,19 +144,19 @@ fn a_complete_that_is_refused_anyway_does_not_wait_and_uses_no_permission() {
         assert_eq!(replies, expected, "{refused}");
     }
     // One put of the first second is left.
-    assert!(server.reply(&client, &complete_with(1, 1)).starts_with("COMPLETED "));
-    assert!(server.reply(&client, "stats\r\n").contains("identity-puts-delayed: 0\n"));
+    assert!(server.say(&client, complete_with(1, 1)).starts_with("COMPLETED "));
+    assert!(server.say(&client, "stats\r\n").contains("identity-puts-delayed: 0\n"));
 }
 
 /// The client could not touch the job while it waits, and would get NOT_FOUND in the end.
 #[test]
 fn a_complete_that_would_wait_past_the_end_of_its_reservation_is_refused_at_once() {
     let (mut server, client) = guarded("puts-per-second = 2");
-    assert_eq!(server.reply(&client, "touch 1 10\r\n"), "TOUCHED\r\n");
-    assert_eq!(server.reply(&client, &complete_with(1, 21)), "OUT_OF_MEMORY\r\n", "10 s for 20 puts");
-    assert_eq!(server.reply(&client, &complete_with(1, 20)), "", "9.5 s for 19 puts");
+    assert_eq!(server.say(&client, "touch 1 10\r\n"), "TOUCHED\r\n");
+    assert_eq!(server.say(&client, complete_with(1, 21)), "OUT_OF_MEMORY\r\n", "10 s for 20 puts");
+    assert_eq!(server.say(&client, complete_with(1, 20)), "", "9.5 s for 19 puts");
     server.pass(9_500_000_000);
-    assert!(server.received(&client).starts_with("COMPLETED "));
+    assert!(client.received().starts_with("COMPLETED "));
 }
 
 /// Nobody waits for puts that are not done, in whatever way their client ends.
@@ -181,23 +164,23 @@ fn a_complete_that_would_wait_past_the_end_of_its_reservation_is_refused_at_once
 fn all_puts_of_a_complete_that_ends_with_its_client_are_given_back() {
     for how in ["lost", "killed", "half-closed"] {
         let (mut server, client) = guarded("puts-per-second = 2");
-        let (other, operator) = (server.connect(Some(ANNA)), server.connect(Some(OPERATOR)));
-        assert_eq!(server.reply(&client, &complete_with(1, 40)), "");
+        let (other, operator) = (server.connect_as(ANNA), server.connect_as(OPERATOR));
+        assert_eq!(server.say(&client, complete_with(1, 40)), "");
         match how {
             "killed" => {
-                let number = server.0.executor().queue().client_number(client.id());
-                assert_eq!(server.reply(&operator, &format!("kill-client {number}\r\n")), "KILLED\r\n");
+                let number = server.queue().client_number(client.id);
+                assert_eq!(server.say(&operator, format!("kill-client {number}\r\n")), "KILLED\r\n");
             }
             "half-closed" => {
-                client.pipe.borrow_mut().end(false);
-                assert_eq!(server.reply(&client, ""), "OUT_OF_MEMORY\r\n");
+                client.end();
+                assert_eq!(server.say(&client, ""), "OUT_OF_MEMORY\r\n");
             }
             _ => {
-                client.pipe.borrow_mut().break_off();
-                server.ask(&client, "");
+                client.break_off();
+                server.turn([&client]);
             }
         }
-        assert!(server.reply(&other, "put 0 0 60 1\r\nz\r\n").starts_with("INSERTED "), "{how}");
+        assert!(server.say(&other, "put 0 0 60 1\r\nz\r\n").starts_with("INSERTED "), "{how}");
     }
 }
 
@@ -205,19 +188,19 @@ fn all_puts_of_a_complete_that_ends_with_its_client_are_given_back() {
 fn a_complete_that_loses_its_job_or_client_while_it_waits_changes_nothing() {
     for lost in ["job", "client"] {
         let (mut server, client) = guarded("puts-per-second = 1");
-        assert_eq!(server.reply(&client, COMPLETE), "");
-        let operator = server.connect(Some(OPERATOR));
+        assert_eq!(server.say(&client, COMPLETE), "");
+        let operator = server.connect_as(OPERATOR);
         if lost == "job" {
-            assert_eq!(server.reply(&operator, "flush-tube default\r\n"), "FLUSHED 1\r\n");
+            assert_eq!(server.say(&operator, "flush-tube default\r\n"), "FLUSHED 1\r\n");
         } else {
-            client.pipe.borrow_mut().break_off();
-            server.ask(&client, "");
+            client.break_off();
+            server.turn([&client]);
         }
         server.pass(5_000_000_000);
-        assert_eq!(server.received(&client), if lost == "job" { "NOT_FOUND\r\n" } else { "" });
-        let jobs = server.0.executor().queue().figures().jobs;
+        assert_eq!(client.received(), if lost == "job" { "NOT_FOUND\r\n" } else { "" });
+        let jobs = server.queue().figures().jobs;
         assert_eq!(jobs.total(), usize::from(lost == "client"), "{lost}");
-        server.0.executor().queue().check_invariants();
+        server.queue().check_invariants();
     }
 }
 
@@ -228,8 +211,8 @@ fn the_jobs_of_an_identity_have_an_exact_bound_in_a_complete() {
         let each = |size: &usize| format!("put 0 0 60 {size}\r\n{}\r\n", "y".repeat(*size));
         format!("complete 1 {}\r\n{}", sizes.len(), sizes.iter().map(each).collect::<String>())
     };
-    let owned = |server: &mut Guarded, client: &crate::access::Client| -> usize {
-        let stats = server.reply(client, "stats\r\n");
+    let owned = |server: &mut SimulatedServer, client: &Connection| -> usize {
+        let stats = server.say(client, "stats\r\n");
         let line = stats.lines().find_map(|line| line.strip_prefix("identity-job-bytes: "));
         line.expect("the key is there").parse().expect("a number")
     };
@@ -237,7 +220,7 @@ fn the_jobs_of_an_identity_have_an_exact_bound_in_a_complete() {
         let (mut server, client) = guarded("max-job-bytes = 328");
         let before = owned(&mut server, &client);
         assert_eq!(before, 129);
-        let reply = server.reply(&client, &puts(sizes));
+        let reply = server.say(&client, puts(sizes));
         let after = owned(&mut server, &client);
         if fits {
             assert!(reply.starts_with("COMPLETED "), "{sizes:?}: {reply}");
@@ -245,7 +228,7 @@ fn the_jobs_of_an_identity_have_an_exact_bound_in_a_complete() {
         } else {
             assert_eq!((reply.as_str(), after), ("OUT_OF_MEMORY\r\n", before), "{sizes:?}");
         }
-        server.0.executor().queue().check_invariants();
+        server.queue().check_invariants();
     }
 }
 
@@ -255,8 +238,8 @@ thread_local! {
 
 #[test]
 fn while_memory_is_short_a_complete_with_puts_is_refused_and_its_bodies_are_freed() {
-    let mut harness = Harness::open();
-    harness.server.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
+    let mut harness = SimulatedServer::with_max_job_bytes(100);
+    harness.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
     let client = harness.connect();
     assert_eq!(harness.say(&client, RESERVE), RESERVED);
     IS_EXHAUSTED.set(true);
@@ -281,8 +264,8 @@ fn while_memory_is_short_a_complete_with_puts_is_refused_and_its_bodies_are_free
     assert_eq!(harness.say(&client, &COMPLETE[cut..]), "OUT_OF_MEMORY\r\n");
     assert_eq!(harness.say(&client, "complete 1 0\r\n"), "COMPLETED\r\n");
     IS_EXHAUSTED.set(false);
-    assert_eq!(harness.server.executor().queue().figures().jobs.total(), 0);
-    harness.server.check_invariants();
+    assert_eq!(harness.queue().figures().jobs.total(), 0);
+    harness.check_invariants();
 }
 
 /// Rules by which everybody is a worker, and with `further` lines.
@@ -293,17 +276,17 @@ fn rules_of_workers(further: &str) -> AccessRules {
 
 /// A server whose client has reserved a job, and a `complete` with one put that the server refuses for this reason; and
 /// the reply.
-fn refusing(refusal: Option<BodyRefusal>) -> (Harness, Client, String, &'static str) {
+fn refusing(refusal: Option<BodyRefusal>) -> (SimulatedServer, Connection, String, &'static str) {
     IS_EXHAUSTED.set(false);
-    let mut harness = Harness::open();
-    harness.server.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
+    let mut harness = SimulatedServer::with_max_job_bytes(100);
+    harness.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
     let is_guarded = refusal == Some(BodyRefusal::Forbidden);
     if is_guarded {
-        harness.server.executor_mut().guard_with(rules_of_workers("produce = [\"*\"]\n"));
+        harness.executor_mut().guard_with(rules_of_workers("produce = [\"*\"]\n"));
     }
     let client = harness.connect();
     if is_guarded {
-        harness.server.identify(client.id, OPERATOR, START);
+        harness.identify(client.id, OPERATOR, START);
     }
     assert_eq!(harness.say(&client, RESERVE), RESERVED);
     let complete = "complete 1 1\r\nput 0 0 60 1\r\ny\r\n".to_owned();
@@ -323,13 +306,13 @@ fn refusing(refusal: Option<BodyRefusal>) -> (Harness, Client, String, &'static 
             (complete, "OUT_OF_MEMORY\r\n")
         }
         Some(BodyRefusal::Draining) => {
-            harness.server.executor_mut().set_draining(true);
+            harness.executor_mut().set_draining(true);
             (complete, "DRAINING\r\n")
         }
         Some(BodyRefusal::TubeFull) => {
             harness.say(&client, "put 0 0 60 1\r\nx\r\n");
             let rule = TubeRule { max_jobs: Some(1), ..TubeRule::new("default") };
-            harness.server.executor_mut().set_tube_rules(vec![rule], START);
+            harness.executor_mut().set_tube_rules(vec![rule], START);
             (complete, "TUBE_FULL\r\n")
         }
         Some(BodyRefusal::BadTag) => (complete.replace("60 1\r", "60 1 what\r"), "BAD_FORMAT\r\n"),
@@ -354,7 +337,7 @@ fn a_complete_that_has_arrived_whole_is_answered_like_one_in_two_pieces() {
             let replies = first + &harness.say(&client, &complete[cut..]);
             assert_eq!(replies, reply, "{refusal:?}, cut at {cut} of {complete}");
             IS_EXHAUSTED.set(false);
-            harness.server.check_invariants();
+            harness.check_invariants();
             described(&harness.server)
         };
         let length = refusing(refusal).2.len();
@@ -369,36 +352,35 @@ fn a_complete_that_has_arrived_whole_is_answered_like_one_in_two_pieces() {
 #[test]
 fn a_full_disk_refuses_a_complete_and_keeps_its_job() {
     for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
-        let mut harness = Harness::start(SimDisk::default(), sync, 4096);
+        let mut harness = SimulatedServer::start_on(SimDisk::default(), sync, 4096);
         let client = harness.connect();
-        assert_eq!(harness.say(&client, &RESERVE.replace(" 60 ", " 100000 ")), RESERVED);
+        assert_eq!(harness.say(&client, RESERVE.replace(" 60 ", " 100000 ")), RESERVED);
         harness.disk.set_room(Some(harness.disk.used()));
         let mut puts = 0;
-        while harness.ask(&client, "put 5 0 100 0\r\n\r\n").starts_with("INSERTED") {
+        while harness.say_and_wait(&client, "put 5 0 100 0\r\n\r\n").starts_with("INSERTED") {
             puts += 1;
             assert!(puts < 10_000, "the disk becomes full");
         }
         let complete = "complete 1 1\r\nput 0 0 60 1\r\ny\r\n";
-        assert_eq!(harness.ask(&client, complete), "OUT_OF_MEMORY\r\n");
+        assert_eq!(harness.say_and_wait(&client, complete), "OUT_OF_MEMORY\r\n");
         let job = harness.say(&client, "stats-job 1\r\n");
         assert!(job.contains("state: reserved\n"), "{job}");
         let image = harness.disk.crashed_image(&mut Random::new(1));
         image.set_room(None);
-        let mut next = Harness::start(image, sync, 4096);
+        let mut next = SimulatedServer::start_on(image, sync, 4096);
         let worker = next.connect();
         assert_eq!(next.say(&worker, "peek 1\r\n"), "FOUND 1 1\r\nx\r\n");
         // There is always room for the record of a delete.
-        assert_eq!(harness.ask(&client, "complete 1 0\r\n"), "COMPLETED\r\n");
+        assert_eq!(harness.say_and_wait(&client, "complete 1 0\r\n"), "COMPLETED\r\n");
         harness.disk.set_room(None);
-        assert_eq!(harness.ask(&client, "reserve-job 3\r\n"), "RESERVED 3 0\r\n\r\n");
+        assert_eq!(harness.say_and_wait(&client, "reserve-job 3\r\n"), "RESERVED 3 0\r\n\r\n");
         // The log makes a file at one of its next attempts.
         let completes = (0..20).any(|_| {
-            harness.now = harness.now.plus_seconds(1);
-            harness.turn(&[]);
+            harness.pass(NS_PER_S);
             while harness.help() {}
-            harness.ask(&client, "complete 3 1\r\nput 0 0 60 1\r\ny\r\n").starts_with("COMPLETED ")
+            harness.say_and_wait(&client, "complete 3 1\r\nput 0 0 60 1\r\ny\r\n").starts_with("COMPLETED ")
         });
         assert!(completes, "it is done when there is room again");
-        harness.server.check_invariants();
+        harness.check_invariants();
     }
 }

@@ -7,23 +7,21 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
-use std::rc::Rc;
 
-use beanstalkd::server::{Readiness, Server};
-use beanstalkd_binlog::{Binlog, Completion, Config, Cooldown, OpenError, StoreTask, SyncPolicy};
-use beanstalkd_queue::{ClientId, PoisonLimits};
+use beanstalkd::server::Server;
+use beanstalkd_binlog::{Completion, Config, Cooldown, OpenError, StoreTask, SyncPolicy};
+use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::clock::Timestamp;
-use beanstalkd_types::description::Reader;
 
 use crate::facts::facts_of;
-use crate::harness::described;
-use crate::versions::{Restored, Step, Versions};
-use crate::workload::{Client, Expected, SHARED_TUBE};
+use crate::versions::{Step, Versions};
+use crate::workload::{Dialogue, Expected, SHARED_TUBE};
 use beanstalkd_model::State;
+use beanstalkd_testkit::client::whole_reply;
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::simulated::{START, executor};
+use beanstalkd_testkit::simulated::{OpenedLog, START, events_of, executor, hand_over};
 use beanstalkd_testkit::sockets::FakeStream;
 
 /// The number of servers that run on the same disk, one after another.
@@ -70,7 +68,7 @@ pub struct ServersOnDisk {
     disk: SimDisk,
     sync: SyncPolicy,
     file_bytes: u64,
-    pub clients: Vec<Client>,
+    pub clients: Vec<Dialogue>,
     pub now: Timestamp,
     /// Tasks of the helper thread, each with the number of acknowledgements before the turn that submitted it.
     given: VecDeque<(StoreTask, u64)>,
@@ -133,35 +131,19 @@ impl ServersOnDisk {
         Config { file_bytes, sync, recover: false, nonce_seed }
     }
 
-    fn open(&mut self, disk: &SimDisk) -> Result<(Binlog, Vec<Restored>, u64), OpenError> {
-        let config = self.config();
-        let mut restored = Vec::new();
-        let mut restore = |record, tube: &beanstalkd_types::tube_name::TubeName, body, tags: &[u8]| {
-            restored.push((record, tube.clone(), body, tags.to_vec()))
-        };
-        let (binlog, summary) = Binlog::open(disk.storage(), config, self.now, 0, &mut restore)?;
-        Ok((binlog, restored, summary.next_job_id))
-    }
-
     /// Starts a new server on the disk. The first `promised` acknowledgements must hold.
     fn start(&mut self, promised: Option<u64>) {
-        let (binlog, restored, next_id) = self
-            .open(&self.disk.clone())
+        let config = self.config();
+        let log = OpenedLog::open(&self.disk, config, self.now)
             .unwrap_or_else(|error| panic!("{:?}: the server does not start: {error}", self.sync));
         let owned = |found: Cooldown<'_>| (found.tube.to_owned(), found.key.to_owned(), found.until);
-        let cooldowns = binlog.cooldowns().map(|(id, found)| (id.0, owned(found))).collect();
-        self.versions.restart(&restored, &cooldowns, next_id, promised, self.now);
-        let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
-        for (record, tube, body, tags) in restored {
-            executor.restore(&record, &tube, body, &tags, self.now);
-        }
-        executor.keep_binlog(binlog, self.sync, next_id, self.now);
-        executor.begin_graces(self.now);
+        let cooldowns = log.binlog.cooldowns().map(|(id, found)| (id.0, owned(found))).collect();
+        self.versions.restart(&log.restored, &cooldowns, log.next_job_id, promised, self.now);
+        self.server = log.start(executor(PoisonLimits::default(), MAX_JOB_BYTES), self.now);
         for (at, job) in self.versions.jobs.iter().enumerate() {
-            let found = job.id.and_then(|id| facts_of(executor.queue(), id));
+            let found = job.id.and_then(|id| facts_of(self.server.executor().queue(), id));
             assert_eq!(found, self.versions.oracle.model.facts(at as u64), "job {:?}", job.id);
         }
-        self.server = Server::new(executor);
         self.clients.clear();
         self.given.clear();
         self.done.clear();
@@ -207,7 +189,7 @@ impl ServersOnDisk {
     /// Makes a sync or a write fail. (If a file cannot be made, the server keeps running.)
     fn fail(&mut self) {
         for client in &self.clients {
-            client.pipe.borrow_mut().widen();
+            client.connection.pipe.borrow_mut().widen();
         }
         for _ in 0..TURNS_TO_REST {
             self.disk.fail_after(1);
@@ -243,7 +225,7 @@ impl ServersOnDisk {
     fn lose_power_at_start(&mut self) {
         let attempt = self.disk.fork();
         attempt.crash_after(1 + self.random.below(40));
-        match self.open(&attempt) {
+        match OpenedLog::open(&attempt, self.config(), self.now) {
             Err(OpenError::Faulty(refusals)) => panic!("refused: {refusals:?}"),
             Err(error) => assert!(attempt.has_crashed(), "{error}"),
             Ok(_) => {}
@@ -303,21 +285,11 @@ impl ServersOnDisk {
             return;
         }
         self.say(|| "hands over".to_owned());
-        let description = described(&self.server);
-        let mut next = Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES));
-        let (from, clients) = (&mut Reader::new(&description), &self.clients);
-        let read = next.read_description(from, self.now, true, |id, _| {
-            let client = clients.iter().find(|client| client.id == id).expect("a client that is there");
-            client.pipe.borrow_mut().watch_again();
-            Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
-        });
-        read.expect("a server reads what another one has described");
-        assert!(from.is_at_end(), "all of it was read");
+        let next = Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES));
+        let connections = self.clients.iter().map(|client| &client.connection);
+        hand_over(&mut self.server, next, connections, true, self.now);
         let config = self.config();
-        let log = next.executor_mut().continue_with_binlog(self.disk.storage(), config, self.now, 0);
-        // The old program's sockets are closed, but no connection ends.
-        self.server = next;
-        observer::take();
+        let log = self.server.executor_mut().continue_with_binlog(self.disk.storage(), config, self.now, 0);
         match log {
             Ok(()) => self.server.check_invariants(),
             Err(error) => assert!(self.disk.has_crashed(), "the log does not go on: {error}"),
@@ -329,18 +301,13 @@ impl ServersOnDisk {
 
     fn arrive(&mut self, client: usize) {
         let most = self.random.pick(&[10, 500, usize::MAX]);
-        let client = &mut self.clients[client];
-        let count = client.under_way.len().min(most);
-        if count > 0 {
-            let bytes: Vec<u8> = client.under_way.drain(..count).collect();
-            client.pipe.borrow_mut().arrive(&bytes);
-        }
+        self.clients[client].connection.arrive(most);
     }
 
     /// Ends a client, either with a half-close, after which it still reads, or with a broken connection, after which
     /// the test does not know which commands were executed.
     fn leave(&mut self, client: usize) {
-        if self.clients[client].pipe.borrow().ended {
+        if self.clients[client].connection.pipe.borrow().ended {
             return;
         }
         // The test must know the state of a shared job, because other clients use it.
@@ -354,14 +321,13 @@ impl ServersOnDisk {
         };
         let breaks = self.random.once_in(2) && !self.clients[client].expected.iter().any(concerns_others);
         self.say(|| format!("{client} leaves, breaks: {breaks}"));
-        let client = &mut self.clients[client];
-        let rest: Vec<u8> = client.under_way.drain(..).collect();
-        let mut pipe = client.pipe.borrow_mut();
+        let connection = &mut self.clients[client].connection;
         if breaks {
-            pipe.break_off();
+            connection.under_way.clear();
+            connection.break_off();
         } else {
-            pipe.arrive(&rest);
-            pipe.end(false);
+            connection.arrive(usize::MAX);
+            connection.end();
         }
     }
 
@@ -389,12 +355,8 @@ impl ServersOnDisk {
     fn turn(&mut self) {
         self.now = self.now + self.random.below(20_000_000);
         let before = self.versions.acknowledgements;
-        let events: Vec<(ClientId, Readiness)> = self
-            .clients
-            .iter()
-            .filter(|client| !client.is_closed && client.pipe.borrow().has_event())
-            .map(|client| (client.id, client.pipe.borrow_mut().take_event()))
-            .collect();
+        let open = self.clients.iter().filter(|client| !client.is_closed);
+        let events = events_of(open.map(|client| &client.connection));
         self.say(|| format!("turn {events:?}"));
         self.server.turn(events.into_iter(), self.now);
         while let Some(task) = self.disk.next_task() {
@@ -404,7 +366,7 @@ impl ServersOnDisk {
             if let ServedStep::Closed(id) = step {
                 self.clients
                     .iter_mut()
-                    .filter(|client| client.id == id)
+                    .filter(|client| client.connection.id == id)
                     .for_each(|client| client.is_closed = true);
             }
         }
@@ -415,12 +377,12 @@ impl ServersOnDisk {
 
     /// Reads a client's replies, which must be the expected ones, and notes what they acknowledge.
     fn receive(&mut self, at: usize) {
-        let bytes = self.clients[at].pipe.borrow_mut().take_outbound(usize::MAX);
+        let bytes = self.clients[at].connection.received_bytes(usize::MAX);
         self.hasher.write_usize(at);
         self.hasher.write(&bytes);
         self.clients[at].received.extend(bytes);
         let has_failed = self.server.executor().has_failed();
-        while let Some(length) = self.next_reply(at) {
+        while let Some(length) = whole_reply(&self.clients[at].received) {
             let reply: Vec<u8> = self.clients[at].received.drain(..length).collect();
             self.say(|| format!("{at} receives {}", reply[..length.min(60)].escape_ascii()));
             let expected = self.clients[at].expected.pop_front().expect("each reply belongs to a command");
@@ -430,7 +392,7 @@ impl ServersOnDisk {
             }
         }
         let client = &self.clients[at];
-        let pipe = client.pipe.borrow();
+        let pipe = client.connection.pipe.borrow();
         if client.is_closed && !pipe.broken && !has_failed {
             assert!(pipe.ended && client.expected.is_empty(), "client {at} is closed before its last reply");
         }
@@ -438,24 +400,11 @@ impl ServersOnDisk {
         let waits_for_room = self.sync != SyncPolicy::EachCommit
             && !self.server.owes_replies()
             && !pipe.has_event()
-            && client.under_way.is_empty()
+            && client.connection.under_way.is_empty()
             && pipe.unread_by_server() == 0
             && self.server.next_turn_at().is_none_or(|next| next > self.now)
             && matches!(client.expected.front(), Some(expected) if !matches!(expected, Expected::SharedJob));
         self.stalls += u64::from(waits_for_room && !client.is_closed);
-    }
-
-    /// The length of the first reply, if all of it has arrived.
-    fn next_reply(&self, at: usize) -> Option<usize> {
-        let received = &self.clients[at].received;
-        let line = received.windows(2).position(|pair| pair == b"\r\n")?;
-        let text = std::str::from_utf8(&received[..line]).expect("a reply's line is text");
-        let mut length = line + 2;
-        if text.starts_with("RESERVED") {
-            let bytes: usize = text.split(' ').nth(2)?.parse().expect("the length of a body");
-            length += bytes + 2;
-        }
-        (received.len() >= length).then_some(length)
     }
 
     fn take_note(&mut self, at: usize, reply: &[u8], expected: Expected) {
@@ -476,14 +425,14 @@ impl ServersOnDisk {
                 self.versions.acknowledge(&steps);
             }
             Expected::SharedJob if word == Some("TIMED_OUT") => {
-                assert!(self.clients[at].pipe.borrow().end_is_known, "client {at} still waits");
+                assert!(self.clients[at].connection.pipe.borrow().end_is_known, "client {at} still waits");
             }
             Expected::SharedJob => {
                 assert_eq!(word, Some("RESERVED"), "client {at}");
                 let body = &reply[line.len() + 2..reply.len() - 2];
                 let job = self.versions.seen(number.expect("an id"), body);
                 // A client that has ended may read this reply late, when another client has the job.
-                if !self.clients[at].pipe.borrow().ended {
+                if !self.clients[at].connection.pipe.borrow().ended {
                     self.reserve_shared(at, job);
                 }
             }
@@ -497,7 +446,9 @@ impl ServersOnDisk {
             Some(State::Reserved { by, .. }) => Some(by),
             _ => None,
         };
-        if let Some(holder) = holder.filter(|&holder| self.clients[holder as usize].pipe.borrow().ended) {
+        if let Some(holder) =
+            holder.filter(|&holder| self.clients[holder as usize].connection.pipe.borrow().ended)
+        {
             model.disconnect(holder, usize::MAX, self.now);
         }
         let is_free = model.reserve_job(at as u32, job as u64, self.now);
@@ -509,7 +460,7 @@ impl ServersOnDisk {
     fn come_to_rest(&mut self) {
         self.say(|| "comes to rest".to_owned());
         for client in &self.clients {
-            client.pipe.borrow_mut().widen();
+            client.connection.pipe.borrow_mut().widen();
         }
         for _ in 0..TURNS_TO_REST {
             for client in 0..self.clients.len() {
@@ -525,7 +476,8 @@ impl ServersOnDisk {
                 || !self.given.is_empty()
                 || !self.done.is_empty()
                 || self.clients.iter().any(|client| {
-                    !client.under_way.is_empty() || (!client.is_closed && client.pipe.borrow().has_event())
+                    !client.connection.under_way.is_empty()
+                        || (!client.is_closed && client.connection.pipe.borrow().has_event())
                 });
             if is_busy {
                 continue;
@@ -541,7 +493,10 @@ impl ServersOnDisk {
     fn check_rest(&mut self) {
         self.server.executor().queue().check_invariants();
         for (at, client) in self.clients.iter().enumerate().filter(|(_, client)| !client.is_closed) {
-            assert!(!client.pipe.borrow().ended, "client {at} has ended, but the server has not closed it");
+            assert!(
+                !client.connection.pipe.borrow().ended,
+                "client {at} has ended, but the server has not closed it"
+            );
             let answered = matches!(client.expected.front(), None | Some(Expected::SharedJob));
             assert!(answered, "client {at} waits for {:?}", client.expected.front());
         }

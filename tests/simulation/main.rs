@@ -9,15 +9,19 @@ mod crash_steps;
 mod crashes;
 mod directed;
 mod facts;
+mod full_disk;
+mod gate;
 mod harness;
 mod intruders;
 mod measured;
 mod orders;
 mod ownership;
+mod paused;
 mod postponed;
 mod rights;
 mod script;
 mod slices;
+mod turns;
 mod versions;
 mod waits;
 mod workload;
@@ -98,6 +102,8 @@ fn sessions_and_dead_jobs_are_as_before_or_after_the_step_in_which_the_disk_cras
     assert_seen("dead", sum(|seen| seen.dead), 0, outcomes.len());
     assert_seen("kept", sum(|seen| seen.kept), 0, outcomes.len());
     assert_seen("lost", sum(|seen| seen.lost), 0, outcomes.len());
+    assert_seen("refused", sum(|seen| seen.refused), 0, outcomes.len());
+    assert_seen("hand-overs", sum(|seen| seen.hand_overs), 0, outcomes.len());
     assert_seen("turns", sum(|seen| seen.turns), 0, outcomes.len());
 }
 

@@ -4,20 +4,15 @@
 //! operations, whatever they are; without it the same operations fill their budgets by number.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::rc::Rc;
 
 use beanstalkd::access::AccessRules;
-use beanstalkd::server::Server;
 use beanstalkd_queue::{PoisonLimits, Queue};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 
-use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::simulated::{START, executor};
-use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::simulated::{Connection, START, SimulatedServer, executor};
 
 use crate::access::{ANNA, OPERATOR};
-use crate::directed::{Client, connect, received};
 
 /// The time that passes between two readings of the clock, in nanoseconds.
 const TICK_NS: u64 = 50_000;
@@ -30,7 +25,7 @@ const MIN_COUNTED: u64 = 100;
 
 /// A server and the time.
 struct Timed {
-    server: Server<FakeStream>,
+    server: SimulatedServer,
     time: Rc<Cell<u64>>,
 }
 
@@ -40,7 +35,7 @@ impl Timed {
         if let Some(rules) = rules {
             executor.guard_with(AccessRules::parse(rules, &|_| None).unwrap());
         }
-        Self { server: Server::new(executor), time: Rc::new(Cell::new(START.0)) }
+        Self { server: SimulatedServer::new(executor), time: Rc::new(Cell::new(START.0)) }
     }
 
     fn measure(&mut self) {
@@ -51,20 +46,19 @@ impl Timed {
         });
     }
 
-    fn turn(&mut self, clients: &[&Client]) {
-        let events: Vec<_> =
-            clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
-        self.server.turn(events.into_iter(), Timestamp(self.time.get()));
+    fn turn<'a>(&mut self, clients: impl IntoIterator<Item = &'a Connection>) {
+        self.server.now = Timestamp(self.time.get());
+        self.server.one_turn(clients);
     }
 
     /// The replies to `commands`, and the turns until the last of `lines` lines has come.
-    fn ask(&mut self, client: &Client, commands: &str, lines: usize) -> (String, usize) {
-        client.send(commands.as_bytes());
-        self.turn(&[client]);
-        let (mut replies, mut turns) = (received(client), 1);
+    fn ask(&mut self, client: &Connection, commands: &str, lines: usize) -> (String, usize) {
+        client.send(commands);
+        self.turn([client]);
+        let (mut replies, mut turns) = (client.received(), 1);
         while replies.lines().count() < lines {
-            self.turn(&[]);
-            replies += &received(client);
+            self.turn([]);
+            replies += &client.received();
             turns += 1;
             assert!(turns < 1_000_000, "{replies}");
         }
@@ -78,36 +72,34 @@ fn most_in_a_turn(attack: &Attack, is_measured: bool) -> u64 {
     let mut timed = Timed::new(None);
     let share = SHARES[usize::from(!is_measured)];
     let jobs = share * GREEDY as u64;
-    let producer = connect(&mut timed.server);
-    let greedy: Vec<Client> = (0..GREEDY).map(|_| connect(&mut timed.server)).collect();
-    let modest = connect(&mut timed.server);
+    let producer = timed.server.connect();
+    let greedy: Vec<Connection> = (0..GREEDY).map(|_| timed.server.connect()).collect();
+    let modest = timed.server.connect();
     for id in 1..=jobs {
         let put = format!("put 5 {} 3000 0 idp:i{id} con:c{id}:3 grp:g exp:90000\r\n\r\n", attack.delay_s);
-        producer.send(put.as_bytes());
+        producer.send(put);
     }
-    while timed.server.executor().queue().figures().jobs.total() < jobs as usize {
-        timed.turn(&[&producer]);
-        received(&producer);
+    while timed.server.queue().figures().jobs.total() < jobs as usize {
+        timed.turn([&producer]);
+        producer.received();
     }
     if is_measured {
         timed.measure();
     }
     for (number, client) in greedy.iter().enumerate() {
-        client.send((attack.commands)(&ids(number as u64, share)).as_bytes());
+        client.send((attack.commands)(&ids(number as u64, share)));
     }
-    let all: Vec<&Client> = greedy.iter().collect();
-    timed.turn(&all);
-    let (mut most, mut before, mut waited) = (0, (attack.done)(timed.server.executor().queue()), 0);
+    timed.turn(&greedy);
+    let (mut most, mut before, mut waited) = (0, (attack.done)(timed.server.queue()), 0);
     while before < jobs {
         if waited == 0 {
             modest.send(b"peek-buried\r\n");
         }
-        let event: &[&Client] = if waited == 0 { &[&modest] } else { &[] };
-        timed.turn(event);
-        waited = if received(&modest).is_empty() { waited + 1 } else { 0 };
+        timed.turn((waited == 0).then_some(&modest));
+        waited = if modest.received().is_empty() { waited + 1 } else { 0 };
         assert!(waited < 3 * GREEDY || !is_measured, "{}: a client waits for {waited} turns", attack.name);
-        greedy.iter().for_each(|client| drop(received(client)));
-        let done = (attack.done)(timed.server.executor().queue());
+        greedy.iter().for_each(|client| drop(client.received()));
+        let done = (attack.done)(timed.server.queue());
         most = most.max(done - before);
         before = done;
     }
@@ -195,10 +187,10 @@ fn a_turn_ends_when_its_time_is_over_however_little_was_counted() {
 fn jobs_that_expire_together_are_deleted_in_turns_of_limited_time() {
     let most_in_a_turn = |is_measured: bool| {
         let mut timed = Timed::new(None);
-        let producer = connect(&mut timed.server);
-        producer.send(&b"put 5 0 30 0 exp:9\r\n\r\n".repeat(2_000));
-        while timed.server.executor().queue().figures().jobs.total() < 2_000 {
-            timed.turn(&[&producer]);
+        let producer = timed.server.connect();
+        producer.send(b"put 5 0 30 0 exp:9\r\n\r\n".repeat(2_000));
+        while timed.server.queue().figures().jobs.total() < 2_000 {
+            timed.turn([&producer]);
         }
         timed.time.set(START.0 + 10 * NS_PER_S);
         if is_measured {
@@ -206,8 +198,8 @@ fn jobs_that_expire_together_are_deleted_in_turns_of_limited_time() {
         }
         let (mut most, mut left) = (0, 2_000);
         while left > 0 {
-            timed.turn(&[]);
-            let still = timed.server.executor().queue().figures().jobs.total();
+            timed.turn([]);
+            let still = timed.server.queue().figures().jobs.total();
             most = most.max(left - still);
             left = still;
         }
@@ -225,15 +217,7 @@ fn names_are_matched_with_the_patterns_of_roles_in_turns_of_limited_time() {
         [identities.anna]\nunix-users = [1]\nwork = [\"*a*a*a-1*\"]\n";
     let turns = |is_measured: bool| {
         let mut timed = Timed::new(Some(rules));
-        let mut connect_as = |peer| {
-            let pipe = Pipe::new(1 << 24, Random::new(0));
-            let Ok(id) = timed
-                .server
-                .accept(|id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) }), START);
-            timed.server.identify(id, peer, START);
-            Client { id, pipe }
-        };
-        let (operator, anna) = (connect_as(OPERATOR), connect_as(ANNA));
+        let (operator, anna) = (timed.server.connect_as(OPERATOR), timed.server.connect_as(ANNA));
         let watch: String =
             (0..TUBES).map(|number| format!("watch {}-{number}\r\n", "a".repeat(180))).collect();
         timed.ask(&operator, &watch, TUBES);

@@ -5,29 +5,29 @@ use beanstalkd::orders::selection::{AsOf, Filter, JobWalk};
 use beanstalkd::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::FlushScope;
+use beanstalkd_types::clock::NS_PER_S;
 use beanstalkd_types::job::{Body, JobId, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;
-
-use super::waits::{Client, Harness};
+use beanstalkd_testkit::simulated::{Connection, SimulatedServer};
 
 const FILE_BYTES: u64 = 65_536;
 
-fn harness(sync: SyncPolicy) -> Harness {
-    let mut harness = Harness::start(SimDisk::default(), sync, FILE_BYTES);
-    harness.server.executor_mut().accept_orders();
+fn harness(sync: SyncPolicy) -> SimulatedServer {
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), sync, FILE_BYTES);
+    harness.executor_mut().accept_orders();
     harness
 }
 
-fn order(harness: &mut Harness, order: Order) -> Option<TaskId> {
+fn order(harness: &mut SimulatedServer, order: Order) -> Option<TaskId> {
     harness.server.executor_mut().order(order, harness.now)
 }
 
-fn task(harness: &Harness, id: TaskId) -> Task {
-    harness.server.executor().tasks().get(id).expect("it was a moment ago").clone()
+fn task(harness: &SimulatedServer, id: TaskId) -> Task {
+    harness.executor().tasks().get(id).expect("it was a moment ago").clone()
 }
 
 fn put(tube: &str, bytes: usize) -> Order {
@@ -46,8 +46,8 @@ fn a_task_is_over_when_the_disk_has_what_it_changed() {
     let mut harness = harness(SyncPolicy::EachCommit);
     while harness.help() {}
     let id = order(&mut harness, put("default", 1)).unwrap();
-    harness.turn(&[]);
-    assert_eq!(harness.server.executor().queue().figures().jobs.total(), 1, "the job is there");
+    harness.turn([]);
+    assert_eq!(harness.queue().figures().jobs.total(), 1, "the job is there");
     assert!(!task(&harness, id).is_over(), "and not on the disk");
     while harness.help() {}
     assert_eq!(task(&harness, id).progress, Progress::Done);
@@ -60,16 +60,16 @@ fn a_worker_that_waits_gets_what_an_order_puts_or_kicks() {
     let worker = harness.connect();
     harness.say(&worker, "watch w\r\nreserve\r\n");
     order(&mut harness, put("w", 4)).unwrap();
-    harness.turn(&[]);
+    harness.turn([]);
     while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
     harness.say(&worker, "bury 1 0\r\nreserve\r\n");
     order(&mut harness, Order::Change(JobAction::Kick, Selection::Jobs(vec![JobId(1)]))).unwrap();
-    harness.turn(&[]);
+    harness.turn([]);
     while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
     order(&mut harness, Order::Change(JobAction::Delete, Selection::Jobs(vec![JobId(1)]))).unwrap();
-    harness.turn(&[]);
+    harness.turn([]);
     assert_eq!(harness.say(&worker, "delete 1\r\n"), "NOT_FOUND\r\n");
 }
 
@@ -83,7 +83,7 @@ fn a_full_disk_ends_an_order_and_what_was_done_stays() {
         let id = order(&mut harness, put("default", 100)).expect("the one before is over");
         // The log tries several times to make a file.
         for _ in 0..20 {
-            harness.turn(&[]);
+            harness.turn([]);
             while harness.help() {}
             if task(&harness, id).is_over() {
                 break;
@@ -96,7 +96,7 @@ fn a_full_disk_ends_an_order_and_what_was_done_stays() {
         }
     }
     assert_eq!(last, Progress::Failed(Obstacle::NoRoom));
-    assert!(harness.server.executor().queue().figures().jobs.total() > 0);
+    assert!(harness.queue().figures().jobs.total() > 0);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn orders_that_wait_for_room_change_every_job() {
     while harness.help() {}
     let client = harness.connect();
     let job = format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90));
-    harness.say(&client, &job.repeat(JOBS as usize));
+    harness.say(&client, job.repeat(JOBS as usize));
     let mut waited = 0;
     for round in 1..20 {
         // The order before it uses up the turn's budget for orders.
@@ -124,16 +124,15 @@ fn orders_that_wait_for_room_change_every_job() {
             Order::Change(action, Selection::Jobs((1..=JOBS).map(JobId).collect()))
         };
         let moves = order(&mut harness, moves).unwrap();
-        harness.turn(&[]);
+        harness.turn([]);
         waited += u32::from(task(&harness, moves).done < JOBS);
         while harness.help() {}
-        harness.now = harness.now.plus_seconds(1);
-        harness.turn(&[]);
+        harness.pass(NS_PER_S);
         while harness.help() {}
         assert_eq!(task(&harness, kicks).skipped, 520);
         let Task { progress, done, skipped, .. } = task(&harness, moves);
         assert_eq!((progress, done, skipped), (Progress::Done, JOBS, 0), "round {round}");
-        let queue = harness.server.executor().queue();
+        let queue = harness.queue();
         let is_there = |id| queue.job(JobId(id)).is_some_and(|job| job.tube.as_str() == there);
         assert!((1..=JOBS).all(is_there), "round {round}");
     }
@@ -141,7 +140,7 @@ fn orders_that_wait_for_room_change_every_job() {
 }
 
 /// A random order, about the few jobs and tubes that exist.
-fn any_order(harness: &Harness, random: &mut Random) -> Order {
+fn any_order(harness: &SimulatedServer, random: &mut Random) -> Order {
     let tube = TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap();
     let number = random.below(4) as u32;
     let action = match random.below(5) {
@@ -151,7 +150,7 @@ fn any_order(harness: &Harness, random: &mut Random) -> Order {
         3 => JobAction::Priority(Priority(number)),
         _ => JobAction::Delay(Seconds::new(number, 250 * random.below(4) as u16)),
     };
-    let queue = harness.server.executor().queue();
+    let queue = harness.queue();
     match random.below(8) {
         0 => put(tube.as_str(), random.below(110) as usize),
         1 => Order::Pause(tube, number.into()),
@@ -193,12 +192,12 @@ fn run(seed: u64) {
     let mut random = Random::new(seed);
     let sync = [SyncPolicy::EachCommit, SyncPolicy::Every(50), SyncPolicy::Never][random.below(3) as usize];
     let mut harness = harness(sync);
-    let clients: Vec<Client> = (0..3).map(|_| harness.connect()).collect();
+    let clients: Vec<Connection> = (0..3).map(|_| harness.connect()).collect();
     let mut tasks = Vec::new();
     for _ in 0..120 {
         for client in &clients {
             if random.below(2) == 0 {
-                client.pipe.borrow_mut().arrive(any_command(&mut random).as_bytes());
+                client.send(any_command(&mut random).as_bytes());
             }
         }
         if random.below(3) == 0 {
@@ -206,9 +205,9 @@ fn run(seed: u64) {
             tasks.extend(order(&mut harness, wanted));
         }
         if let (0, Some(&id)) = (random.below(9), tasks.last()) {
-            harness.server.executor_mut().stop(id);
+            harness.executor_mut().stop(id);
         }
-        harness.turn(&clients.iter().collect::<Vec<_>>());
+        harness.turn(&clients);
         if random.below(3) > 0 {
             while harness.help() {}
         }
@@ -216,11 +215,11 @@ fn run(seed: u64) {
         clients.iter().for_each(|client| drop(client.received()));
     }
     for _ in 0..5 {
-        harness.turn(&[]);
+        harness.turn([]);
         while harness.help() {}
         harness.now = harness.now.plus_seconds(1);
     }
-    let (executor, last) = (harness.server.executor(), tasks.len());
+    let (executor, last) = (harness.executor(), tasks.len());
     for id in tasks.into_iter().skip(last.saturating_sub(10)) {
         assert!(executor.tasks().get(id).is_some_and(Task::is_over), "{id:?} comes to an end");
     }

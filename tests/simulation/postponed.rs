@@ -1,14 +1,14 @@
 //! Replies while making the next file of the log takes long: no reply leaves before its changes are in the log,
-//! wherever the previous file ends.
+//! wherever the previous file ends. On a full disk, the log gets the states of jobs later.
 
-use beanstalkd_binlog::SyncPolicy;
-use beanstalkd_queue::{Queue, TubeRule};
-use beanstalkd_types::job::JobId;
+use beanstalkd::server::Server;
+use beanstalkd_binlog::{Config, SyncPolicy};
+use beanstalkd_queue::{PoisonLimits, Queue, TubeRule};
+use beanstalkd_types::clock::NS_PER_S;
+use beanstalkd_types::job::{JobId, Priority};
 
 use beanstalkd_testkit::disk::SimDisk;
-use beanstalkd_testkit::simulated::START;
-
-use crate::waits::{Client, Harness};
+use beanstalkd_testkit::simulated::{Connection, START, SimulatedServer, executor, hand_over};
 
 /// The most changes of job 3, which fill the existing files of the log. Each needs two records.
 const MAX_FILL: usize = 70;
@@ -27,7 +27,7 @@ struct Case {
     is_done: fn(&Queue) -> bool,
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 9] = [
     Case {
         prepare: BOTH,
         command: "touch 1\r\n",
@@ -77,6 +77,20 @@ const CASES: [Case; 7] = [
         other: "use new\r\nput 0 0 600 0\r\n\r\n",
         is_done: |queue| queue.session_reservation(JobId(4)).is_some(),
     },
+    Case {
+        prepare: "session w 60\r\nwatch new\r\n",
+        command: "reserve\r\n",
+        reply: "RESERVED 4 0\r\n\r\n",
+        other: "use new\r\nput 0 0 600 0\r\n\r\n",
+        is_done: |queue| queue.session_reservation(JobId(4)).is_some(),
+    },
+    Case {
+        prepare: "reserve-job 2\r\nwatch dead\r\n",
+        command: "reserve\r\n",
+        reply: "RESERVED 1 0\r\n\r\n",
+        other: "reserve-job 1\r\nrelease 1 0 0\r\n",
+        is_done: |queue| is_in(queue, 1, "dead"),
+    },
 ];
 
 fn ends_after(queue: &Queue, id: u64, seconds: u32) -> bool {
@@ -91,21 +105,21 @@ fn is_in(queue: &Queue, id: u64, tube: &str) -> bool {
 
 /// Whether a server that starts after a kill has the changes of the command.
 fn is_done_after_kill(case: &Case, disk: &SimDisk) -> bool {
-    let after = Harness::start(disk.fork(), SyncPolicy::Every(50), FILE_BYTES);
-    (case.is_done)(after.server.executor().queue())
+    let after = SimulatedServer::start_on(disk.fork(), SyncPolicy::Every(50), FILE_BYTES);
+    (case.is_done)(after.queue())
 }
 
 /// A server with job 1 in the tube `fails`, whose jobs die of a failure, job 2 in `ages`, whose jobs die of age, and
 /// job 3 in `fill`; and three clients.
-fn start(disk: &SimDisk) -> (Harness, [Client; 3]) {
-    let mut harness = Harness::start(disk.clone(), SyncPolicy::Every(50), FILE_BYTES);
+fn start(disk: &SimDisk) -> (SimulatedServer, [Connection; 3]) {
+    let mut harness = SimulatedServer::start_on(disk.clone(), SyncPolicy::Every(50), FILE_BYTES);
     let dead_tube = || Some("dead".into());
     let rules = vec![
         TubeRule { max_attempts: Some(1), dead_tube: dead_tube(), ..TubeRule::new("fails") },
         TubeRule { max_age_s: Some(3), dead_tube: dead_tube(), ..TubeRule::new("ages") },
     ];
-    harness.server.executor_mut().set_tube_rules(rules, START);
-    let clients = [(); 3].map(|()| harness.connect());
+    harness.executor_mut().set_tube_rules(rules, START);
+    let clients = harness.connect_each();
     let put = |tube: &str| format!("use {tube}\r\nput 0 0 600 0\r\n\r\n");
     let puts = [put("fails"), put("ages"), put("fill")].concat();
     assert!(harness.say(&clients[1], &puts).ends_with("INSERTED 3\r\n"));
@@ -118,12 +132,12 @@ fn has_waited(case: &Case, fill: usize) -> bool {
     let (mut harness, [worker, other, filler]) = start(&disk);
     harness.say(&worker, case.prepare);
     harness.now = harness.now.plus_seconds(5);
-    filler.pipe.borrow_mut().arrive(FILL.repeat(fill).as_bytes());
-    harness.turn(&[&filler]);
-    worker.pipe.borrow_mut().arrive(case.command.as_bytes());
-    harness.turn(&[&worker]);
-    other.pipe.borrow_mut().arrive(case.other.as_bytes());
-    harness.turn(&[&other]);
+    filler.send(FILL.repeat(fill).as_bytes());
+    harness.turn([&filler]);
+    worker.send(case.command.as_bytes());
+    harness.turn([&worker]);
+    other.send(case.other.as_bytes());
+    harness.turn([&other]);
     let reply = worker.received();
     if !reply.is_empty() {
         assert_eq!(reply, case.reply);
@@ -150,17 +164,17 @@ fn is_dead_after_kill(fill: usize, operation: u64) -> bool {
     let disk = SimDisk::default();
     let (mut harness, [worker, _, filler]) = start(&disk);
     for (client, commands) in [(&filler, FILL.repeat(fill)), (&worker, "reserve-job 1\r\n".into())] {
-        client.pipe.borrow_mut().arrive(commands.as_bytes());
-        harness.turn(&[client]);
+        client.send(commands.as_bytes());
+        harness.turn([client]);
     }
     harness.now = harness.now.plus_seconds(600);
     disk.crash_after(operation);
-    harness.turn(&[]);
+    harness.turn([]);
     while !disk.has_crashed() && harness.help() {}
     let disk = disk.fork();
     disk.crash_after(1 << 60);
-    let after = Harness::start(disk, SyncPolicy::Every(50), FILE_BYTES);
-    let queue = after.server.executor().queue();
+    let after = SimulatedServer::start_on(disk, SyncPolicy::Every(50), FILE_BYTES);
+    let queue = after.queue();
     let is_dead = is_in(queue, 1, "dead");
     let timeouts = queue.job(JobId(1)).map(|job| job.record.counters.timeouts);
     assert_eq!(timeouts, Some(u32::from(is_dead)), "operation {operation}, filled with {fill}");
@@ -173,4 +187,92 @@ fn a_kill_leaves_no_job_in_its_tube_with_the_failure_of_which_it_has_died() {
     let operations = |fill| (1..=MAX_OPERATIONS).map(move |operation| (fill, operation));
     let dead = (0..MAX_FILL).flat_map(operations).filter(|&(fill, at)| is_dead_after_kill(fill, at)).count();
     assert!((1..MAX_FILL * MAX_OPERATIONS as usize).contains(&dead), "dead in {dead} runs");
+}
+
+/// A server on whose full disk a client has released job 1 with priority 9, which the log lacks; and the client.
+fn start_with_lacking_state(disk: &SimDisk) -> (SimulatedServer, Connection) {
+    let mut harness = SimulatedServer::start_on(disk.clone(), SyncPolicy::EachCommit, FILE_BYTES);
+    let client = harness.connect();
+    harness.say(&client, "put 5 0 600 0\r\n\r\nput 5 0 600 0\r\n\r\nreserve-job 1\r\n");
+    disk.set_room(Some(disk.used()));
+    let mut fill = |command: &str, reply: &str| {
+        let filled = (0..10_000).any(|_| !harness.say_and_wait(&client, command).starts_with(reply));
+        assert!(filled, "the disk becomes full");
+    };
+    fill("put 5 0 600 40\r\n0123456789012345678901234567890123456789\r\n", "INSERTED ");
+    fill("reprioritize 2 6\r\n", "REPRIORITIZED\r\n");
+    assert_eq!(harness.say(&client, "release 1 9 0\r\n"), "RELEASED\r\n");
+    let after = after_kill(disk);
+    assert_eq!(state_of_first(&after), (Priority(5), 0), "the log lacks the release");
+    (harness, client)
+}
+
+/// A server that starts after a kill, when the disk has room.
+fn after_kill(disk: &SimDisk) -> SimulatedServer {
+    let disk = disk.fork();
+    disk.set_room(None);
+    SimulatedServer::start_on(disk, SyncPolicy::EachCommit, FILE_BYTES)
+}
+
+/// The priority of job 1, and how often it was released.
+fn state_of_first(server: &SimulatedServer) -> (Priority, u32) {
+    let job = server.queue().job(JobId(1)).expect("it was never deleted");
+    (job.record.priority, job.record.counters.releases)
+}
+
+/// Another program takes over the server and its log.
+fn hand_over_with_log(harness: &mut SimulatedServer, client: &Connection) {
+    harness.server.executor_mut().quiesce_binlog(harness.now);
+    let next = Server::new(executor(PoisonLimits::default(), 100));
+    hand_over(&mut harness.server, next, [client].into_iter(), true, harness.now);
+    let config =
+        Config { file_bytes: FILE_BYTES, sync: SyncPolicy::EachCommit, recover: false, nonce_seed: 1 };
+    let (storage, executor) = (harness.disk.storage(), harness.server.executor_mut());
+    executor.continue_with_binlog(storage, config, harness.now, 0).expect("the log goes on");
+}
+
+/// This figure of `stats`.
+fn figure(harness: &mut SimulatedServer, client: &Connection, key: &str) -> u64 {
+    let stats = harness.say(client, "stats\r\n");
+    let value = stats.lines().find_map(|line| line.strip_prefix(&format!("{key}: ")));
+    value.and_then(|value| value.parse().ok()).expect("a number")
+}
+
+/// How many records the log gets with this command, which has this reply.
+fn records_of(harness: &mut SimulatedServer, client: &Connection, command: &str, reply: &str) -> u64 {
+    let before = figure(harness, client, "binlog-records-written");
+    assert_eq!(harness.say(client, command), reply);
+    figure(harness, client, "binlog-records-written") - before
+}
+
+#[test]
+fn a_session_that_reserves_a_job_lets_the_log_get_its_lacking_state() {
+    for is_handed_over in [false, true] {
+        let disk = SimDisk::default();
+        let (mut harness, client) = start_with_lacking_state(&disk);
+        if is_handed_over {
+            hand_over_with_log(&mut harness, &client);
+        }
+        disk.set_room(None);
+        // The log makes a file at one of its next attempts.
+        for _ in 0..20 {
+            harness.pass(NS_PER_S);
+            while harness.help() {}
+        }
+        assert_eq!(harness.say(&client, "session w 600\r\n"), "SESSION 0\r\n");
+        assert_eq!(records_of(&mut harness, &client, "reserve-job 1\r\n", "RESERVED 1 0\r\n\r\n"), 2);
+        let after = after_kill(&disk);
+        assert!(after.queue().session_reservation(JobId(1)).is_some(), "the session has it");
+        assert_eq!(state_of_first(&after), (Priority(9), 1), "is handed over: {is_handed_over}");
+
+        // When all older files are gone, the log lacks no state.
+        let current = figure(&mut harness, &client, "binlog-current-index");
+        while figure(&mut harness, &client, "binlog-oldest-index") <= current {
+            harness.say_and_wait(&client, "put 0 0 600 0\r\n\r\n");
+            let id = harness.queue().next_id().0 - 1;
+            assert_eq!(harness.say_and_wait(&client, format!("delete {id}\r\n")), "DELETED\r\n");
+        }
+        harness.now = harness.now + NS_PER_S;
+        assert_eq!(records_of(&mut harness, &client, "touch 1\r\n", "TOUCHED\r\n"), 1);
+    }
 }

@@ -5,9 +5,10 @@
 //! own table of commands is not used here.
 
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::simulated::{Connection, SimulatedServer};
 use beanstalkd_types::job::JobId;
 
-use crate::access::{ANNA, Client, Guarded, OPERATOR};
+use crate::access::{ANNA, OPERATOR, guarded};
 use crate::run_seeds;
 
 /// One in this many seeds of the simulation.
@@ -197,13 +198,13 @@ fn documented(word: &str) -> (Vec<&'static str>, &'static str) {
 /// The oracle, with a server without rules that executes the commands that Anna may use.
 struct Oracle<'a> {
     rights: &'a Rights,
-    open: &'a mut Guarded,
+    open: &'a mut SimulatedServer,
     used: &'static str,
 }
 
 impl Oracle<'_> {
     fn tube_of(&self, id: u64) -> Option<String> {
-        self.open.0.executor().queue().job(JobId(id)).map(|job| job.tube.as_str().to_owned())
+        self.open.queue().job(JobId(id)).map(|job| job.tube.as_str().to_owned())
     }
 
     /// The reply to Anna if she may not do this.
@@ -238,7 +239,7 @@ impl Oracle<'_> {
     }
 
     /// The reply to Anna.
-    fn reply(&mut self, anna: &Client, command: &Command) -> String {
+    fn reply(&mut self, anna: &Connection, command: &Command) -> String {
         if let Some(refusal) = self.refusal(command) {
             return refusal.to_owned();
         }
@@ -252,13 +253,13 @@ impl Oracle<'_> {
                 if hers.is_empty() {
                     return format!("DELETED_BATCH 0 {others}\r\n");
                 }
-                let reply = self.open.reply(anna, &format!("delete-batch {}\r\n", hers.join(" ")));
+                let reply = self.open.say(anna, format!("delete-batch {}\r\n", hers.join(" ")));
                 let counts: Vec<usize> =
                     reply.split_ascii_whitespace().skip(1).map(|count| count.parse().unwrap()).collect();
                 format!("DELETED_BATCH {} {}\r\n", counts[0], counts[1] + others)
             }
             "list-tubes" => {
-                let list = self.open.reply(anna, "list-tubes\r\n");
+                let list = self.open.say(anna, "list-tubes\r\n");
                 let names = list.lines().filter_map(|line| line.strip_prefix("- "));
                 let seen: String =
                     names.filter(|name| self.rights.sees(name)).map(|name| format!("- {name}\n")).collect();
@@ -268,7 +269,7 @@ impl Oracle<'_> {
                 if word == "use" {
                     self.used = command.tube;
                 }
-                without_session_of("operator", &self.open.reply(anna, &command.text))
+                without_session_of("operator", &self.open.say(anna, &command.text))
             }
         }
     }
@@ -292,15 +293,15 @@ fn random_rights_are_kept_as_the_document_says() {
     run_seeds(SHARE, |seed, is_shown| {
         let mut random = Random::new(seed);
         let rights = Rights::random(&mut random);
-        let (mut guarded, mut open) = (Guarded::with(&rights.rules()), Guarded::open());
-        let both = |server: &mut Guarded, peer| server.connect(Some(peer));
+        let (mut closed, mut open) = (guarded(&rights.rules()), SimulatedServer::with_max_job_bytes(1000));
+        let both = |server: &mut SimulatedServer, peer| server.connect_as(peer);
         let [operators, annas] =
-            [OPERATOR, ANNA].map(|peer| [both(&mut guarded, peer), both(&mut open, peer)]);
+            [OPERATOR, ANNA].map(|peer| [both(&mut closed, peer), both(&mut open, peer)]);
         let mut oracle = Oracle { rights: &rights, open: &mut open, used: "default" };
         let mut refused = 0;
         for last_id in 1..=STEPS as u64 {
             let pause_ns = random.below(2) * 700_000_000;
-            guarded.pass(pause_ns);
+            closed.pass(pause_ns);
             oracle.open.pass(pause_ns);
             let mut command = Command::random(&mut random, &TUBES, last_id);
             let is_operator = random.once_in(3);
@@ -311,18 +312,18 @@ fn random_rights_are_kept_as_the_document_says() {
                 command.text = format!("session {name} 60\r\n");
             }
             let expected = if is_operator {
-                without_session_of("anna", &oracle.open.reply(of_open, &command.text))
+                without_session_of("anna", &oracle.open.say(of_open, &command.text))
             } else {
                 refused += usize::from(oracle.refusal(&command).is_some());
                 oracle.reply(of_open, &command)
             };
-            let reply = guarded.reply(of_guarded, &command.text);
+            let reply = closed.say(of_guarded, &command.text);
             if is_shown {
                 println!("{name}: {:?} -> {reply:?}", command.text);
             }
             assert_eq!(reply, expected, "{name}: {:?} with {}", command.text, rights.rules());
         }
-        guarded.0.executor().queue().check_invariants();
+        closed.queue().check_invariants();
         refused
     });
 }
@@ -348,12 +349,12 @@ fn jobs_in_tubes_that_a_client_may_not_see_change_none_of_its_replies() {
         if hidden.is_empty() {
             return;
         }
-        let mut servers = [(); 2].map(|()| Guarded::with(&rights.rules()));
-        let operators = servers.each_mut().map(|server| server.connect(Some(OPERATOR)));
-        let annas = servers.each_mut().map(|server| server.connect(Some(ANNA)));
+        let mut servers = [(); 2].map(|()| guarded(&rights.rules()));
+        let operators = servers.each_mut().map(|server| server.connect_as(OPERATOR));
+        let annas = servers.each_mut().map(|server| server.connect_as(ANNA));
         let first = hidden[0];
         for (server, operator) in servers.iter_mut().zip(&operators) {
-            server.reply(operator, &format!("use {first}\r\nwatch {first}\r\nignore default\r\n"));
+            server.say(operator, format!("use {first}\r\nwatch {first}\r\nignore default\r\n"));
         }
         let mut last_id = 0;
         for _ in 0..STEPS {
@@ -365,16 +366,16 @@ fn jobs_in_tubes_that_a_client_may_not_see_change_none_of_its_replies() {
                     // Ids ascend over all tubes, so both servers take one.
                     let tube = random.pick(&hidden);
                     let put = format!("use {tube}\r\n{}", command.text);
-                    if servers[0].reply(&operators[0], &put).contains("INSERTED") {
+                    if servers[0].say(&operators[0], &put).contains("INSERTED") {
                         last_id += 1;
                         let unseen = format!("use {tube}\r\nput 0 0 1 0\r\n\r\ndelete {last_id}\r\n");
-                        servers[1].reply(&operators[1], &unseen);
+                        servers[1].say(&operators[1], &unseen);
                     }
                 } else if !OF_JOBS.contains(&command.word) && !["drain", "undrain"].contains(&command.word) {
                     if command.word == "delete-batch" {
                         command.text = String::new();
                     }
-                    servers[0].reply(&operators[0], &command.text);
+                    servers[0].say(&operators[0], &command.text);
                 }
                 continue;
             }
@@ -383,7 +384,7 @@ fn jobs_in_tubes_that_a_client_may_not_see_change_none_of_its_replies() {
                 command.text = "stats\r\n".to_owned();
             }
             let replies = [0, 1].map(|at| {
-                let reply = servers[at].reply(&annas[at], &command.text);
+                let reply = servers[at].say(&annas[at], &command.text);
                 let shown =
                     reply.lines().filter(|line| !OF_THE_SERVER.iter().any(|key| line.starts_with(key)));
                 let mut shown = shown.collect::<Vec<_>>();

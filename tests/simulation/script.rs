@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use beanstalkd_model::{CompletedPut, PutTags};
-use beanstalkd_protocol::{ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord};
+use beanstalkd_protocol::{ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord, Verb};
 use beanstalkd_queue::NewJob;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tags::TagChoice;
@@ -576,4 +576,20 @@ fn text(random: &mut Random, command: Command<'_>) -> Vec<u8> {
         spelled.extend(word);
     }
     spelled
+}
+
+#[test]
+fn every_command_of_an_open_server_is_sent() {
+    let (next_id, reserved) = (10, Some(1));
+    let known =
+        Knowledge { next_id, max_job_bytes: 100, client: 1, reserved, has_turns: false, draws: false };
+    let mut random = Random::new(1);
+    let requests = (0..20_000).flat_map(|_| request(&mut random, known, &mut Vec::new()));
+    let verbs = requests.filter_map(|(request, _)| match request {
+        Request::Put { .. } => Some(Verb::Put),
+        other => other.command().map(|command| command.verb()),
+    });
+    let sent: Vec<Verb> = verbs.collect();
+    let missing = Verb::ALL.into_iter().filter(|verb| !sent.contains(verb));
+    assert_eq!(missing.collect::<Vec<_>>(), [Verb::Auth]);
 }

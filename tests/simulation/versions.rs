@@ -9,12 +9,11 @@ use std::collections::BTreeMap;
 use beanstalkd_model::{Facts, Model, Server};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::clock::Timestamp;
-use beanstalkd_types::job::{Body, JobId, JobRecord};
+use beanstalkd_types::job::{JobId, JobRecord};
 use beanstalkd_types::tags::{After, TagSet};
-use beanstalkd_types::tube_name::TubeName;
 
 use crate::crashes::MAX_JOB_BYTES;
-use beanstalkd_testkit::simulated::START;
+use beanstalkd_testkit::simulated::{Restored, START};
 
 /// One version of a job. A deleted job has no facts.
 #[derive(Clone, Debug)]
@@ -45,9 +44,6 @@ pub struct Job {
 
 /// A job and a version of it, which a reply acknowledges.
 pub type Step = (usize, usize);
-
-/// A job as the binlog restores it.
-pub type Restored = (JobRecord, TubeName, Body, Vec<u8>);
 
 /// The cooldowns that the binlog restores, by the id of the deleted job: the tube, the key and the end.
 pub type Cooldowns = BTreeMap<u64, (String, String, Timestamp)>;

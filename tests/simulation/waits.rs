@@ -1,132 +1,30 @@
 //! A server with a binlog, and the replies that wait for its syncs. The server must send each reply, but none before
 //! its records are on the medium.
-//!
-//! Owns: the server on a disk in memory. The test decides when the tasks of the helper thread are done.
 
-use std::cell::RefCell;
-use std::convert::Infallible;
-use std::rc::Rc;
-
-use beanstalkd::server::{Readiness, Server};
-use beanstalkd_binlog::{Binlog, Config, SyncPolicy};
-use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule};
-use beanstalkd_types::clock::Timestamp;
+use beanstalkd_binlog::SyncPolicy;
+use beanstalkd_queue::TubeRule;
+use beanstalkd_types::clock::NS_PER_S;
 
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::simulated::{START, executor};
-use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::simulated::{Connection, SimulatedServer};
 
 const SYNCS: [SyncPolicy; 2] = [SyncPolicy::EachCommit, SyncPolicy::Every(50)];
-
-pub struct Client {
-    pub id: ClientId,
-    pub pipe: Rc<RefCell<Pipe>>,
-}
-
-impl Client {
-    pub fn received(&self) -> String {
-        String::from_utf8(self.pipe.borrow_mut().take_outbound(usize::MAX)).expect("replies are text here")
-    }
-}
-
-pub struct Harness {
-    pub server: Server<FakeStream>,
-    pub disk: SimDisk,
-    pub now: Timestamp,
-}
-
-impl Harness {
-    pub fn start(disk: SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
-        let mut executor = executor(PoisonLimits::default(), 100);
-        let config = Config { file_bytes, sync, recover: false, nonce_seed: 1 };
-        let mut restored = Vec::new();
-        let mut restore = |record, tube: &beanstalkd_types::tube_name::TubeName, body, tags: &[u8]| {
-            restored.push((record, tube.clone(), body, tags.to_vec()));
-        };
-        let (binlog, summary) =
-            Binlog::open(disk.storage(), config, START, 0, &mut restore).expect("the binlog can be opened");
-        for (record, tube, body, tags) in restored {
-            executor.restore(&record, &tube, body, &tags, START);
-        }
-        executor.keep_binlog(binlog, sync, summary.next_job_id, START);
-        executor.begin_graces(START);
-        Self { server: Server::new(executor), disk, now: START }
-    }
-
-    /// A server without a log.
-    pub fn open() -> Self {
-        let server = Server::new(executor(PoisonLimits::default(), 100));
-        Self { server, disk: SimDisk::default(), now: START }
-    }
-
-    pub fn connect(&mut self) -> Client {
-        let pipe = Pipe::new(1 << 20, Random::new(0));
-        let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
-        let Ok(id) = self.server.accept(open, self.now);
-        Client { id, pipe }
-    }
-
-    /// Runs a turn with the events of these clients, and the turns that follow at once. No task of the helper is done.
-    pub fn turn(&mut self, clients: &[&Client]) {
-        let events: Vec<(ClientId, Readiness)> =
-            clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
-        self.server.turn(events.into_iter(), self.now);
-        for _ in 0..1000 {
-            if self.disk.has_crashed() || self.server.next_turn_at().is_none_or(|at| at > self.now) {
-                return;
-            }
-            self.server.turn(std::iter::empty(), self.now);
-        }
-        panic!("the server has not become idle: {:?}", self.server.executor().queue().figures().jobs);
-    }
-
-    /// Does one task of the helper, and reports it to the server. Returns whether there was a task.
-    pub fn help(&mut self) -> bool {
-        let Some(task) = self.disk.next_task() else { return false };
-        let completion = task.run(&mut self.disk);
-        self.server.binlog_completed(completion, self.now);
-        self.turn(&[]);
-        true
-    }
-
-    /// Like `say`, for a reply that may have to wait until the binlog tries again to make or remove a file.
-    pub fn ask(&mut self, client: &Client, command: &str) -> String {
-        let mut answer = self.say(client, command);
-        for _ in 0..20 {
-            if !answer.is_empty() {
-                break;
-            }
-            self.now = self.now.plus_seconds(1);
-            self.turn(&[]);
-            while self.help() {}
-            answer = client.received();
-        }
-        answer
-    }
-
-    pub fn say(&mut self, client: &Client, commands: &str) -> String {
-        client.pipe.borrow_mut().arrive(commands.as_bytes());
-        self.turn(&[client]);
-        while self.help() {}
-        client.received()
-    }
-}
 
 /// The reply to a waiting worker after `happen`. `prepare` is done before the worker waits.
 fn answer_after(
     sync: SyncPolicy,
     prepare: [&str; 2],
     wait: &str,
-    happen: impl Fn(&mut Harness, &Client, &Client),
+    happen: impl Fn(&mut SimulatedServer, &Connection, &Connection),
 ) -> String {
-    let mut harness = Harness::start(SimDisk::default(), sync, 65_536);
-    let (other, worker) = (harness.connect(), harness.connect());
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), sync, 65_536);
+    let [other, worker] = harness.connect_each();
     harness.say(&other, prepare[0]);
     harness.say(&worker, prepare[1]);
     assert_eq!(harness.say(&worker, wait), "", "{sync:?}: the worker waits");
     happen(&mut harness, &other, &worker);
-    harness.turn(&[&other, &worker]);
+    harness.turn([&other, &worker]);
     while harness.help() {}
     worker.received()
 }
@@ -135,17 +33,17 @@ fn answer_after(
 fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_at_every_sync_policy() {
     const PUT: &str = "put 0 0 10 1\r\nx\r\n";
     let says = |command: &'static str| {
-        move |_: &mut Harness, other: &Client, _: &Client| {
-            other.pipe.borrow_mut().arrive(command.as_bytes());
+        move |_: &mut SimulatedServer, other: &Connection, _: &Connection| {
+            other.send(command.as_bytes());
         }
     };
     let passes = |seconds| {
-        move |harness: &mut Harness, _: &Client, _: &Client| {
+        move |harness: &mut SimulatedServer, _: &Connection, _: &Connection| {
             harness.now = harness.now.plus_seconds(seconds);
         }
     };
-    let leaves = |_: &mut Harness, other: &Client, _: &Client| other.pipe.borrow_mut().end(false);
-    let half_closes = |_: &mut Harness, _: &Client, worker: &Client| worker.pipe.borrow_mut().end(false);
+    let leaves = |_: &mut SimulatedServer, other: &Connection, _: &Connection| other.end();
+    let half_closes = |_: &mut SimulatedServer, _: &Connection, worker: &Connection| worker.end();
     let job = "RESERVED 1 1\r\nx\r\n";
     let held = "put 0 0 10 1\r\nx\r\nreserve\r\n";
     let buried = "put 0 0 10 1\r\nx\r\nreserve\r\nbury 1 0\r\n";
@@ -153,7 +51,7 @@ fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_at_every_sync_poli
         let case = |name: &str,
                     prepare: [&str; 2],
                     wait: &str,
-                    happen: &dyn Fn(&mut Harness, &Client, &Client),
+                    happen: &dyn Fn(&mut SimulatedServer, &Connection, &Connection),
                     expected: &str| {
             assert_eq!(answer_after(sync, prepare, wait, happen), expected, "{name}, {sync:?}");
         };
@@ -179,14 +77,14 @@ fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_at_every_sync_poli
 #[test]
 fn a_kick_that_is_answered_survives_a_loss_of_power_with_every_job() {
     const JOBS: u32 = 120;
-    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 4096);
     let client = harness.connect();
     for id in 1..=JOBS {
         let bury = format!("put 0 0 100 1\r\nx\r\nreserve-job {id}\r\nbury {id} 0\r\n");
         assert!(harness.say(&client, &bury).ends_with("BURIED\r\n"));
     }
-    client.pipe.borrow_mut().arrive(b"kick 1000\r\n");
-    harness.turn(&[&client]);
+    client.send(b"kick 1000\r\n");
+    harness.turn([&client]);
     let mut waited = 0;
     let reply = loop {
         match client.received() {
@@ -199,7 +97,7 @@ fn a_kick_that_is_answered_survives_a_loss_of_power_with_every_job() {
     assert!(waited > 1, "the kick had to wait for room");
     for seed in 0..20 {
         let image = harness.disk.crashed_image(&mut Random::new(seed));
-        let mut next = Harness::start(image, SyncPolicy::EachCommit, 4096);
+        let mut next = SimulatedServer::start_on(image, SyncPolicy::EachCommit, 4096);
         let client = next.connect();
         let stats = next.say(&client, "stats-tube default\r\n");
         assert!(stats.contains("current-jobs-buried: 0\n"), "seed {seed}: {stats}");
@@ -209,11 +107,11 @@ fn a_kick_that_is_answered_survives_a_loss_of_power_with_every_job() {
 
 #[test]
 fn a_job_that_reaches_a_waiting_client_is_on_the_medium_before_the_reply_leaves() {
-    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
-    let (producer, worker) = (harness.connect(), harness.connect());
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let [producer, worker] = harness.connect_each();
     harness.say(&worker, "reserve\r\n");
-    producer.pipe.borrow_mut().arrive(b"put 0 0 10 1\r\nx\r\n");
-    harness.turn(&[&producer]);
+    producer.send(b"put 0 0 10 1\r\nx\r\n");
+    harness.turn([&producer]);
     assert_eq!((worker.received(), producer.received()), (String::new(), String::new()));
     while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 1\r\nx\r\n");
@@ -224,10 +122,10 @@ fn a_job_that_reaches_a_waiting_client_is_on_the_medium_before_the_reply_leaves(
 /// first reservation a job would expire although a worker works on it.
 #[test]
 fn a_reservation_waits_for_earlier_records_and_only_with_an_expiry_for_its_own() {
-    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
     let client = harness.connect();
-    assert_eq!(harness.ask(&client, "put 0 0 10 1\r\na\r\n"), "INSERTED 1\r\n");
-    assert_eq!(harness.ask(&client, "put 1 0 10 1 exp:60\r\nb\r\n"), "INSERTED 2\r\n");
+    assert_eq!(harness.say_and_wait(&client, "put 0 0 10 1\r\na\r\n"), "INSERTED 1\r\n");
+    assert_eq!(harness.say_and_wait(&client, "put 1 0 10 1 exp:60\r\nb\r\n"), "INSERTED 2\r\n");
     for (request, at_once, later) in [
         ("reserve\r\n", "RESERVED 1 1\r\na\r\n", ""),
         ("reserve\r\n", "", "RESERVED 2 1\r\nb\r\n"),
@@ -235,13 +133,13 @@ fn a_reservation_waits_for_earlier_records_and_only_with_an_expiry_for_its_own()
         ("release 2 1 0\r\n", "", "RELEASED\r\n"),
         ("reserve\r\n", "RESERVED 2 1\r\nb\r\n", ""),
     ] {
-        client.pipe.borrow_mut().arrive(request.as_bytes());
-        harness.turn(&[&client]);
+        client.send(request.as_bytes());
+        harness.turn([&client]);
         assert_eq!(client.received(), at_once, "{request}");
         while harness.help() {}
         assert_eq!(client.received(), later, "{request}");
     }
-    let next = harness.server.next_turn_at().expect("the record is to be synced");
+    let next = harness.next_turn_at().expect("the record is to be synced");
     assert!(next > harness.now && next.since_ns(harness.now) <= 50_000_000, "a moment later");
 }
 
@@ -249,21 +147,21 @@ fn a_reservation_waits_for_earlier_records_and_only_with_an_expiry_for_its_own()
 /// tags may be free because of such a change.
 #[test]
 fn a_reservation_of_a_plain_job_on_the_medium_waits_for_no_change_of_others() {
-    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
-    let (producer, worker) = (harness.connect(), harness.connect());
-    harness.ask(&producer, "put 1 0 10 1\r\na\r\n");
-    harness.ask(&producer, "put 2 0 10 1\r\nb\r\nput 3 0 10 1 grp:g\r\nc\r\n");
-    harness.ask(&producer, "put 4 0 10 1 aft:g\r\nd\r\n");
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let [producer, worker] = harness.connect_each();
+    harness.say_and_wait(&producer, "put 1 0 10 1\r\na\r\n");
+    harness.say_and_wait(&producer, "put 2 0 10 1\r\nb\r\nput 3 0 10 1 grp:g\r\nc\r\n");
+    harness.say_and_wait(&producer, "put 4 0 10 1 aft:g\r\nd\r\n");
     for (changes, answers, at_once, later) in [
         ("put 9 0 10 1\r\nx\r\n", "INSERTED 5\r\n", "RESERVED 1 1\r\na\r\n", ""),
         ("put 0 0 10 1\r\ny\r\n", "INSERTED 6\r\n", "", "RESERVED 6 1\r\ny\r\n"),
         ("delete 5\r\n", "DELETED\r\n", "RESERVED 2 1\r\nb\r\n", ""),
         ("delete 3\r\n", "DELETED\r\n", "", "RESERVED 4 1\r\nd\r\n"),
     ] {
-        producer.pipe.borrow_mut().arrive(changes.as_bytes());
-        harness.turn(&[&producer]);
-        worker.pipe.borrow_mut().arrive(b"reserve\r\n");
-        harness.turn(&[&worker]);
+        producer.send(changes.as_bytes());
+        harness.turn([&producer]);
+        worker.send(b"reserve\r\n");
+        harness.turn([&worker]);
         assert_eq!((producer.received(), worker.received()), (String::new(), at_once.to_owned()));
         while harness.help() {}
         assert_eq!((producer.received(), worker.received()), (answers.to_owned(), later.to_owned()));
@@ -273,13 +171,13 @@ fn a_reservation_of_a_plain_job_on_the_medium_waits_for_no_change_of_others() {
 /// On a full disk the server refuses commands that need a record, and they change nothing. A flush makes room.
 #[test]
 fn a_full_disk_refuses_moves_and_new_priorities_and_a_flush_continues() {
-    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 4096);
     let client = harness.connect();
     harness.say(&client, "use t\r\n");
     harness.disk.set_room(Some(harness.disk.used()));
     let mut puts = 0;
     while harness
-        .ask(&client, "put 5 0 100 40\r\n0123456789012345678901234567890123456789\r\n")
+        .say_and_wait(&client, "put 5 0 100 40\r\n0123456789012345678901234567890123456789\r\n")
         .starts_with("INSERTED")
     {
         puts += 1;
@@ -287,22 +185,22 @@ fn a_full_disk_refuses_moves_and_new_priorities_and_a_flush_continues() {
     }
     // Fills the remaining room with short records.
     let mut changes = 0;
-    while harness.ask(&client, "reprioritize 1 6\r\n") == "REPRIORITIZED\r\n" {
+    while harness.say_and_wait(&client, "reprioritize 1 6\r\n") == "REPRIORITIZED\r\n" {
         changes += 1;
         assert!(changes < 10_000, "the disk becomes full");
     }
-    assert_eq!(harness.ask(&client, "reprioritize 1 7\r\n"), "OUT_OF_MEMORY\r\n");
-    assert_eq!(harness.ask(&client, "move 1 u\r\n"), "OUT_OF_MEMORY\r\n");
+    assert_eq!(harness.say_and_wait(&client, "reprioritize 1 7\r\n"), "OUT_OF_MEMORY\r\n");
+    assert_eq!(harness.say_and_wait(&client, "move 1 u\r\n"), "OUT_OF_MEMORY\r\n");
     let job = harness.say(&client, "stats-job 1\r\nstats-tube u\r\n");
     assert!(
         job.contains("tube: \"t\"\n") && !job.contains("pri: 7\n") && job.ends_with("NOT_FOUND\r\n"),
         "{job}"
     );
-    assert_eq!(harness.ask(&client, "move 1 t\r\n"), "MOVED\r\n", "the job is in this tube already");
-    assert_eq!(harness.ask(&client, "flush-tube t\r\n"), format!("FLUSHED {puts}\r\n"));
+    assert_eq!(harness.say_and_wait(&client, "move 1 t\r\n"), "MOVED\r\n", "the job is in this tube already");
+    assert_eq!(harness.say_and_wait(&client, "flush-tube t\r\n"), format!("FLUSHED {puts}\r\n"));
     let image = harness.disk.crashed_image(&mut Random::new(1));
     image.set_room(None);
-    let mut next = Harness::start(image, SyncPolicy::EachCommit, 4096);
+    let mut next = SimulatedServer::start_on(image, SyncPolicy::EachCommit, 4096);
     let client = next.connect();
     assert!(next.say(&client, "stats\r\n").contains("current-jobs-ready: 0\n"));
 }
@@ -310,7 +208,7 @@ fn a_full_disk_refuses_moves_and_new_priorities_and_a_flush_continues() {
 #[test]
 fn a_flush_that_is_answered_and_a_move_survive_a_loss_of_power() {
     const JOBS: u32 = 1_200;
-    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
     let client = harness.connect();
     harness.say(&client, "use t\r\n");
     for _ in 0..JOBS {
@@ -320,7 +218,7 @@ fn a_flush_that_is_answered_and_a_move_survive_a_loss_of_power() {
     assert_eq!(harness.say(&client, "flush-tube t\r\n"), format!("FLUSHED {}\r\n", JOBS - 1));
     for seed in 0..20 {
         let image = harness.disk.crashed_image(&mut Random::new(seed));
-        let mut next = Harness::start(image, SyncPolicy::EachCommit, 65_536);
+        let mut next = SimulatedServer::start_on(image, SyncPolicy::EachCommit, 65_536);
         let client = next.connect();
         let stats = next.say(&client, "stats-tube t\r\nstats-job 7\r\n");
         assert!(stats.starts_with("NOT_FOUND\r\n"), "seed {seed}: {stats}");
@@ -331,21 +229,21 @@ fn a_flush_that_is_answered_and_a_move_survive_a_loss_of_power() {
 #[test]
 fn a_batch_of_deletes_that_is_answered_survives_a_loss_of_power() {
     const JOBS: u32 = 1_000;
-    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
     let client = harness.connect();
     for _ in 0..JOBS {
         harness.say(&client, "put 5 0 100 1\r\nx\r\n");
     }
     assert!(harness.say(&client, "reserve-batch 700\r\n").starts_with("RESERVED_BATCH 700\r\n"));
     let ids: String = (2..=JOBS).map(|id| format!(" {id}")).collect();
-    client.pipe.borrow_mut().arrive(format!("delete-batch{ids}\r\n").as_bytes());
-    harness.turn(&[&client]);
+    client.send(format!("delete-batch{ids}\r\n"));
+    harness.turn([&client]);
     assert_eq!(client.received(), "", "it waits for the disk");
     while harness.help() {}
     assert_eq!(client.received(), format!("DELETED_BATCH {} 0\r\n", JOBS - 1));
     for seed in 0..20 {
         let image = harness.disk.crashed_image(&mut Random::new(seed));
-        let mut next = Harness::start(image, SyncPolicy::EachCommit, 65_536);
+        let mut next = SimulatedServer::start_on(image, SyncPolicy::EachCommit, 65_536);
         let client = next.connect();
         let stats = next.say(&client, "stats-tube default\r\n");
         assert!(stats.contains("current-jobs-ready: 1\n"), "seed {seed}: {stats}");
@@ -358,7 +256,7 @@ fn a_batch_of_deletes_that_is_answered_survives_a_loss_of_power() {
 fn jobs_that_die_on_a_full_disk_are_there_once_wherever_the_log_ends() {
     const BODY: &str = "0123456789012345678901234567890123456789";
     for seed in 0..8 {
-        let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
+        let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 4096);
         let dead = "d".repeat(200);
         let rule = TubeRule {
             max_attempts: Some(1),
@@ -368,10 +266,10 @@ fn jobs_that_die_on_a_full_disk_are_there_once_wherever_the_log_ends() {
         harness.server.executor_mut().set_tube_rules(vec![rule], harness.now);
         let client = harness.connect();
         let tube = "t".repeat(200);
-        harness.say(&client, &format!("use {tube}\r\nwatch {tube}\r\n"));
+        harness.say(&client, format!("use {tube}\r\nwatch {tube}\r\n"));
         let (mut dying, mut random) = (Vec::new(), Random::new(seed));
         for number in 1..=30 {
-            harness.say(&client, &format!("put 5 0 1 40\r\n{BODY}\r\n"));
+            harness.say(&client, format!("put 5 0 1 40\r\n{BODY}\r\n"));
             dying.push(number);
         }
         assert!(harness.say(&client, "reserve-batch 30\r\n").starts_with("RESERVED_BATCH 30\r\n"));
@@ -379,28 +277,29 @@ fn jobs_that_die_on_a_full_disk_are_there_once_wherever_the_log_ends() {
         harness.disk.set_room(Some(harness.disk.used()));
         let mut others = Vec::new();
         while let Some(id) =
-            harness.ask(&client, &format!("put 5 0 100 40\r\n{BODY}\r\n")).strip_prefix("INSERTED ")
+            harness.say_and_wait(&client, format!("put 5 0 100 40\r\n{BODY}\r\n")).strip_prefix("INSERTED ")
         {
             others.push(id.trim_end().to_owned());
         }
-        while harness.ask(&client, &format!("reprioritize {} 6\r\n", others[0])) == "REPRIORITIZED\r\n" {}
+        while harness.say_and_wait(&client, format!("reprioritize {} 6\r\n", others[0]))
+            == "REPRIORITIZED\r\n"
+        {}
         harness.now = harness.now.plus_seconds(2);
-        harness.turn(&[]);
+        harness.turn([]);
         while harness.help() {}
-        let stats = harness.say(&client, &format!("stats-tube {dead}\r\n"));
+        let stats = harness.say(&client, format!("stats-tube {dead}\r\n"));
         assert!(stats.contains("current-jobs-ready: 30\n"), "{stats}");
         for id in others {
             if random.once_in(8) {
                 continue;
             }
-            harness.ask(&client, &format!("delete {id}\r\n"));
+            harness.say_and_wait(&client, format!("delete {id}\r\n"));
             if random.once_in(10) {
                 check_image(&harness, &dying, &mut random);
             }
         }
         for _ in 0..20 {
-            harness.now = harness.now.plus_seconds(1);
-            harness.turn(&[]);
+            harness.pass(NS_PER_S);
             while harness.help() {}
         }
         check_image(&harness, &dying, &mut random);
@@ -408,41 +307,40 @@ fn jobs_that_die_on_a_full_disk_are_there_once_wherever_the_log_ends() {
 }
 
 /// After a loss of power, each of these jobs exists once, with its body, according to `stats` and each `peek`.
-fn check_image(harness: &Harness, jobs: &[u64], random: &mut Random) {
+fn check_image(harness: &SimulatedServer, jobs: &[u64], random: &mut Random) {
     let image = harness.disk.crashed_image(&mut Random::new(random.next()));
     image.set_room(None);
-    let mut next = Harness::start(image, SyncPolicy::EachCommit, 4096);
+    let mut next = SimulatedServer::start_on(image, SyncPolicy::EachCommit, 4096);
     let client = next.connect();
     let (mut ready, mut in_tubes) = (0, 0);
     for tube in ["t".repeat(200), "d".repeat(200)] {
-        let stats = next.say(&client, &format!("stats-tube {tube}\r\n"));
+        let stats = next.say(&client, format!("stats-tube {tube}\r\n"));
         let count = stats.lines().find_map(|line| line.strip_prefix("current-jobs-ready: "));
         ready += count.map_or(0, |count| count.parse::<usize>().expect("a number"));
         in_tubes += usize::from(count.is_some());
     }
     assert!(in_tubes > 0 && ready == jobs.len(), "{ready} of {} jobs", jobs.len());
     for id in jobs {
-        assert!(next.say(&client, &format!("peek {id}\r\n")).starts_with(&format!("FOUND {id} 40\r\n")));
+        assert!(next.say(&client, format!("peek {id}\r\n")).starts_with(&format!("FOUND {id} 40\r\n")));
     }
 }
 
 #[test]
 fn a_reservation_whose_client_is_gone_lets_no_reply_of_another_leave_early() {
-    let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
-    let (other, worker) = (harness.connect(), harness.connect());
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let [other, worker] = harness.connect_each();
     harness.say(&other, "put 0 0 60 1\r\nx\r\n");
     // So many tubes that a weighted reserve takes several turns.
     let watches: String = (0..4000).map(|number| format!("watch w{number}\r\n")).collect();
-    harness.say(&worker, &format!("{watches}reserve-mode weighted\r\n"));
-    worker.pipe.borrow_mut().arrive(b"reserve\r\n");
-    let event = (worker.id, worker.pipe.borrow_mut().take_event());
-    harness.server.turn([event].into_iter(), harness.now);
-    let reserved = |harness: &Harness| harness.server.executor().queue().figures().jobs.reserved;
+    harness.say(&worker, format!("{watches}reserve-mode weighted\r\n"));
+    worker.send(b"reserve\r\n");
+    harness.one_turn([&worker]);
+    let reserved = |harness: &SimulatedServer| harness.queue().figures().jobs.reserved;
     assert_eq!(reserved(&harness), 0, "the reserve takes several turns");
-    worker.pipe.borrow_mut().break_off();
-    harness.turn(&[&worker]);
-    other.pipe.borrow_mut().arrive(b"put 0 0 60 1\r\ny\r\n");
-    harness.turn(&[&other]);
+    worker.break_off();
+    harness.turn([&worker]);
+    other.send(b"put 0 0 60 1\r\ny\r\n");
+    harness.turn([&other]);
     assert_eq!(other.received(), "", "its record is not on the medium");
     while harness.help() {}
     assert_eq!(other.received(), "INSERTED 2\r\n");

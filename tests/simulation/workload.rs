@@ -3,13 +3,10 @@
 //! Owns: the choice of the next command, and the expected reply. Each client has a separate tube, whose jobs
 //! no other client touches, so that each reply is known. All clients share one more tube. Driven by `crashes`.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::rc::Rc;
 
 use beanstalkd_protocol::parse;
-use beanstalkd_queue::{ClientId, NewJob};
+use beanstalkd_queue::NewJob;
 use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{Name, TagSet};
@@ -18,7 +15,8 @@ use crate::crashes::ServersOnDisk;
 use crate::versions::Step;
 use beanstalkd_model::{Answer, CompletedPut, Duplicate, Job, Server, State, words_of};
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::simulated::Connection;
+use beanstalkd_testkit::sockets::Pipe;
 use beanstalkd_testkit::tags::TagChoice;
 
 /// The tube from which all clients reserve.
@@ -40,11 +38,9 @@ pub enum Expected {
     SharedJob,
 }
 
-pub struct Client {
-    pub id: ClientId,
-    pub pipe: Rc<RefCell<Pipe>>,
-    /// Bytes that were sent and have not arrived yet.
-    pub under_way: VecDeque<u8>,
+/// What a client has received, and the replies that it expects.
+pub struct Dialogue {
+    pub connection: Connection,
     /// Bytes that were received and not compared yet.
     pub received: Vec<u8>,
     pub expected: VecDeque<Expected>,
@@ -55,12 +51,8 @@ impl ServersOnDisk {
     pub fn connect(&mut self) {
         let capacity = self.random.pick(&[30, 100_000]);
         let pipe = Pipe::new(capacity, Random::new(self.random.next()));
-        let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
-        let Ok(id) = self.server.accept(open, self.now);
-        self.clients.push(Client {
-            id,
-            pipe,
-            under_way: VecDeque::new(),
+        self.clients.push(Dialogue {
+            connection: Connection::open(&mut self.server, pipe, self.now),
             received: Vec::new(),
             expected: VecDeque::new(),
             is_closed: false,
@@ -83,7 +75,7 @@ impl ServersOnDisk {
 
     /// Sends a random command of a client, on a job in its own tube or in the shared tube.
     pub fn request(&mut self, client: usize) {
-        if self.clients[client].pipe.borrow().ended {
+        if self.clients[client].connection.pipe.borrow().ended {
             return;
         }
         match self.random.below(16) {
@@ -351,7 +343,7 @@ impl ServersOnDisk {
 
     fn ask_bytes(&mut self, client: usize, bytes: &[u8], expected: Expected) {
         self.say(|| format!("{client} sends {}", bytes[..bytes.len().min(60)].escape_ascii()));
-        self.clients[client].under_way.extend(bytes);
+        self.clients[client].connection.under_way.extend(bytes);
         self.clients[client].expected.push_back(expected);
     }
 

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use crate::harness::Harness;
-use crate::session::{SLOW_BODY, Session, put_command};
-use beanstalkd_testkit::client::Failure;
+use crate::session::{SLOW_BODY, Session};
+use beanstalkd_testkit::client::{Failure, put_command};
 use beanstalkd_testkit::history::body;
 use beanstalkd_testkit::random::Random;
 

@@ -1,16 +1,23 @@
-//! A long run with the commands of C, from connections that open and close, over restarts and kills. No acknowledged
-//! command may be lost or undone, no job may be damaged, and memory and descriptors must not leak.
+//! A long run with the commands of C, from connections that open and close, and with the extensions of this server,
+//! from workers with sessions, over restarts, kills and reloads of the rules. No acknowledged command may be lost or
+//! undone, no job may be damaged or belong to two workers, no limit may be exceeded, and memory and descriptors must
+//! not leak.
 //!
 //! `SOAK_MINUTES` is the time (by default some seconds, so that the soak itself is tested), `SOAK_RATE` the number of
-//! commands per second, `SEED` the seed of the random numbers. The restarts are in the first third of the time. In the
-//! rest one server runs without a restart, and its memory and descriptors are watched.
+//! commands of C per second, `SOAK_WORKERS` the number of workers (at most 4), `SEED` the seed of the random numbers.
+//! The restarts are in the first third of the time. In the rest one server runs without a restart, and its memory and
+//! descriptors are watched.
 
 mod clients;
 mod harness;
+mod own_tube;
+mod rules;
 mod samples;
 mod session;
+mod tagged;
+mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -18,19 +25,23 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use beanstalkd_testkit::client::{Client, body_of};
-use beanstalkd_testkit::history::{History, body};
+use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::client::{Client, body_of, put_command};
+use beanstalkd_testkit::history::{History, Tick, body};
 use beanstalkd_testkit::random::{Random, number_from_environment};
-use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
+use beanstalkd_testkit::server::{Server, Transport};
 use harness::Harness;
-use samples::{Sample, job_count, memory_slope, stat};
-use session::{id_of, put_command};
+use rules::Rules;
+use samples::{Sample, memory_slope};
+use session::id_of;
+use tagged::{Tagged, WORKERS};
+use worker::{Worker, jobs_of_sessions};
 
 /// The default time.
 const SHORT: Duration = Duration::from_secs(9);
-/// The default rate in commands per second, which takes a few percent of a core.
+/// The default rate in commands of C per second, which takes a few percent of a core.
 const RATE: u64 = 1_000;
-/// The number of clients at a time, besides the slow reader.
+/// The number of clients with the commands of C at a time, besides the slow reader.
 const CLIENTS: u32 = 10;
 /// The time between two restarts.
 const LIFE: Duration = Duration::from_secs(15);
@@ -64,6 +75,9 @@ enum End {
 
 struct Soak {
     server: Server,
+    rules: Rules,
+    workers: Vec<Worker>,
+    tagged: Mutex<Tagged>,
     history: Mutex<History>,
     violations: usize,
     random: Random,
@@ -76,14 +90,23 @@ struct Soak {
 
 impl Soak {
     fn new() -> Self {
-        let flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
+        let rules = Rules::new();
+        let path = rules.path().to_str().expect("the path is text").to_owned();
+        let flags = FLAGS.iter().map(|&flag| flag.to_owned()).chain(["--tubes".to_owned(), path]);
+        let flags: Vec<String> = flags.collect();
         let program = Path::new(env!("CARGO_BIN_EXE_beanstalkd"));
         let rate = number_from_environment("SOAK_RATE").unwrap_or(RATE);
+        let mut random = Random::new(number_from_environment("SEED").unwrap_or(1));
+        let workers =
+            number_from_environment("SOAK_WORKERS").map_or(WORKERS, |count| WORKERS.min(count as usize));
         Self {
             server: Server::start(program, Transport::Tcp, &flags).unwrap(),
+            rules,
+            workers: (0..workers).map(|number| Worker::new(number, random.next())).collect(),
+            tagged: Mutex::default(),
             history: Mutex::default(),
             violations: 0,
-            random: Random::new(number_from_environment("SEED").unwrap_or(1)),
+            random,
             pause: Duration::from_secs(CLIENTS.into()) / u32::try_from(rate.max(1)).unwrap(),
             next_id: 1,
             replies: 0,
@@ -91,12 +114,17 @@ impl Soak {
         }
     }
 
+    /// The history, between two runs.
+    fn history(&mut self) -> &mut History {
+        self.history.get_mut().expect("no client has panicked")
+    }
+
     /// A single run of the server under load. Returns the samples.
     fn run(&mut self, length: Duration, end: End) -> Vec<Sample> {
         let start = Instant::now();
         let mut control = self.server.connect().unwrap();
-        let pid = stat(&mut control, "pid").unwrap();
-        let harness = Harness::new(self.server.address(), &self.history, self.pause);
+        let pid = control.stat("pid").unwrap();
+        let harness = Harness::new(self.server.address(), &self.tagged, &self.history, self.pause);
         let (mut samples, mut violations) = (Vec::new(), 0);
         let mut sample = |control: &mut Client| {
             let sample = Sample::take(start.elapsed(), pid, self.server.directory(), control).unwrap();
@@ -112,8 +140,15 @@ impl Soak {
             }
             let (slow, seed) = (&harness, self.random.next());
             scope.spawn(move || clients::read_slowly_for_life(slow, seed));
+            for worker in &mut self.workers {
+                let harness = &harness;
+                scope.spawn(move || worker.work_for_life(harness));
+            }
             while let Some(left) = length.checked_sub(start.elapsed()) {
-                std::thread::sleep(left.min(SAMPLE_INTERVAL));
+                let pause = left.min(SAMPLE_INTERVAL) / 2;
+                std::thread::sleep(pause);
+                self.rules.change(&self.server, &mut control).unwrap();
+                std::thread::sleep(pause);
                 sample(&mut control);
             }
             if end == End::Quiet {
@@ -130,20 +165,11 @@ impl Soak {
         self.replies += harness.replies.load(Ordering::Relaxed);
         self.connections += harness.connections.load(Ordering::Relaxed);
         if end == End::Quiet {
-            self.wait_until_alone(&mut control);
+            control.wait_until_alone(PATIENCE).unwrap();
             sample(&mut control);
         }
         self.violations += violations;
         samples
-    }
-
-    /// Waits until the server has noticed that all other clients have gone.
-    fn wait_until_alone(&self, control: &mut Client) {
-        let start = Instant::now();
-        while stat(control, "current-connections").unwrap() > 1 {
-            assert!(start.elapsed() < Duration::from_secs(30), "expected no connections of other clients");
-            std::thread::sleep(POLL_INTERVAL);
-        }
     }
 
     /// Checks every job that exists or may exist, while no other client does anything.
@@ -158,31 +184,60 @@ impl Soak {
         let ids: Vec<u64> = known.chain(self.next_id..=next_id).collect();
         let found = peek_all(&mut control, &ids);
         self.next_id = next_id + 1;
-        let jobs = job_count(&mut control).unwrap();
-        if jobs != found.len() as u64 {
+        let tagged = self.tagged.get_mut().expect("no client has panicked");
+        let jobs = control.job_count().unwrap() as usize;
+        if !(found.len() - tagged.expiring().len().min(found.len())..=found.len()).contains(&jobs) {
             history.report(format!("the server counts {jobs} jobs, expected {}", found.len()));
         }
-        history.settle(&found);
+        self.settle(&mut control, &found);
+    }
+
+    /// Compares all jobs with the history, and the sessions with what their workers know.
+    fn settle(&mut self, control: &mut Client, found: &BTreeMap<u64, Vec<u8>>) {
+        let history = self.history.get_mut().expect("no client has panicked");
+        let tagged = self.tagged.get_mut().expect("no client has panicked");
+        for (&id, body) in found {
+            history.seen(id, body, Tick::MAX);
+        }
+        let by_worker: [BTreeSet<u64>; WORKERS] = jobs_of_sessions(control).unwrap();
+        let come_back = |history: &mut History| {
+            by_worker.iter().enumerate().for_each(|(worker, jobs)| history.came_back(worker, jobs));
+        };
+        come_back(history);
+        // This ends all reservations in the history.
+        history.settle(found);
+        come_back(history);
+        by_worker.iter().for_each(|jobs| tagged.came_back(history, jobs));
+        tagged.settle(history, control).unwrap();
+        self.workers.iter_mut().for_each(|worker| worker.settle(history));
         self.violations += print_problems(history);
     }
 
     /// Deletes all remaining jobs. The server must then count none.
     fn empty(&mut self) {
         let mut control = self.server.connect().unwrap();
-        let history = self.history.get_mut().expect("no client has panicked");
-        for id in history.ids() {
+        let harness = Harness::new(self.server.address(), &self.tagged, &self.history, self.pause);
+        self.workers.iter_mut().for_each(|worker| worker.leave(&harness).unwrap());
+        let expiring = self.tagged.get_mut().expect("no client has panicked").expiring().clone();
+        for id in self.history().ids() {
             let reply = control.ask(format!("delete {id}\r\n").as_bytes()).unwrap();
-            if reply != b"DELETED\r\n" {
-                history.report(format!("job {id} exists, but cannot be deleted"));
+            if reply != b"DELETED\r\n" && !expiring.contains(&id) {
+                self.history().report(format!("job {id} exists, but cannot be deleted"));
             }
         }
-        let pid = stat(&mut control, "pid").unwrap();
+        // The cooldowns of deleted jobs keep their tubes.
+        let tubes = control.ask(b"list-tubes\r\n").unwrap();
+        for tube in String::from_utf8_lossy(&tubes).lines().filter_map(|line| line.strip_prefix("- ")) {
+            control.exchange(format!("flush-tube {tube}\r\n").as_bytes(), b"FLUSHED 0\r\n").unwrap();
+        }
+        control.wait_until_alone(PATIENCE).unwrap();
+        let pid = control.stat("pid").unwrap();
         let sample = Sample::take(Duration::ZERO, pid, self.server.directory(), &mut control).unwrap();
         println!("emptied: {sample}");
         if (sample.jobs, sample.tubes, sample.connections) != (0, 1, 1) {
-            history.report("the server still counts jobs after all jobs were deleted".to_owned());
+            self.history().report("the server still counts jobs after all jobs were deleted".to_owned());
         }
-        self.violations += print_problems(history);
+        self.violations += print_problems(self.history());
     }
 
     /// Judges memory and descriptors over the long run.
@@ -195,18 +250,19 @@ impl Soak {
             .filter(|it| it.at >= length / WARM_UP_SHARE)
             .copied()
             .collect();
-        let own = samples.iter().map(|it| it.descriptors.saturating_sub(it.connections));
+        let own = samples.iter().map(Sample::own_descriptors);
         println!(
-            "descriptors besides connections: {} at the beginning, {} at the end, {} to {} under load",
-            first.descriptors - first.connections,
-            last.descriptors - last.connections,
+            "descriptors besides connections and files: {} at the beginning, {} at the end, {} to {} under load",
+            first.own_descriptors(),
+            last.own_descriptors(),
             own.clone().min().unwrap(),
             own.max().unwrap()
         );
-        if first.descriptors.abs_diff(last.descriptors) > BINLOG_DESCRIPTORS {
+        if first.own_descriptors().abs_diff(last.own_descriptors()) > BINLOG_DESCRIPTORS {
             history.report(format!(
                 "{} descriptors at the end, expected {} as at the beginning",
-                last.descriptors, first.descriptors
+                last.own_descriptors(),
+                first.own_descriptors()
             ));
         }
         let largest = samples.iter().map(|it| it.binlog_bytes).max().unwrap();
@@ -273,10 +329,7 @@ fn nothing_is_lost_and_nothing_leaks() {
             soak.server.restart(signal_of(end)).unwrap();
         }
         soak.check();
-        println!(
-            "restart {restart} of {restarts} by {end:?}: {} jobs",
-            soak.history.get_mut().unwrap().kept()
-        );
+        println!("restart {restart} of {restarts} by {end:?}: {} jobs", soak.history().kept_count());
     }
     let samples = soak.run(time * 2 / 3, End::Quiet);
     soak.check();
@@ -284,12 +337,10 @@ fn nothing_is_lost_and_nothing_leaks() {
     soak.server.restart(Signal::TERM).unwrap();
     soak.check();
     soak.empty();
+    let puts = soak.history().put_count();
     println!(
         "{restarts} restarts during the work, {} replies, {} connections, {} jobs, {} violations",
-        soak.replies,
-        soak.connections,
-        soak.history.get_mut().unwrap().puts(),
-        soak.violations
+        soak.replies, soak.connections, puts, soak.violations
     );
     assert_eq!(soak.violations, 0);
 }

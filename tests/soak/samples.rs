@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use beanstalkd_testkit::client::{Client, Failure, pairs_of};
+use beanstalkd_testkit::client::{Client, Failure, count_jobs};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -19,6 +19,7 @@ pub struct Sample {
     pub resident_bytes: u64,
     pub descriptors: u64,
     pub connections: u64,
+    pub binlog_files: u64,
     pub binlog_bytes: u64,
     pub jobs: u64,
     pub tubes: u64,
@@ -29,17 +30,24 @@ impl Sample {
     /// Takes a sample: asks the server over `control`, and reads the figures of the kernel about the process `pid`. The
     /// binlog is in `directory`.
     pub fn take(at: Duration, pid: u64, directory: &Path, control: &mut Client) -> Result<Self, Failure> {
-        let stats = stats(control)?;
+        let stats = control.pairs("stats")?;
+        let (binlog_files, binlog_bytes) = binlog(directory)?;
         Ok(Self {
             at,
             resident_bytes: resident_bytes(pid)?,
             descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64,
             connections: number(&stats, "current-connections"),
-            binlog_bytes: binlog_bytes(directory)?,
-            jobs: jobs(&stats),
+            binlog_files,
+            binlog_bytes,
+            jobs: count_jobs(&stats),
             tubes: number(&stats, "current-tubes"),
             processor_time: processor_time(pid)?,
         })
+    }
+
+    /// The descriptors that are neither of a connection nor of a file of the binlog.
+    pub fn own_descriptors(&self) -> u64 {
+        self.descriptors.saturating_sub(self.connections + self.binlog_files)
     }
 }
 
@@ -61,29 +69,9 @@ impl fmt::Display for Sample {
     }
 }
 
-/// The pairs of the reply to `stats`.
-fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
-    Ok(pairs_of(&client.ask(b"stats\r\n")?).into_iter().collect())
-}
-
 /// A number of `stats`; 0 if it is not a number.
 fn number(stats: &BTreeMap<String, String>, key: &str) -> u64 {
     stats.get(key).and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-fn jobs(stats: &BTreeMap<String, String>) -> u64 {
-    let states = ["ready", "reserved", "delayed", "buried"];
-    states.iter().map(|state| number(stats, &format!("current-jobs-{state}"))).sum()
-}
-
-/// A number of `stats`; 0 if it is not a number.
-pub fn stat(client: &mut Client, key: &str) -> Result<u64, Failure> {
-    Ok(number(&stats(client)?, key))
-}
-
-/// The number of jobs of all states that the server counts.
-pub fn job_count(client: &mut Client) -> Result<u64, Failure> {
-    Ok(jobs(&stats(client)?))
 }
 
 fn resident_bytes(pid: u64) -> io::Result<u64> {
@@ -93,16 +81,18 @@ fn resident_bytes(pid: u64) -> io::Result<u64> {
     kilobytes.map(|count| count * 1024).ok_or_else(|| io::Error::other("no Rss in smaps_rollup"))
 }
 
-fn binlog_bytes(directory: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
+/// The number of files of the binlog, and their bytes.
+fn binlog(directory: &Path) -> io::Result<(u64, u64)> {
+    let (mut files, mut bytes) = (0, 0);
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with("binlog.") {
+            files += 1;
             // The server may have removed the file in the meantime.
             bytes += entry.metadata().map_or(0, |metadata| metadata.len());
         }
     }
-    Ok(bytes)
+    Ok((files, bytes))
 }
 
 /// The processor time of all threads.

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::harness::Harness;
-use beanstalkd_testkit::client::{Client, Failure, body_of};
+use beanstalkd_testkit::client::{Client, Failure, body_of, put_command};
 use beanstalkd_testkit::history::{Tick, body};
 use beanstalkd_testkit::random::Random;
 
@@ -86,7 +86,7 @@ impl<'a> Session<'a> {
         if is_full || !self.reserved.is_empty() && self.random.once_in(2) {
             return self.finish_one();
         }
-        let is_crowded = self.harness.history().kept() > POPULATION;
+        let is_crowded = self.harness.history().kept_count() > POPULATION;
         match self.random.below(30) {
             0..8 if !is_crowded => self.put(),
             0..9 => self.with_any(Self::delete),
@@ -294,14 +294,6 @@ fn drop_reply(reply: Result<Vec<u8>, Failure>) -> Result<(), Failure> {
     reply.map(drop)
 }
 
-/// A put with its body.
-pub fn put_command(priority: u32, delay: u32, ttr: u32, body: &[u8]) -> Vec<u8> {
-    let mut command = format!("put {priority} {delay} {ttr} {}\r\n", body.len()).into_bytes();
-    command.extend_from_slice(body);
-    command.extend_from_slice(b"\r\n");
-    command
-}
-
 /// The id in a reply whose first word is `word`.
 pub fn id_of(reply: &[u8], word: &str) -> Option<u64> {
     let line = std::str::from_utf8(reply.split(|&byte| byte == b'\r').next()?).ok()?;
@@ -310,7 +302,7 @@ pub fn id_of(reply: &[u8], word: &str) -> Option<u64> {
 }
 
 /// A reply for a message: the printable part of its first line.
-fn first_line(reply: &[u8]) -> String {
+pub fn first_line(reply: &[u8]) -> String {
     let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
     line[..line.len().min(100)].escape_ascii().to_string()
 }

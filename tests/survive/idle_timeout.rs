@@ -1,7 +1,10 @@
 //! `--idle-timeout`: which connections the server closes, and which it never closes.
 
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use beanstalkd_testkit::client::{self, Failure};
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::{Server, wait_until};
 
 #[test]
@@ -20,13 +23,19 @@ fn silent_clients_are_closed_but_never_one_that_waits_or_holds_a_job() {
     silent.expect_closed();
     half.expect_closed();
     // A connection that sends something now and then stays open.
-    let mut lively = server.connect();
-    for _ in 0..10 {
-        std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(lively.ask("use elsewhere"), "USING elsewhere");
-    }
-    assert_eq!(lively.stat("current-connections"), 3);
-    let job = lively.put(0, 60, b"y");
+    let stays_open = || {
+        let mut lively = client::Client::over_unix(UnixStream::connect(server.socket_path())?)?;
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(300));
+            lively.exchange(b"use elsewhere\r\n", b"USING elsewhere\r\n")?;
+        }
+        assert_eq!(lively.pairs("stats")?["current-connections"], "3");
+        Ok::<_, Failure>(())
+    };
+    Pace::watch().unwrap().judge(stays_open).unwrap_or_else(|failure| panic!("{failure}"));
+    let mut producer = server.connect();
+    producer.ask("use elsewhere");
+    let job = producer.put(0, 60, b"y");
     assert_eq!(waiter.line(), format!("RESERVED {job} 1"));
     waiter.body(1);
     assert_eq!(holder.ask(&format!("delete {id}")), "DELETED");

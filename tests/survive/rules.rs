@@ -9,13 +9,8 @@ use rustix::process::Signal;
 use beanstalkd_testkit::panicking::{Server, wait_until};
 
 const PUT: &str = "put 0 0 60 1\r\nx";
-
-fn reload(server: &Server, path: &str, rules: &str, outcome: &str) {
-    fs::write(path, rules).unwrap();
-    let before = server.log().matches(outcome).count();
-    server.signal(Signal::HUP);
-    wait_until(outcome, || server.log().matches(outcome).count() > before);
-}
+/// The end of the line in the log when rules are in force.
+const IN_FORCE: &str = "read again; they apply from now on";
 
 #[test]
 fn sighup_puts_other_rules_for_tubes_in_force_and_bad_ones_change_nothing() {
@@ -27,18 +22,14 @@ fn sighup_puts_other_rules_for_tubes_in_force_and_bad_ones_change_nothing() {
     let mut client = server.connect();
     assert_eq!(client.ask(PUT), "INSERTED 1");
     assert_eq!(client.ask(PUT), "TUBE_FULL");
-    reload(
-        &server,
-        path,
-        "[[tube]]\nname = \"d*\"\nmax-jobs = 0\n",
-        "the previous rules for tubes stay in force",
-    );
+    let wrong = "[[tube]]\nname = \"d*\"\nmax-jobs = 0\n";
+    server.reload_with(path, wrong, "the previous rules for tubes stay in force");
     assert!(server.log().contains("line 3, column 12: max-jobs: expected a whole number of 1 to 4294967295"));
     assert_eq!(client.ask(PUT), "TUBE_FULL");
-    reload(&server, path, "[[tube]]\nname = \"d*\"\nmax-bytes = 3\n", "read again; they apply from now on");
+    server.reload_with(path, "[[tube]]\nname = \"d*\"\nmax-bytes = 3\n", IN_FORCE);
     assert_eq!((client.ask(PUT), client.ask(PUT)), ("INSERTED 4".to_owned(), "INSERTED 5".to_owned()));
     wait_until("the job that was there before counts", || client.ask(PUT) == "TUBE_FULL");
-    reload(&server, path, "", "read again; they apply from now on");
+    server.reload_with(path, "", IN_FORCE);
     assert!(client.ask(PUT).starts_with("INSERTED "), "a tube whose rule is gone has no limit");
     assert_eq!(client.data("stats-tube default")["rule"], "");
 }
@@ -62,7 +53,7 @@ fn a_reload_wakes_clients_that_a_rule_has_kept_waiting() {
         clients[1].send("reserve\r\n");
         wait_until("it waits", || server.connect().data("stats-tube default")["current-waiting"] == "1");
         let after = if after.is_empty() { String::new() } else { rule(after) };
-        reload(&server, path, &after, "read again; they apply from now on");
+        server.reload_with(path, &after, IN_FORCE);
         assert_eq!(clients[1].line(), "RESERVED 2 1", "{keys}");
     }
 }

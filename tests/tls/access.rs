@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::tls::{Authority, Leaf};
-use rustix::process::{Signal, getuid};
+use rustix::process::getuid;
 
 use crate::{TlsServer, open};
 
@@ -27,10 +27,7 @@ fn start(clients: &Authority, rules: &str) -> TlsServer {
 }
 
 fn reload(server: &TlsServer, rules: &str, outcome: &str) {
-    fs::write(server.file("access"), rules).unwrap();
-    let before = server.server.log().matches(outcome).count();
-    server.server.signal(Signal::HUP);
-    wait_until(outcome, || server.server.log().matches(outcome).count() > before);
+    server.server.reload_with(server.file("access"), rules, outcome);
 }
 
 /// The user of the tests. This user may see everything.
@@ -127,12 +124,7 @@ fn a_reload_refuses_rules_without_identities_and_a_file_that_everybody_can_write
     let server = start(&clients, &operator());
     let mut local = server.server.connect();
     for nobody in ["", "# all of it\n", "[strangers]\nproduce = [\"*\"]\n"] {
-        let refusals = server.server.log().matches("the file has no identities").count();
-        fs::write(server.file("access"), nobody).unwrap();
-        server.server.signal(Signal::HUP);
-        wait_until("it is refused", || {
-            server.server.log().matches("the file has no identities").count() == refusals + 1
-        });
+        reload(&server, nobody, "the file has no identities");
         assert_eq!(local.ask("list-tube-used"), "USING default", "the rules stay");
     }
     fs::set_permissions(server.file("access"), fs::Permissions::from_mode(0o666)).unwrap();

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use beanstalkd::access::TokenHash;
+use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 use beanstalkd_testkit::server::free_address;
 
@@ -93,10 +94,7 @@ fn the_metrics_have_series_of_each_identity() {
     server.connect().ask("auth wrong");
     let mut boss = log_in(&server, "boss");
     boss.ask("flush-tube none");
-    let mut stream = UnixStream::connect(&path).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut metrics = String::new();
-    stream.read_to_string(&mut metrics).unwrap();
+    let (_, metrics) = http::get(UnixStream::connect(&path).unwrap(), "/metrics").unwrap();
     for (name, identity, value) in [
         ("connections", "team", 1),
         ("job_bytes", "team", 533),

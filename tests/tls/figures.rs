@@ -1,8 +1,8 @@
 //! The metrics of TLS.
 
-use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::tls::{Authority, Leaf};
 
@@ -16,10 +16,7 @@ fn the_metrics_count_handshakes_failures_connections_and_days() {
     let clients = Authority::new("clients");
     let server = TlsServer::start_with(&[("tls-client-ca", &clients.pem())], &["--metrics", &address]);
     let metric = |name: &str| {
-        let mut stream = UnixStream::connect(&path).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
+        let (_, response) = http::get(UnixStream::connect(&path).unwrap(), "/metrics").unwrap();
         let line = response.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in {response}")).parse::<i64>().unwrap()
     };

@@ -9,6 +9,7 @@ use std::time::Duration;
 use beanstalkd::http::{HttpServer, ServerState, SiteKind, StartupHealth};
 use beanstalkd::tls::{Acceptor, HANDSHAKE_TIMEOUT};
 use beanstalkd_os::listen::Listener;
+use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::tls::{self, Authority, Leaf};
@@ -17,7 +18,7 @@ use mio::Poll;
 use rustix::process::Signal;
 use rustls::ClientConfig;
 
-use crate::{TlsServer, bare_end, client_hello, open, read_to_close, simulated};
+use crate::{TlsServer, bare_end, client_hello, open, read_to_close};
 
 /// The most connections that a site keeps.
 const MAX_CONNECTIONS: usize = 16;
@@ -163,13 +164,10 @@ fn listener() -> (Listener, SocketAddr) {
 #[test]
 fn health_checks_are_answered_while_the_server_starts() {
     let (listener, address) = listener();
-    let credentials = simulated::acceptor().credentials();
+    let credentials = tls::acceptor().credentials();
     let startup = StartupHealth::start(listener, Some(credentials), Timestamp::default, "replaying").unwrap();
-    let mut stream = open(address, tls::usual_client()).unwrap();
-    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    assert!(response.starts_with("HTTP/1.1 503 ") && response.ends_with("replaying\n"), "{response}");
+    let (head, body) = http::get(open(address, tls::usual_client()).unwrap(), "/readyz").unwrap();
+    assert!(head.starts_with("HTTP/1.1 503 ") && body.ends_with("replaying\n"), "{head}: {body}");
     let Listener::Tls(listener) = startup.finish().unwrap() else { panic!("it was for TLS") };
     assert_eq!(listener.local_addr().unwrap(), address);
 }
@@ -182,7 +180,7 @@ fn site_of(acceptor: &Rc<Acceptor>, poll: &Poll) -> (HttpServer, SocketAddr) {
 
 #[test]
 fn a_turn_does_one_step_of_a_handshake() {
-    let (acceptor, poll) = (simulated::acceptor(), Poll::new().unwrap());
+    let (acceptor, poll) = (tls::acceptor(), Poll::new().unwrap());
     let (mut site, address) = site_of(&acceptor, &poll);
     let hello = client_hello(tls::usual_client());
     let sockets: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -200,7 +198,7 @@ fn a_turn_does_one_step_of_a_handshake() {
 
 #[test]
 fn a_stalled_handshake_is_over_after_ten_seconds() {
-    let (acceptor, poll) = (simulated::acceptor(), Poll::new().unwrap());
+    let (acceptor, poll) = (tls::acceptor(), Poll::new().unwrap());
     let (mut site, address) = site_of(&acceptor, &poll);
     let _socket = TcpStream::connect(address).unwrap();
     let accepted_at = Timestamp(1);

@@ -1,16 +1,10 @@
 //! The settings that SIGHUP changes, and those that it keeps.
 
-use beanstalkd_testkit::panicking::{Server, wait_until};
+use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::tls::{Authority, Leaf};
 use rustix::process::Signal;
 
 use crate::{TlsServer, open};
-
-/// Sends SIGHUP, and waits until the log says `outcome` for the `nth` time.
-fn reload(server: &TlsServer, outcome: &str, nth: usize) {
-    server.server.signal(Signal::HUP);
-    wait_until(outcome, || server.server.log().matches(outcome).count() == nth);
-}
 
 const DONE: &str = "SIGHUP: the certificates were read again";
 const REFUSED: &str = "SIGHUP: refused --tls-";
@@ -29,7 +23,7 @@ fn new_connections_get_the_new_certificate_and_the_others_stay() {
     let renewed = server.authority.issue(Leaf { serial: 2, ..Leaf::of("localhost") });
     server.replace_identity(&renewed);
     assert_eq!(shown(), old, "nothing changes before the signal");
-    reload(&server, DONE, 1);
+    server.server.reload(DONE);
     assert_eq!(shown(), renewed.certificate);
     assert_eq!(client.reserve("reserve"), 1, "the connection is the same");
 }
@@ -40,15 +34,15 @@ fn bad_files_change_nothing_and_the_log_says_why() {
     let foreign = Authority::new("another").issue(Leaf::of("localhost"));
     let key = std::fs::read(server.file("key.pem")).unwrap();
     std::fs::write(server.file("key.pem"), foreign.key_pem()).unwrap();
-    reload(&server, REFUSED, 1);
+    server.server.reload(REFUSED);
     std::fs::remove_file(server.file("key.pem")).unwrap();
-    reload(&server, REFUSED, 2);
+    server.server.reload(REFUSED);
     server.serves(&server.settings(None)).unwrap();
     let log = server.server.log();
     assert!(log.contains("this is not the key of the first certificate in --tls-cert"), "{log}");
     assert!(log.contains("key.pem: No such file or directory"), "{log}");
     std::fs::write(server.file("key.pem"), key).unwrap();
-    reload(&server, DONE, 1);
+    server.server.reload(DONE);
 }
 
 /// With a ticket from before the reload, the server would accept a client without checking its certificate again.
@@ -62,7 +56,7 @@ fn a_client_revoked_by_a_reload_cannot_resume_its_session() {
     server.serves(&worker).unwrap();
     server.serves(&worker).unwrap();
     std::fs::write(server.file("tls-crl"), clients.revoke(&[7], 4000)).unwrap();
-    reload(&server, DONE, 1);
+    server.server.reload(DONE);
     server.serves(&worker).unwrap_err();
 }
 

@@ -114,8 +114,7 @@ fn a_handshake_that_a_reload_interrupts_is_judged_by_the_new_files() {
     let mut tls = rustls::ClientConnection::new(settings, "localhost".try_into().unwrap()).unwrap();
     tls.complete_io(&mut Half(&mut socket)).ok();
     std::fs::write(server.file("tls-crl"), clients.revoke(&[7], 4000)).unwrap();
-    server.server.signal(Signal::HUP);
-    wait_until("the reload", || server.server.log().contains("the certificates were read again"));
+    server.server.reload("the certificates were read again");
     while tls.wants_write() {
         tls.write_tls(&mut socket).unwrap();
     }

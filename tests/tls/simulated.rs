@@ -1,20 +1,16 @@
 //! The server over TLS on fake sockets: bytes arrive in pieces, writes find little room, calls are interrupted, and a
 //! seed repeats it all. Each script's replies must be those that the same script gets without TLS.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io::{ErrorKind, Read, Write};
 use std::rc::Rc;
 
 use beanstalkd::poll_token::PollToken;
-use beanstalkd::server::{Readiness, Server};
-use beanstalkd::stream::{Stream, TlsStream};
-use beanstalkd::tls::{Acceptor, CredentialFiles, HANDSHAKE_TIMEOUT};
-use beanstalkd_os as os;
-use beanstalkd_queue::{ClientId, PoisonLimits};
+use beanstalkd::server::Server;
+use beanstalkd::stream::TlsStream;
+use beanstalkd::tls::{Acceptor, HANDSHAKE_TIMEOUT};
+use beanstalkd_queue::PoisonLimits;
 use beanstalkd_testkit::random::{Random, number_from_environment};
-use beanstalkd_testkit::simulated::{START, executor};
+use beanstalkd_testkit::simulated::{Connection, START, SimulatedServer, events_of, executor};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 use beanstalkd_testkit::tls;
 use beanstalkd_types::clock::Timestamp;
@@ -28,26 +24,13 @@ const TURNS_TO_REST: usize = 10_000;
 /// Far more handshakes than a turn continues.
 const ANONYMOUS_CLIENTS: usize = 50;
 
-/// An acceptor with the usual certificate.
-pub fn acceptor() -> Rc<Acceptor> {
-    let directory = tempfile::tempdir().unwrap();
-    tls::server_identity().write(directory.path()).unwrap();
-    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
-    let files = CredentialFiles { certificate, key, client_ca: None, crl: None };
-    Acceptor::new(files.load(os::clock::wall_time_ns()).unwrap())
-}
-
-fn server<S: Stream>() -> Server<S> {
-    Server::new(executor(PoisonLimits { timeouts: None, releases: None }, 1 << 20))
-}
+const MAX_JOB_BYTES: u32 = 1 << 20;
 
 /// A client of the simulated server.
 struct Peer {
-    id: ClientId,
-    pipe: Rc<RefCell<Pipe>>,
+    /// The connection of the ciphertext.
+    connection: Connection,
     tls: ClientConnection,
-    /// Ciphertext that has not arrived yet.
-    under_way: VecDeque<u8>,
     replies: Vec<u8>,
     is_closed: bool,
 }
@@ -61,34 +44,27 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        Self { server: server(), acceptor: acceptor(), random: Random::new(seed), now: START }
+        let server = Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES));
+        Self { server, acceptor: tls::acceptor(), random: Random::new(seed), now: START }
     }
 
     fn connect(&mut self, capacity: usize) -> Peer {
         let pipe = Pipe::new(capacity, Random::new(self.random.next()));
-        let acceptor = &self.acceptor;
-        let open = |id| {
-            TlsStream::new(
-                FakeStream { id, pipe: Rc::clone(&pipe) },
-                PollToken::Client(id),
-                Rc::clone(acceptor),
-            )
+        let over = |socket: FakeStream| {
+            let token = PollToken::Client(socket.id);
+            TlsStream::new(socket, token, Rc::clone(&self.acceptor))
         };
-        let id = self.server.accept(open, self.now).unwrap();
+        let connection = Connection::open_with(&mut self.server, pipe, self.now, over).unwrap();
         let tls = ClientConnection::new(
             std::sync::Arc::clone(tls::usual_client()),
             "localhost".try_into().unwrap(),
         )
         .unwrap();
-        Peer { id, pipe, tls, under_way: VecDeque::new(), replies: Vec::new(), is_closed: false }
+        Peer { connection, tls, replies: Vec::new(), is_closed: false }
     }
 
     fn turn(&mut self, peers: &[&mut Peer]) {
-        let event = |peer: &&mut Peer| {
-            let mut pipe = peer.pipe.borrow_mut();
-            pipe.has_event().then(|| (peer.id, pipe.take_event()))
-        };
-        let events: Vec<(ClientId, Readiness)> = peers.iter().filter_map(event).collect();
+        let events = events_of(peers.iter().map(|peer| &peer.connection));
         self.server.turn(events.into_iter(), self.now);
     }
 
@@ -108,7 +84,7 @@ impl Simulation {
                 let most = self.random.pick(&[1, 5, 100, 5000, usize::MAX]);
                 peer.read(most);
             }
-            2 if self.random.once_in(16) => peer.pipe.borrow_mut().false_alarm(),
+            2 if self.random.once_in(16) => peer.connection.pipe.borrow_mut().false_alarm(),
             _ => self.turn(&[peer]),
         }
     }
@@ -118,7 +94,11 @@ impl Simulation {
         for _ in 0..TURNS_TO_REST {
             peer.arrive(usize::MAX);
             let read = peer.read(usize::MAX);
-            if !read && peer.under_way.is_empty() && !peer.pipe.borrow().has_event() && !self.is_busy() {
+            if !read
+                && peer.connection.under_way.is_empty()
+                && !peer.connection.pipe.borrow().has_event()
+                && !self.is_busy()
+            {
                 return;
             }
             self.turn(&[peer]);
@@ -137,18 +117,14 @@ impl Peer {
     /// Lets some of the sent bytes arrive.
     fn arrive(&mut self, most: usize) {
         while self.tls.wants_write() {
-            self.tls.write_tls(&mut self.under_way).unwrap();
+            self.tls.write_tls(&mut self.connection.under_way).unwrap();
         }
-        let count = most.min(self.under_way.len());
-        if count > 0 {
-            let bytes: Vec<u8> = self.under_way.drain(..count).collect();
-            self.pipe.borrow_mut().arrive(&bytes);
-        }
+        self.connection.arrive(most);
     }
 
     /// Reads some of what the server has sent; returns whether there was anything.
     fn read(&mut self, most: usize) -> bool {
-        let wire = self.pipe.borrow_mut().take_outbound(most);
+        let wire = self.connection.received_bytes(most);
         let mut rest = &wire[..];
         while !rest.is_empty() {
             if self.tls.read_tls(&mut rest).unwrap() == 0 {
@@ -189,21 +165,12 @@ fn script(random: &mut Random) -> Vec<u8> {
 
 /// The replies to the script without TLS, to a client that half-closes after it.
 fn plain_replies(script: &[u8]) -> Vec<u8> {
-    let mut server: Server<FakeStream> = server();
-    let pipe = Pipe::new(usize::MAX, Random::new(1));
-    let Ok(id) = server.accept(|id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) }), START);
-    pipe.borrow_mut().arrive(script);
-    pipe.borrow_mut().end(false);
-    let mut replies = Vec::new();
-    let mut turns = 0;
-    while server.client_count() > 0 && turns < TURNS_TO_REST {
-        let event = pipe.borrow_mut().take_event();
-        server.turn([(id, event)].into_iter(), START);
-        replies.extend(pipe.borrow_mut().take_outbound(usize::MAX));
-        turns += 1;
-    }
-    replies.extend(pipe.borrow_mut().take_outbound(usize::MAX));
-    replies
+    let mut server = SimulatedServer::with_max_job_bytes(MAX_JOB_BYTES);
+    let client = server.connect_with_room(usize::MAX);
+    client.send(script).end();
+    server.turn([&client]);
+    assert_eq!(server.client_count(), 0, "the connection ends");
+    client.received_bytes(usize::MAX)
 }
 
 fn run(seed: u64) {
@@ -235,7 +202,7 @@ fn run(seed: u64) {
     }
     if closes {
         peer.arrive(usize::MAX);
-        peer.pipe.borrow_mut().end(false);
+        peer.connection.end();
     }
     simulation.rest(&mut peer);
     assert_eq!(simulation.server.client_count(), 0, "seed {seed}: the connection ends");
@@ -256,17 +223,17 @@ fn a_reply_goes_on_after_a_read_has_sent_what_was_encrypted() {
     let body = "x".repeat(9000);
     peer.say(format!("put 0 0 60 9000\r\n{body}\r\npeek 1\r\n").as_bytes());
     peer.arrive(usize::MAX);
-    while simulation.is_busy() || peer.pipe.borrow().has_event() {
+    while simulation.is_busy() || peer.connection.pipe.borrow().has_event() {
         simulation.turn(&[&mut peer]);
     }
     let idle_bytes = 12_000;
     assert!(simulation.acceptor.memory_bytes() > idle_bytes, "what is encrypted is counted");
     peer.say(b"list-tube-used\r\n");
     peer.arrive(usize::MAX);
-    let readable = peer.pipe.borrow_mut().take_event();
-    peer.pipe.borrow_mut().widen();
+    let readable = peer.connection.take_event();
+    peer.connection.pipe.borrow_mut().widen();
     peer.read(usize::MAX);
-    simulation.server.turn([(peer.id, readable)].into_iter(), simulation.now);
+    simulation.server.turn([readable].into_iter(), simulation.now);
     simulation.rest(&mut peer);
     assert!(peer.replies.ends_with(b"\r\nUSING default\r\n"), "{}", peer.replies.len());
     assert!(simulation.acceptor.memory_bytes() < idle_bytes);
@@ -290,7 +257,10 @@ fn a_handshake_goes_on_when_there_is_room_again() {
         let mut peer = simulation.connect(capacity as usize);
         peer.arrive(usize::MAX);
         while peer.tls.is_handshaking() {
-            assert!(peer.pipe.borrow().has_event() || simulation.is_busy(), "there is a reason for a turn");
+            assert!(
+                peer.connection.pipe.borrow().has_event() || simulation.is_busy(),
+                "there is a reason for a turn"
+            );
             simulation.turn(&[&mut peer]);
             peer.read(usize::MAX);
         }
@@ -304,8 +274,8 @@ fn a_handshake_has_ten_seconds() {
     let mut simulation = Simulation::new(1);
     let hello = client_hello(tls::usual_client());
     let mut peers: Vec<Peer> = (0..3).map(|_| simulation.connect(100_000)).collect();
-    peers[0].pipe.borrow_mut().arrive(&hello[..hello.len() - 1]);
-    peers[1].pipe.borrow_mut().arrive(&hello);
+    peers[0].connection.send(&hello[..hello.len() - 1]);
+    peers[1].connection.send(&hello);
     simulation.rest(&mut peers[2]);
     let limit = HANDSHAKE_TIMEOUT.as_nanos() as u64;
     let [first, second, done] = &mut peers[..] else { unreachable!() };
@@ -329,17 +299,18 @@ fn a_turn_goes_on_with_a_few_handshakes_and_serves_the_others_first() {
     simulation.rest(&mut known);
     let mut anonymous: Vec<Peer> = (0..ANONYMOUS_CLIENTS).map(|_| simulation.connect(100_000)).collect();
     for peer in &anonymous {
-        peer.pipe.borrow_mut().arrive(&hello);
+        peer.connection.send(&hello);
     }
     known.say(b"list-tube-used\r\n");
     known.arrive(usize::MAX);
     // The events of anonymous clients come first.
     let mut all: Vec<&mut Peer> = anonymous.iter_mut().chain([&mut known]).collect();
     simulation.turn(&all);
-    let answered = |all: &[&mut Peer]| all.iter().filter(|peer| peer.pipe.borrow().has_outbound()).count();
+    let answered =
+        |all: &[&mut Peer]| all.iter().filter(|peer| peer.connection.pipe.borrow().has_outbound()).count();
     let in_first_turn = answered(&all);
     assert!((2..8).contains(&in_first_turn), "{in_first_turn} answers in a turn");
-    assert!(all.last().unwrap().pipe.borrow().has_outbound(), "the client is answered");
+    assert!(all.last().unwrap().connection.pipe.borrow().has_outbound(), "the client is answered");
     let mut turns = 1;
     while simulation.is_busy() {
         simulation.turn(&all);

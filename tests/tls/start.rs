@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 
 use beanstalkd_testkit::has_tool;
-use beanstalkd_testkit::panicking::{Client, is_root, wait_until};
+use beanstalkd_testkit::panicking::{Client, is_root};
 use beanstalkd_testkit::server::{free_address, run_to_end};
 use beanstalkd_testkit::server_under_test;
 use beanstalkd_testkit::tls::{Authority, Leaf, pem};
@@ -117,7 +117,7 @@ fn keys_of_all_kinds_and_forms_are_taken() {
         (&["ecparam", "-name", "prime256v1", "-genkey", "-noout"], "EC PRIVATE KEY"),
         (&["genpkey", "-algorithm", "ED25519"], "PRIVATE KEY"),
     ];
-    for (index, (make, label)) in kinds.iter().enumerate() {
+    for (make, label) in kinds {
         openssl(&[&make[..1], &["-out", text(&key)], &make[1..]].concat());
         assert!(std::fs::read_to_string(&key).unwrap().contains(&format!("BEGIN {label}")), "{label}");
         openssl(&[
@@ -137,10 +137,7 @@ fn keys_of_all_kinds_and_forms_are_taken() {
             "-addext",
             "basicConstraints=critical,CA:FALSE",
         ]);
-        server.server.signal(rustix::process::Signal::HUP);
-        beanstalkd_testkit::panicking::wait_until(label, || {
-            server.server.log().matches("SIGHUP: the certificates were read again").count() == index + 1
-        });
+        server.server.reload("SIGHUP: the certificates were read again");
         let mut roots = rustls::RootCertStore::empty();
         let pem = std::fs::read(&certificate).unwrap();
         roots.add(rustls::pki_types::pem::PemObject::from_pem_slice(&pem).unwrap()).unwrap();
@@ -164,8 +161,7 @@ fn all_certificates_of_a_chain_are_sent() {
     let identity = intermediate.issue(Leaf::of("localhost"));
     server.replace_identity(&identity);
     std::fs::write(server.file("cert.pem"), identity.certificate_pem() + &intermediate.pem()).unwrap();
-    server.server.signal(rustix::process::Signal::HUP);
-    wait_until("the chain is read", || server.server.log().contains("the certificates were read again"));
+    server.server.reload("the certificates were read again");
     for version in [&TLS12, &TLS13] {
         server.serves(&server.authority.client(None, &[version])).unwrap();
     }

@@ -4,6 +4,7 @@
 //! each cooldown the file of its markers; the count of live bytes. It knows indexes and lengths, but no bytes. Driven
 //! by the replay, then by the open log.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use beanstalkd_structures::IdMap;
@@ -93,6 +94,8 @@ pub(crate) struct Files {
     full_bytes: u64,
     /// Total length of all files except the last.
     closed_bytes: u64,
+    /// The result of [`Files::longest_live`], until a file that counts for it changes.
+    longest_live: Cell<Option<u64>>,
 }
 
 /// The location of each job and each cooldown.
@@ -131,6 +134,7 @@ impl Files {
         let before = in_debug(|| self.total_bytes());
         self.closed_bytes += self.files.back().map_or(0, |last| last.bytes);
         self.files.push_back(LogFile { index, bytes, live: 0, order: ChunkedQueue::default() });
+        self.longest_live.set(None);
         debug_assert_eq!(self.total_bytes(), before + bytes, "a new file adds its length");
     }
 
@@ -156,6 +160,7 @@ impl Files {
         {
             let last = self.files.len() - 1;
             let before = in_debug(|| (self.total_bytes(), self.files[at].bytes));
+            self.longest_live.set(None);
             match self.files.remove(at) {
                 Some(gone) if at < last => self.closed_bytes -= gone.bytes,
                 // The newest file has gone, and the one before it is now the newest and no longer closed.
@@ -223,6 +228,7 @@ impl Files {
             debug_assert!(bytes <= self.files[at].bytes, "a file is cut, and never grows");
             self.closed_bytes -= self.files[at].bytes.saturating_sub(bytes);
             self.files[at].bytes = self.files[at].bytes.min(bytes);
+            self.longest_live.set(None);
         }
     }
 
@@ -285,6 +291,21 @@ impl Files {
         self.closed().take_while(|file| file.live == 0)
     }
 
+    /// Length of the longest closed file with live items, in bytes. On a full disk the log asks for it with each
+    /// record, so the files are examined only after one of them was filled, cut or emptied.
+    #[must_use]
+    pub(crate) fn longest_live(&self) -> u64 {
+        self.longest_live.get().unwrap_or_else(|| {
+            let longest = self.find_longest_live();
+            self.longest_live.set(Some(longest));
+            longest
+        })
+    }
+
+    fn find_longest_live(&self) -> u64 {
+        self.closed().filter(|file| file.live > 0).map(|file| file.bytes).max().unwrap_or(0)
+    }
+
     /// Whether a closed file has a live item.
     #[must_use]
     pub(crate) fn has_live_in_closed(&self) -> bool {
@@ -327,6 +348,9 @@ impl Files {
             // The size of a body is an i32, a name has 200 bytes and tags have a limit, so the sum is less than 2^32.
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
         };
+        if self.files[at].live == 0 && at + 1 < self.files.len() {
+            self.longest_live.set(None);
+        }
         let file = &mut self.files[at];
         file.live += 1;
         file.order.push(PackedItem::pack(item));
@@ -359,6 +383,9 @@ impl Files {
             file.live -= 1;
             if file.live == 0 {
                 file.order = ChunkedQueue::default();
+                if at + 1 < self.files.len() {
+                    self.longest_live.set(None);
+                }
             }
         }
         Some(location.bytes.into())
@@ -394,6 +421,10 @@ impl Files {
             "the sums are those of the jobs"
         );
         assert_eq!(self.closed_bytes, self.closed().map(|file| file.bytes).sum::<u64>());
+        assert!(
+            self.longest_live.get().is_none_or(|longest| longest == self.find_longest_live()),
+            "the longest file is known, or must be found"
+        );
         assert!(self.files.iter().is_sorted_by(|a, b| a.index < b.index), "the files are in order");
     }
 
@@ -411,7 +442,15 @@ impl Files {
 impl Described for Files {
     fn describe(&self, out: &mut Writer<'_>) {
         // The sums follow from the lists.
-        let Self { files, locations, newest: _, live_bytes: _, full_bytes: _, closed_bytes: _ } = self;
+        let Self {
+            files,
+            locations,
+            newest: _,
+            live_bytes: _,
+            full_bytes: _,
+            closed_bytes: _,
+            longest_live: _,
+        } = self;
         out.count(files.len());
         for LogFile { index, bytes, live: _, order } in files {
             (*index, *bytes).describe(out);
@@ -490,6 +529,23 @@ mod tests {
             assert!(files.remove(Item::Job(JobId(id))).is_some());
         }
         assert_eq!((files.live_bytes(), files.job_count()), (0, 0));
+    }
+
+    #[test]
+    fn the_longest_closed_file_with_a_job_is_found_again_after_each_change() {
+        let mut files = Files::default();
+        let mut expect = |longest, change: &dyn Fn(&mut Files) -> bool| {
+            change(&mut files);
+            assert_eq!(files.longest_live(), longest);
+            files.check_invariants();
+        };
+        let item = |id| Item::Job(JobId(id));
+        expect(0, &|files| (files.push(1, 8000), files.place(item(1), 1, 100)).1);
+        expect(8000, &|files| (files.push(2, 9000), files.place(item(2), 2, 100)).1);
+        expect(9000, &|files| (files.push(3, 4096), files.place(item(3), 3, 100)).1);
+        expect(8000, &|files| (files.shrink(2, 5000), true).1);
+        expect(5000, &|files| files.place(item(1), 3, 100));
+        expect(0, &|files| files.remove(item(2)).is_some());
     }
 
     #[test]

@@ -20,6 +20,11 @@ pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// questions, and their number.
 const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 3);
 
+/// How long the peer may leave sent bytes unacknowledged, or take none, where the system has this limit: the sum of the
+/// times above. While bytes are not acknowledged, the system does not ask as above.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// Makes the system send small commands at once, and end a connection whose peer has disappeared; without the second, a
 /// reserve without a limit would wait forever.
 pub(crate) fn configure_tcp(stream: &impl std::os::fd::AsFd) -> std::io::Result<()> {
@@ -27,6 +32,8 @@ pub(crate) fn configure_tcp(stream: &impl std::os::fd::AsFd) -> std::io::Result<
     let settings = TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(retries);
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     socket.set_tcp_keepalive(&settings)
 }
 
@@ -34,7 +41,9 @@ pub(crate) fn configure_tcp(stream: &impl std::os::fd::AsFd) -> std::io::Result<
 /// connection.
 ///
 /// A connection whose host disappeared without closing it counts as lost after 90 seconds, also in a reserve without a
-/// limit: on TCP connections the system asks an idle peer whether it is there (`SO_KEEPALIVE`).
+/// limit: on TCP connections the system asks an idle peer whether it is there (`SO_KEEPALIVE`). On Linux this is also
+/// so if the host disappeared before it had received the command (`TCP_USER_TIMEOUT`), and if a server takes no byte
+/// of a command for as long. On other systems the time-out of the system counts then, which can be many minutes.
 ///
 /// ```no_run
 /// use beanstalk_client::{Connector, Reconnect, Token};
@@ -66,6 +75,7 @@ pub struct Connector {
     /// Connects again when a connection is lost; with `None` the connection ends with an error.
     pub reconnect: Option<Reconnect>,
     /// Asks the server for its extensions before the first request that a server without them would misunderstand.
+    /// Without this, such a request is only refused if the caller has asked for the extensions or has set them.
     pub check_extensions: bool,
 }
 
@@ -94,7 +104,8 @@ impl Connector {
         }
     }
 
-    /// How long the connect, and the wait for the next byte, may take; `None` means no limit.
+    /// How long the connect, and the wait for the next byte, may take; `None` means no limit. The connect includes the
+    /// resolution of the host's name and the handshake of TLS; without tokio, the system's resolver may take longer.
     #[must_use]
     pub fn timeout(self, timeout: Option<Duration>) -> Self {
         Self { timeout, ..self }
@@ -200,5 +211,25 @@ impl Connector {
             }
         };
         Ok(ConnectionState::new(self.token.clone(), session))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    fn a_peer_that_disappears_is_noticed_with_and_without_bytes_on_the_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        configure_tcp(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        let limit = Some(Duration::from_secs(90));
+        assert_eq!((socket.keepalive().unwrap(), socket.tcp_user_timeout().unwrap()), (true, limit));
+        let (time, interval, retries) = KEEP_ALIVE;
+        assert_eq!(Some(time + interval * retries), limit);
     }
 }

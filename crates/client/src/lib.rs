@@ -24,9 +24,16 @@
 //!
 //! Commands that C beanstalkd does not have are extensions; [`Client::extensions`] asks a server which of them it
 //! offers. The client never sends an extension that the server lacks and would misunderstand: the result is
-//! [`Error::Unsupported`].
+//! [`Error::Unsupported`]. Only a connection that does not ask ([`Connector::check_extensions`] is `false`, or
+//! [`Connection::over_unix`]) relies on its caller: it knows the extensions that the caller has asked for or has set.
 //!
 //! [`Servers`] finds the server of a key, for programs that need several servers.
+//!
+//! # Versions
+//!
+//! The crate follows semantic versioning, with one exception: a minor version may add variants to the enums of the
+//! protocol, [`Verb`], [`Command`], [`Reply`], [`Refusal`], [`Field`] and [`ModeWord`]. So a `match` over them needs a
+//! wildcard arm. They are not `#[non_exhaustive]`, because the server matches them without one.
 //!
 //! # When the connection is lost
 //!
@@ -56,10 +63,10 @@
 //! # Inside
 //!
 //! Three layers. `core` has the commands, the meaning of their replies, their order, the repetitions and the next step;
-//! it uses no socket and no clock. Two drivers take these steps: `blocking`, and `asynchronous` with tokio. One table
-//! for both drivers defines which reply belongs to which command. The crate `beanstalkd-protocol`, which the server
-//! uses too, makes and parses the bytes. The client never starts a thread or a task, except for the jobs of a worker,
-//! and never panics because of the bytes of a server.
+//! it uses no socket and no clock. Two drivers take these steps: `blocking`, and `asynchronous` with tokio. Between
+//! them, `drivers` has the loop of steps and the methods, once for both. One table defines which reply belongs to which
+//! command. The crate `beanstalkd-protocol`, which the server uses too, makes and parses the bytes. The client never
+//! starts a thread or a task, except those of a worker, and never panics because of the bytes of a server.
 
 // An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
@@ -72,6 +79,7 @@ pub mod asynchronous;
 mod blocking;
 mod connector;
 mod core;
+mod drivers;
 mod error;
 mod servers;
 mod span;

@@ -1,11 +1,11 @@
 //! TLS: the authorities that the client trusts, and the client's own certificate.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
@@ -121,37 +121,79 @@ impl Tls {
         }
     }
 
-    /// Begins TLS with the server named `host`, and waits for the end of the handshake. If the server is silent for
-    /// [`SILENCE`], or answers with something other than TLS, calls `is_plain` once; if that returns true, the error is
-    /// `NotTls`.
+    /// Begins TLS with the server named `host`, and waits for the end of the handshake, until the deadline at the
+    /// latest. If the server is silent for [`SILENCE`], or answers with something other than TLS, calls `is_plain`
+    /// once; if that returns true, the error is `NotTls`.
     pub(crate) fn begin(
         &self,
         host: &str,
         mut stream: TcpStream,
-        timeout: Option<Duration>,
+        deadline: Option<Instant>,
         is_plain: impl Fn() -> bool,
     ) -> io::Result<TlsStream> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let mut tls = ClientConnection::new(Arc::clone(&self.0), name).map_err(io::Error::other)?;
-        stream.set_read_timeout(Some(timeout.map_or(SILENCE, |timeout| timeout.min(SILENCE))))?;
+        let mut handshake = Handshake { max_silence: Some(SILENCE), ..Handshake::new(&mut stream, deadline) };
         let mut was_asked = false;
         while tls.is_handshaking() {
-            let Err(error) = tls.complete_io(&mut stream) else { continue };
+            let Err(error) = tls.complete_io(&mut handshake) else { continue };
             let is_silent = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
             if !is_silent && !is_no_tls(&error) {
                 return Err(error);
             }
-            let is_first = !std::mem::replace(&mut was_asked, true);
+            let is_first = !std::mem::replace(&mut was_asked, true) && handshake.left().is_ok();
             if is_first && is_plain() {
                 return Err(io::Error::other(NotTls));
             }
             if !is_first || !is_silent {
                 return Err(error);
             }
-            stream.set_read_timeout(timeout)?;
+            handshake.max_silence = None;
         }
-        stream.set_read_timeout(timeout)?;
         Ok(StreamOwned::new(tls, stream))
+    }
+}
+
+/// The socket of a connection that is being opened: each read and each write has the time until the deadline, so that a
+/// server that sends a byte now and then is given up.
+pub(crate) struct Handshake<'a> {
+    stream: &'a mut TcpStream,
+    deadline: Option<Instant>,
+    /// The time limit of one read.
+    max_silence: Option<Duration>,
+}
+
+impl<'a> Handshake<'a> {
+    pub(crate) fn new(stream: &'a mut TcpStream, deadline: Option<Instant>) -> Self {
+        Self { stream, deadline, max_silence: None }
+    }
+
+    /// The time until the deadline; `None` if there is none.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let Some(deadline) = self.deadline else { return Ok(None) };
+        match deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+            left => Ok(Some(left)),
+        }
+    }
+}
+
+impl Read for Handshake<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.left()?;
+        self.stream.set_read_timeout(left.into_iter().chain(self.max_silence).min())?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Handshake<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 

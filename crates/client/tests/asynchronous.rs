@@ -6,19 +6,14 @@ use beanstalk_client::asynchronous::{Client, Pool};
 use beanstalk_client::{
     Command, Connector, Error, JobState, PutOptions, Reconnect, Refusal, Reply, Request, TubeName,
 };
-use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, Fault, at_each_command};
 use beanstalkd_testkit::installed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-fn tube(name: &str) -> TubeName {
-    name.parse().unwrap()
-}
+mod support;
 
-fn connector() -> Connector {
-    let pauses = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(5));
-    Connector::new().reconnect(pauses.give_up_after(Duration::from_secs(5)))
-}
+use support::{on_one_thread, reconnecting as connector, tube};
 
 #[tokio::test]
 async fn against_every_server_a_job_goes_through_all_states() {
@@ -60,33 +55,37 @@ async fn against_every_server_a_job_goes_through_all_states() {
     }
 }
 
-#[tokio::test]
-async fn at_every_command_a_lost_connection_doubles_no_job_and_loses_none_silently() {
-    for (at, is_after) in (1..=14).flat_map(|at| [(at, false), (at, true)]) {
-        let (close_before, close_after) = if is_after { (0, at) } else { (at, 0) };
-        let fake = Fake::start_with(FakeOptions { close_before, close_after, ..FakeOptions::default() });
-        let mut client = connector().connect_async(&fake.address().parse().unwrap()).await.unwrap();
-        client.use_tube(&tube("a")).await.unwrap();
-        let options = PutOptions::new();
-        let texts: Vec<String> = (0..8).map(|n| format!("job {n}")).collect();
-        let mut is_known = Vec::new();
-        let puts = texts.iter().map(|text| Request::Put(&options, text.as_bytes()));
-        let sent = client.send_all(puts, |_, result| match result {
-            Ok(Reply::Inserted(_)) => is_known.push(true),
-            Err(Error::Unconfirmed { command: "put" }) => is_known.push(false),
-            other => panic!("at {at}: {other:?}"),
-        });
-        sent.await.unwrap();
-        fake.disarm();
-        let mut found = vec![0; texts.len()];
-        while let Ok(job) = client.peek_next(JobState::Ready).await {
-            let body = String::from_utf8(job.body).unwrap();
-            found[texts.iter().position(|text| *text == body).unwrap()] += 1;
-            client.delete(job.id).await.unwrap();
-        }
-        for (count, is_known) in found.into_iter().zip(is_known) {
-            assert!(if is_known { count == 1 } else { count <= 1 }, "at {at}");
-        }
+#[test]
+fn at_every_command_a_lost_connection_doubles_no_job_and_loses_none_silently() {
+    for fault in Fault::CLOSINGS {
+        let lose = |fake: &Fake, at| on_one_thread(loses_no_job_silently(fake, at));
+        at_each_command(fault, 9, lose);
+    }
+}
+
+async fn loses_no_job_silently(fake: &Fake, at: usize) {
+    let mut client = connector().connect_async(&fake.address().parse().unwrap()).await.unwrap();
+    client.use_tube(&tube("a")).await.unwrap();
+    let options = PutOptions::new();
+    let texts: Vec<String> = (0..8).map(|n| format!("job {n}")).collect();
+    let mut is_known = Vec::new();
+    let puts = texts.iter().map(|text| Request::Put(&options, text.as_bytes()));
+    let sent = client.send_all(puts, |_, result| match result {
+        Ok(Reply::Inserted(_)) => is_known.push(true),
+        Err(Error::Unconfirmed { command: "put" }) => is_known.push(false),
+        other => panic!("at {at}: {other:?}"),
+    });
+    sent.await.unwrap();
+    assert_eq!(is_known.len(), texts.len(), "at {at}: each put has an answer");
+    fake.disarm();
+    let mut found = vec![0; texts.len()];
+    while let Ok(job) = client.peek_next(JobState::Ready).await {
+        let body = String::from_utf8(job.body).unwrap();
+        found[texts.iter().position(|text| *text == body).unwrap()] += 1;
+        client.delete(job.id).await.unwrap();
+    }
+    for (count, is_known) in found.into_iter().zip(is_known) {
+        assert!(if is_known { count == 1 } else { count <= 1 }, "at {at}");
     }
 }
 
@@ -103,6 +102,12 @@ async fn a_future_may_be_dropped_at_any_moment() {
         assert_eq!(client.reserve_with_timeout(0).await.unwrap().id, id);
         client.delete(id).await.unwrap();
         assert!(client.reserve_with_timeout(0).await.unwrap_err().is_timed_out());
+        // The next command is a reserve, too.
+        assert!(timeout(Duration::from_millis(20), client.reserve()).await.is_err());
+        let id = other.put(b"x", &PutOptions::new()).await.unwrap().id;
+        let next = timeout(Duration::from_secs(30), client.reserve()).await;
+        assert_eq!(next.expect("it has the job of the dropped one").unwrap().id, id);
+        client.delete(id).await.unwrap();
         // At each of its awaits.
         for polls in 0..6 {
             let options = PutOptions::new();
@@ -133,6 +138,9 @@ async fn futures_poll<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F:
 async fn the_next_command_ends_an_abortable_reserve_that_was_dropped() {
     let Some(server) = installed::ours(&[]) else { return };
     let mut client = Client::connect(&server.address().parse().unwrap()).await.unwrap();
+    assert!(timeout(Duration::from_millis(20), client.reserve_with_abort(None)).await.is_err());
+    let jobs = timeout(Duration::from_secs(30), client.reserve_batch(3, None)).await;
+    assert!(jobs.expect("it does not wait for a job").unwrap().is_empty());
     assert!(timeout(Duration::from_millis(20), client.reserve_with_abort(None)).await.is_err());
     let stats = timeout(Duration::from_secs(30), client.stats()).await.expect("it does not wait for a job");
     assert!(stats.is_ok());
@@ -355,6 +363,127 @@ async fn a_job_of_a_dropped_reserve_is_given_out_only_while_the_server_has_it_re
             server.await.unwrap();
         }
     }
+}
+
+/// Drops a reserve without a limit after some milliseconds.
+async fn drop_reserve(client: &mut Client) {
+    assert!(timeout(Duration::from_millis(5), client.reserve()).await.is_err());
+}
+
+#[tokio::test]
+async fn of_ten_dropped_reserves_one_was_sent_and_its_job_is_given_out_once() {
+    for is_in_pipeline in [false, true] {
+        let (listener, address, _directory) = listener();
+        let (is_dropped, dropped) = tokio::sync::oneshot::channel();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            dropped.await.unwrap();
+            assert_eq!(answer(&mut stream, "RESERVED 7 1\r\nx\r\n").await, "reserve\r\n");
+            assert_eq!(answer(&mut stream, "TOUCHED\r\n").await, "touch 7\r\n");
+            assert_eq!(answer(&mut stream, "TIMED_OUT\r\n").await, "reserve-with-timeout 5\r\n");
+        });
+        let mut client = Client::connect(&address).await.unwrap();
+        for _ in 0..10 {
+            drop_reserve(&mut client).await;
+        }
+        is_dropped.send(()).unwrap();
+        if is_in_pipeline {
+            let is_job = |reply: Reply<'_>| matches!(reply, Reply::Reserved(id, _) if id.0 == 7);
+            assert_eq!(client.call_all([Command::Reserve], is_job).await.unwrap(), [true]);
+        } else {
+            assert_eq!(client.reserve_with_timeout(5).await.unwrap().id, 7);
+        }
+        assert!(client.reserve_with_timeout(5).await.unwrap_err().is_timed_out());
+        server.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reserve_is_sent_when_the_dropped_one_before_it_has_no_job() {
+    for without_job in ["TIMED_OUT\r\n", "DEADLINE_SOON\r\n"] {
+        let (listener, address, _directory) = listener();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(answer(&mut stream, without_job).await, "reserve\r\n");
+            assert_eq!(answer(&mut stream, "RESERVED 8 1\r\nx\r\n").await, "reserve\r\n");
+        });
+        let mut client = Client::connect(&address).await.unwrap();
+        drop_reserve(&mut client).await;
+        assert_eq!(client.reserve().await.unwrap().id, 8);
+        server.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reserve_keeps_its_limit_also_after_a_dropped_one_without_a_limit() {
+    let (listener, address, _directory) = listener();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert_eq!(answer(&mut stream, "").await, "reserve\r\n");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        stream.write_all(b"RESERVED 7 1\r\nx\r\n").await.unwrap();
+        assert_eq!(answer(&mut stream, "TOUCHED\r\n").await, "touch 7\r\n");
+    });
+    let mut client = patient(2000).connect_async(&address).await.unwrap();
+    drop_reserve(&mut client).await;
+    for (limit_s, waits_s) in [(5, 5), (0, 1)] {
+        let began = tokio::time::Instant::now();
+        assert!(client.reserve_with_timeout(limit_s).await.unwrap_err().is_timed_out());
+        assert_eq!(began.elapsed().as_secs(), waits_s);
+        assert_eq!(
+            client.call(Command::ReserveWithTimeout { timeout_s: 1.into() }).await.unwrap(),
+            Reply::TimedOut
+        );
+        let mut refusals = Vec::new();
+        let each = |_, result: Result<Reply<'_>, Error>| refusals.push(result.map(drop));
+        client.send_all([Command::ReserveWithTimeout { timeout_s: 1.into() }], each).await.unwrap();
+        assert!(matches!(refusals[..], [Err(Error::Refused(Refusal::TimedOut))]), "{refusals:?}");
+    }
+    assert_eq!(client.reserve_with_timeout(100).await.unwrap().id, 7);
+    server.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_is_late_also_if_each_reserve_is_dropped() {
+    let (listener, address, _directory) = listener();
+    let server = tokio::spawn(async move { listener.accept().await.unwrap() });
+    let connector = Connector::new().timeout(Some(Duration::from_secs(2)));
+    let mut client = connector.connect_async(&address).await.unwrap();
+    // The first one is late after 7 seconds.
+    for _ in 0..6 {
+        assert!(timeout(Duration::from_secs(1), client.reserve_with_timeout(5)).await.is_err());
+    }
+    assert!(matches!(client.reserve_with_timeout(5).await, Err(Error::TimedOut)));
+    drop(server.await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_reserve_is_forgotten_with_its_connection() {
+    let (listener, address, _directory) = listener();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        answer(&mut stream, "").await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(stream);
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert_eq!(answer(&mut stream, "RESERVED 8 1\r\nx\r\n").await, "reserve-with-timeout 5\r\n");
+    });
+    let mut client = patient(2000).connect_async(&address).await.unwrap();
+    drop_reserve(&mut client).await;
+    assert_eq!(client.reserve_with_timeout(5).await.unwrap().id, 8);
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pipeline_without_a_request_waits_for_no_reply() {
+    let (listener, address, _directory) = listener();
+    let server = tokio::spawn(async move { listener.accept().await.unwrap() });
+    let mut client = Client::connect(&address).await.unwrap();
+    drop_reserve(&mut client).await;
+    let none = timeout(Duration::from_secs(5), client.send_all([Command::Stats; 0], |_, _| {})).await;
+    none.expect("there is no reply to wait for").unwrap();
+    drop(server.await);
 }
 
 #[tokio::test]

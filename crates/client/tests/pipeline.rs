@@ -7,7 +7,7 @@ use beanstalk_client::{
     Address, Client, Command, Connection, Connector, JobId, JobState, PutOptions, Refusal, Reply, Request,
     TubeName,
 };
-use beanstalkd_testkit::installed;
+use beanstalkd_testkit::{PATIENCE, installed};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn slow_server(bytes: usize) -> Client {
         }
     });
     let mut client = Client::from(Connection::over_unix(ours));
-    client.set_timeout(Some(Duration::from_secs(30)));
+    client.set_timeout(Some(PATIENCE));
     client
 }
 
@@ -60,7 +60,7 @@ fn many_short_replies_to_large_puts_do_not_deadlock_a_pipeline() {
     // Each write of a reply takes a separate buffer in the kernel: a server may stop reading after about 70 of them.
     for server in installed::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
-        client.set_timeout(Some(Duration::from_secs(30)));
+        client.set_timeout(Some(PATIENCE));
         let body = vec![b'x'; 10_000];
         let options = PutOptions::default();
         client

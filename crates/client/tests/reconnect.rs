@@ -10,7 +10,7 @@ use beanstalk_client::{
     Address, Client, Command, Connector, Error, Field, Fields, JobId, JobState, Pool, PutOptions, Reconnect,
     Refusal, Reply, Request, TubeName,
 };
-use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, FakeOptions, Fault, at_each_command};
 use beanstalkd_testkit::installed;
 
 mod support;
@@ -21,10 +21,12 @@ fn connect(fake: &Fake) -> Client {
     connector().connect(&fake.address().parse().unwrap()).unwrap()
 }
 
-/// A fake that closes the connection before or after its N-th command line.
-fn closing(at: usize, is_after: bool) -> Fake {
-    let (close_before, close_after) = if is_after { (0, at) } else { (at, 0) };
-    Fake::start_with(FakeOptions { close_before, close_after, ..FakeOptions::default() })
+/// Calls `test` with fakes that close the connection before and after each of its command lines.
+fn at_each_loss(at_least: usize, mut test: impl FnMut(&Fake, usize, bool)) {
+    for fault in Fault::CLOSINGS {
+        let is_after = matches!(fault, Fault::CloseAfter);
+        at_each_command(fault, at_least, |fake, at| test(fake, at, is_after));
+    }
 }
 
 /// How often each body is in the tube.
@@ -50,9 +52,8 @@ fn bodies(fake: &Fake, name: &str) -> BTreeMap<String, u32> {
 
 #[test]
 fn at_every_command_a_lost_connection_doubles_no_job_and_loses_none_silently() {
-    for (at, is_after) in (1..=24).flat_map(|at| [(at, false), (at, true)]) {
-        let fake = closing(at, is_after);
-        let mut client = connect(&fake);
+    at_each_loss(22, |fake, at, _| {
+        let mut client = connect(fake);
         let mut certain = Vec::new();
         client.use_tube(&tube("a")).unwrap();
         client.watch(&tube("a")).unwrap();
@@ -79,21 +80,20 @@ fn at_every_command_a_lost_connection_doubles_no_job_and_loses_none_silently() {
         assert_eq!(client.list_tube_used().unwrap(), "a", "at {at}");
         assert_eq!(client.list_tubes_watched().unwrap(), ["a"], "at {at}");
         fake.disarm();
-        let stored = bodies(&fake, "a");
+        let stored = bodies(fake, "a");
         for (n, text) in texts.iter().enumerate() {
             let count = stored.get(text).copied().unwrap_or(0);
             assert!(count <= 1, "at {at}: {text} is stored {count} times");
             assert!(count == 1 || !certain.contains(&n), "at {at}: {text} is lost");
             assert!(n % 2 == 0 || count == 1, "at {at}: {text} has a key, and was to be sent again");
         }
-        assert!(bodies(&fake, "default").is_empty());
-    }
+        assert!(bodies(fake, "default").is_empty());
+    });
 }
 
 #[test]
 fn a_session_keeps_a_job_through_every_loss() {
-    for (at, is_after) in (1..=9).flat_map(|at| [(at, false), (at, true)]) {
-        let fake = closing(at, is_after);
+    at_each_loss(7, |fake, at, is_after| {
         let mut client = {
             let connector = connector().session(tube("worker-1"), Duration::from_secs(60));
             connector.connect(&fake.address().parse().unwrap()).unwrap()
@@ -117,14 +117,13 @@ fn a_session_keeps_a_job_through_every_loss() {
             Err(error) => panic!("at {at}: {error}"),
         }
         assert!(client.peek(id).unwrap_err().is_not_found(), "at {at}");
-    }
+    });
 }
 
 #[test]
 fn fields_are_asked_for_again_after_every_loss() {
-    for (at, is_after) in (1..=8).flat_map(|at| [(at, false), (at, true)]) {
-        let fake = closing(at, is_after);
-        let mut client = connect(&fake);
+    at_each_loss(5, |fake, at, _| {
+        let mut client = connect(fake);
         client.reserve_fields(&[Field::Tube, Field::Attempts]).unwrap();
         // If the reply to a put is lost, the caller must decide.
         while client.put_in(&tube("a"), b"x", &PutOptions::new()).is_err() {}
@@ -132,7 +131,7 @@ fn fields_are_asked_for_again_after_every_loss() {
         let Fields { tube, attempts, age, .. } = client.reserve_with_timeout(0).unwrap().fields;
         assert_eq!((tube.as_deref(), age), (Some("a"), None), "at {at}");
         assert!(attempts.is_some_and(|attempts| (1..=2).contains(&attempts)), "at {at}: {attempts:?}");
-    }
+    });
 }
 
 #[test]
@@ -169,7 +168,7 @@ fn against_every_server_fields_come_with_the_job_or_are_said_not_to() {
 
 #[test]
 fn without_reconnect_a_lost_connection_is_an_error_for_ever() {
-    let fake = closing(2, false);
+    let fake = Fake::start_with(FakeOptions { close_before: 2, ..FakeOptions::default() });
     let mut client = Client::connect(&fake.address().parse().unwrap()).unwrap();
     client.list_tubes().unwrap();
     assert!(matches!(client.list_tubes(), Err(Error::Closed)));
@@ -413,7 +412,7 @@ fn a_pool_lends_what_it_has_and_says_when_it_has_none() {
 
 #[test]
 fn a_pool_does_not_lend_a_connection_that_was_closed_while_it_rested() {
-    let fake = closing(2, false);
+    let fake = Fake::start_with(FakeOptions { close_before: 2, ..FakeOptions::default() });
     let pool = Pool::new(Connector::new(), fake.address().parse().unwrap(), 1);
     let mut client = pool.get().unwrap();
     client.put(b"x", &PutOptions::new()).unwrap();

@@ -1,9 +1,10 @@
 //! Every method of the client against prepared replies: the bytes that it sends, and its result.
 
 use beanstalk_client::{
-    Address, Client, Connection, Connector, Culprit, Cursor, Error, Field, Fields, JobId, JobState, ModeWord,
-    Pool, PutOptions, Refusal, Request, TubeName, Verb,
+    Address, Client, Connection, Connector, Culprit, Cursor, Error, Extensions, Field, Fields, JobId,
+    JobState, ModeWord, Pool, PutOptions, Refusal, Request, TubeName, Verb,
 };
+use beanstalkd_testkit::PATIENCE;
 use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -70,6 +71,27 @@ fn commands_of_c() {
     check("list-tubes", "OK 8\r\n---\n- a\n\r\n", vec!["a".to_owned()], |c| c.list_tubes());
     check("list-tubes-watched", "OK 8\r\n---\n- a\n\r\n", vec!["a".to_owned()], |c| c.list_tubes_watched());
     check("list-tube-used", "USING a\r\n", "a".to_owned(), |c| c.list_tube_used());
+}
+
+#[test]
+fn a_connection_that_does_not_ask_uses_the_extensions_that_it_knows() {
+    let tagged = PutOptions::new().tag("grp:g".parse().unwrap());
+    let is_unsupported = |result: &Result<(), Error>| matches!(result, Err(Error::Unsupported { .. }));
+    let (set, sent) = with("", |client| {
+        client.set_extensions(Extensions::default());
+        client.put(b"delete 1", &tagged).map(drop)
+    });
+    assert!(is_unsupported(&set) && sent.is_empty(), "{set:?}, sent {sent:?}");
+    let (asked, sent) = with("OK 9\r\n---\na: 1\n\r\n", |client| {
+        client.known_extensions()?;
+        client.put(b"delete 1", &tagged).map(drop)
+    });
+    assert!(is_unsupported(&asked) && sent == "stats\r\n", "{asked:?}, sent {sent:?}");
+    let (refused, _) = with("UNKNOWN_COMMAND\r\n", |client| {
+        client.set_extensions(Extensions::default());
+        client.touch_all().map(drop)
+    });
+    assert!(is_unsupported(&refused), "{refused:?}");
 }
 
 #[test]
@@ -277,6 +299,21 @@ fn a_reply_that_comes_late_can_still_be_received() {
 }
 
 #[test]
+fn the_job_of_a_late_reserve_is_the_result_of_the_next_one() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut client = Client::from(Connection::over_unix(ours));
+    client.set_timeout(Some(Duration::from_millis(1)));
+    assert!(matches!(client.reserve_with_timeout(0), Err(Error::TimedOut)));
+    client.set_timeout(Some(Duration::from_secs(60)));
+    let server = std::thread::spawn(move || {
+        let late = support::answer(&mut theirs, b"RESERVED 7 1\r\nx\r\n");
+        [late, support::answer(&mut theirs, b"TOUCHED\r\n")]
+    });
+    assert_eq!(client.reserve_with_timeout(5).unwrap().id, 7);
+    assert_eq!(server.join().unwrap(), ["reserve-with-timeout 0\r\n", "touch 7\r\n"]);
+}
+
+#[test]
 fn a_wait_ends_when_another_thread_closes_the_connection() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut client = Client::from(Connection::over_unix(ours));
@@ -363,7 +400,7 @@ fn answers_wrong(connections: usize) -> (Address, JoinHandle<()>, tempfile::Temp
     let server = std::thread::spawn(move || {
         for stream in listener.incoming().take(connections) {
             let mut stream = stream.unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             assert!(stream.read(&mut [0; 100]).unwrap() > 0);
             stream.write_all(b"TOUCHED\r\n").unwrap();
             assert_eq!(stream.read(&mut [0; 100]).unwrap(), 0);

@@ -1,14 +1,15 @@
 //! Servers with TLS and access rules, for both drivers.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beanstalk_client::{
     Address, Client, Connector, Error, JobState, Pool, PutOptions, Reconnect, Refusal, Tls, Token,
 };
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::tls::{Authority, Leaf};
@@ -97,6 +98,40 @@ fn a_server_that_is_silent_is_a_time_out() {
     let connector = Connector::new().timeout(Some(Duration::from_millis(50)));
     for error in errors(&connector.tls(Tls::new(Some(&ca), None).unwrap()), &address) {
         assert!(matches!(error, Error::Connect { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_sends_the_handshake_byte_by_byte_is_given_up() {
+    const TIMEOUT: Duration = Duration::from_millis(1_500);
+    let pace = Pace::watch().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca");
+    std::fs::write(&ca, Authority::new("authority").pem()).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                // A record of 4,096 bytes with a part of the handshake.
+                for byte in [22, 3, 3, 16, 0, 2, 0, 15, 252].into_iter().chain([3; 100]) {
+                    std::thread::sleep(Duration::from_millis(100));
+                    let _ = stream.write_all(&[byte]);
+                }
+            });
+        }
+    });
+    let connector = Connector::new().timeout(Some(TIMEOUT)).tls(Tls::new(Some(&ca), None).unwrap());
+    let opened: [&dyn Fn() -> Error; 2] = [&|| connector.connect(&address).unwrap_err(), &|| {
+        on_one_thread(connector.connect_async(&address)).unwrap_err()
+    }];
+    for error in opened {
+        let began = Instant::now();
+        let error = error();
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+        assert!(began.elapsed() >= TIMEOUT);
+        pace.assert_within(TIMEOUT * 3, began, || error.to_string());
     }
 }
 

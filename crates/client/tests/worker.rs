@@ -1,18 +1,22 @@
 //! Workers, with threads and with tasks, against the server of this repository and Debian's.
 
+use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beanstalk_client::{
-    Client, Connector, Delivery, Event, JobState, Outcome, PutOptions, Reconnect, Report, Retry, Settled,
-    TubeName, Worker,
+    Address, Client, Connector, Delivery, Event, JobState, Outcome, PutOptions, Reconnect, Report, Retry,
+    Settled, Stopper, TubeName, Worker,
 };
 use beanstalkd_testkit::installed::{self, Installed};
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
 
 mod support;
+
+use support::{JOB, answer, noting, reserved, run_worker, with_session};
 
 fn tube() -> TubeName {
     "work".parse().unwrap()
@@ -268,6 +272,24 @@ fn a_job_whose_ttr_has_ended_is_lost_and_that_is_said() {
 }
 
 #[test]
+fn a_worker_has_the_jobs_of_the_tube_default_without_tubes_or_if_it_watches_it() {
+    each(|server, is_async| {
+        let address: Address = server.address().parse().unwrap();
+        let mut client = Client::connect(&address).unwrap();
+        client.put(b"x", &PutOptions::new()).unwrap();
+        assert_eq!(run(&worker(server), is_async, |_| Outcome::Done).deleted, 0);
+        for tubes in [&[][..], &["default"], &["work", "default"]] {
+            let worker = Worker::new(Connector::new(), address.clone()).until_empty();
+            let worker = tubes.iter().fold(worker, |worker, tube| worker.watch(tube.parse().unwrap()));
+            assert_eq!(run(&worker, is_async, |_| Outcome::Done).deleted, 1, "{tubes:?}");
+            client.put(b"x", &PutOptions::new()).unwrap();
+        }
+        let left = client.peek_next(JobState::Ready).unwrap().id;
+        client.delete(left).unwrap();
+    });
+}
+
+#[test]
 fn a_server_that_is_not_there_is_an_error_at_the_start_and_later_an_event() {
     let nowhere = "unix:/nonexistent/socket".parse().unwrap();
     let reconnect = Reconnect::new().give_up_after(Duration::from_millis(1));
@@ -316,4 +338,57 @@ fn the_worker_of_the_page_on_clients_is_the_one_of_the_readme_which_is_compiled(
     let page = include_str!("../../../doc/clients.md");
     let worker = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     assert!(include_str!("../README.md").contains(worker), "{worker}");
+}
+
+#[test]
+fn a_stopped_worker_waits_once_for_a_server_that_hangs() {
+    const TIMEOUT: Duration = Duration::from_secs(4);
+    let pace = Pace::watch().unwrap();
+    let (job, quick) = (JOB, b"RESERVED 7 5 work 1 0 0 0 0 1 -\r\nright\r\n");
+    let cases = [("delete", job), ("touch", quick.as_slice()), ("stats", job)];
+    let cases = cases.iter().flat_map(|case| [(*case, false), (*case, true)]);
+    let runs =
+        cases.flat_map(|case| [(case, false), (case, true)]).map(|(((at, job), has_session), is_async)| {
+            let pace = pace.clone();
+            std::thread::spawn(move || {
+                let (sender, stoppers) = std::sync::mpsc::channel::<Stopper>();
+                let (stops, stopped) = std::sync::mpsc::channel();
+                let stoppers = Mutex::new(stoppers);
+                let connections = Arc::new(AtomicUsize::new(0));
+                let opened = Arc::clone(&connections);
+                let (address, _directory, _served) = noting(usize::MAX, move |number, stream, _| {
+                    opened.fetch_add(1, Ordering::SeqCst);
+                    if number == 0 {
+                        let session = if has_session { vec![b"SESSION 0\r\n".to_vec()] } else { Vec::new() };
+                        [session, reserved(job)].concat().iter().for_each(|text| drop(answer(stream, text)));
+                        assert!(answer(stream, b"").starts_with(at), "{at}");
+                        stoppers.lock().unwrap().recv().unwrap().stop();
+                        stops.send(Instant::now()).unwrap();
+                    }
+                    // Until the worker ends the connection.
+                    let _ = stream.read_to_end(&mut Vec::new());
+                });
+                let connector = with_session(has_session).timeout(Some(TIMEOUT));
+                let worker = Worker::new(connector, address.parse().unwrap()).watch(tube());
+                sender.send(worker.stopper()).unwrap();
+                let report = run_worker(&worker, is_async, move |delivery| match at {
+                    "stats" => Outcome::RetryAfter(Duration::from_millis(1_500), String::new()),
+                    "touch" => {
+                        wait_until("the touch", || delivery.is_stopping());
+                        Outcome::Done
+                    }
+                    _ => Outcome::Done,
+                });
+                assert_eq!(report.unwrap().unconfirmed, 1);
+                if at == "delete" {
+                    assert_eq!(connections.load(Ordering::SeqCst), 1, "it would take another time-out");
+                }
+                pace.assert_within(TIMEOUT * 2, stopped.recv().unwrap(), || {
+                    format!("at {at}, with a session {has_session}, as tasks {is_async}")
+                });
+            })
+        });
+    let runs: Vec<_> = runs.collect();
+    let failed = runs.into_iter().filter_map(|run| run.join().err()).count();
+    assert_eq!(failed, 0);
 }

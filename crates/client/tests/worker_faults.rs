@@ -12,13 +12,15 @@ use beanstalk_client::{
     Address, Client, Connector, Error, Event, JobState, Outcome, PutOptions, Reconnect, Report, Retry,
     TubeName, Worker,
 };
-use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, FakeOptions, Fault, at_each_command_after};
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::{PATIENCE, installed};
 
 mod support;
 
-use support::{answer, noting, reconnecting as connector, run_worker as run, scripted};
+use support::{
+    JOB, answer, noting, reconnecting as connector, reserved, run_worker as run, scripted, with_session,
+};
 
 fn tube() -> TubeName {
     "work".parse().unwrap()
@@ -29,7 +31,11 @@ fn worker(connector: Connector, address: &str) -> Worker {
 }
 
 fn put(fake: &Fake, count: usize) -> Client {
-    let mut client = Client::connect(&fake.address().parse().unwrap()).unwrap();
+    put_at(&fake.address(), count)
+}
+
+fn put_at(address: &str, count: usize) -> Client {
+    let mut client = Client::connect(&address.parse().unwrap()).unwrap();
     for number in 0..count {
         client.put_in(&tube(), number.to_string().as_bytes(), &PutOptions::new()).unwrap();
     }
@@ -38,27 +44,28 @@ fn put(fake: &Fake, count: usize) -> Client {
 
 #[test]
 fn at_every_command_a_lost_connection_loses_no_job() {
-    for (at, is_after, is_async) in
-        (1..=14).flat_map(|at| [(at, false, false), (at, true, false), (at, false, true), (at, true, true)])
-    {
-        // The puts are the first commands.
-        let at = at + 4;
-        let (close_before, close_after) = if is_after { (0, at) } else { (at, 0) };
-        let fake = Fake::start_with(FakeOptions { close_before, close_after, ..FakeOptions::default() });
-        let mut client = put(&fake, 3);
-        let runs = Arc::new(Mutex::new(BTreeMap::<Vec<u8>, u32>::new()));
-        let counted = Arc::clone(&runs);
-        let report = run(&worker(connector(), &fake.address()), is_async, move |delivery| {
-            *counted.lock().unwrap().entry(delivery.body.clone()).or_default() += 1;
-            Outcome::Done
-        })
-        .unwrap();
-        fake.disarm();
-        let runs = runs.lock().unwrap();
-        assert_eq!(runs.len(), 3, "at {at}: every job has run: {runs:?}");
-        assert!(runs.values().sum::<u32>() <= 4, "at {at}: one of them again at most: {runs:?}");
-        assert_eq!(report.deleted + report.unconfirmed + report.lost, u64::from(runs.values().sum::<u32>()));
-        assert!(client.peek_next(JobState::Ready).is_err() && client.peek_next(JobState::Reserved).is_err());
+    let set_up = |address: &str| drop(put_at(address, 3));
+    for (fault, is_async) in Fault::CLOSINGS.into_iter().flat_map(|fault| [(fault, false), (fault, true)]) {
+        at_each_command_after(set_up, fault, 10, |fake, at| {
+            let runs = Arc::new(Mutex::new(BTreeMap::<Vec<u8>, u32>::new()));
+            let counted = Arc::clone(&runs);
+            let report = run(&worker(connector(), &fake.address()), is_async, move |delivery| {
+                *counted.lock().unwrap().entry(delivery.body.clone()).or_default() += 1;
+                Outcome::Done
+            })
+            .unwrap();
+            fake.disarm();
+            let runs = runs.lock().unwrap();
+            assert_eq!(runs.len(), 3, "at {at}: every job has run: {runs:?}");
+            let count = runs.values().sum::<u32>();
+            assert!(count <= 4, "at {at}: one of them again at most: {runs:?}");
+            assert_eq!(report.deleted + report.unconfirmed + report.lost, u64::from(count));
+            let mut client = Client::connect(&fake.address().parse().unwrap()).unwrap();
+            client.use_tube(&tube()).unwrap();
+            for state in [JobState::Ready, JobState::Reserved] {
+                assert!(client.peek_next(state).is_err(), "at {at}: a job is {state:?}");
+            }
+        });
     }
 }
 
@@ -138,12 +145,6 @@ fn a_job_that_is_known_to_be_lost_is_not_touched_again() {
     }
 }
 
-/// The server's answers until the worker has reserved a job.
-fn reserved(job: &[u8]) -> Vec<Vec<u8>> {
-    let fields = b"USING tube attempts timeouts releases age pri ttr trace\r\n";
-    vec![b"WATCHING 2\r\n".to_vec(), b"WATCHING 1\r\n".to_vec(), fields.to_vec(), job.to_vec()]
-}
-
 #[test]
 fn half_a_reply_is_a_lost_connection() {
     let whole = b"RESERVED 7 2 work 1 0 0 0 0 60 -\r\n\xff\xfe\r\n".as_slice();
@@ -204,12 +205,11 @@ fn again(answers: &[&[u8]]) -> Vec<Vec<u8>> {
 
 #[test]
 fn an_invalid_answer_is_reported_and_the_worker_continues_with_another_connection() {
-    let job = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n".as_slice();
-    let good = || again(&[job, b"DELETED\r\n", b"TIMED_OUT\r\n"]);
+    let good = || again(&[JOB, b"DELETED\r\n", b"TIMED_OUT\r\n"]);
     for (wrong, is_async) in WRONG.iter().flat_map(|wrong| [(wrong, false), (wrong, true)]) {
         let wrong = [wrong, NEXT].concat();
         let at_reserve = vec![reserved(&wrong), again(&[&wrong]), good()];
-        let at_delete = vec![[reserved(job), vec![wrong.clone()]].concat(), again(&[job, &wrong]), good()];
+        let at_delete = vec![[reserved(JOB), vec![wrong.clone()]].concat(), again(&[JOB, &wrong]), good()];
         for (script, unconfirmed) in [(at_reserve, 0), (at_delete, 2)] {
             let (address, _directory) = scripted(script);
             let reports = Arc::new(AtomicUsize::new(0));
@@ -348,8 +348,7 @@ fn a_server_that_hangs_does_not_delay_a_stop_for_long() {
 fn a_server_that_says_at_once_that_no_job_came_in_time_is_asked_once_a_second() {
     for is_async in [false, true] {
         let none = || b"TIMED_OUT\r\n".to_vec();
-        let job = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n".to_vec();
-        let script = [reserved(&none()), vec![none(), job, b"DELETED\r\n".to_vec()]].concat();
+        let script = [reserved(&none()), vec![none(), JOB.to_vec(), b"DELETED\r\n".to_vec()]].concat();
         let (address, _directory) = scripted(vec![script]);
         let worker = Worker::new(connector(), address.parse().unwrap()).watch(tube());
         let (stopper, began) = (worker.stopper(), Instant::now());
@@ -413,12 +412,6 @@ fn two_workers_with_one_session_take_it_from_each_other_and_no_job_runs_twice() 
         assert!(runs.len() + left as usize >= JOBS, "{left} left, {} have run", runs.len());
         assert_eq!(left as usize, JOBS - runs.len());
     }
-}
-
-const JOB: &[u8] = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n";
-
-fn with_session(has_session: bool) -> Connector {
-    if has_session { connector().session("s".parse().unwrap(), Duration::from_secs(60)) } else { connector() }
 }
 
 #[test]

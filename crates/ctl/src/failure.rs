@@ -31,6 +31,9 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The exit code of [`Self::Connection`], also where the failures were reported when they occurred.
+    pub const CONNECTION_CODE: u8 = 3;
+
     /// The exit code.
     pub fn code(&self) -> u8 {
         match self {
@@ -38,7 +41,7 @@ impl Failure {
             Self::Reported(code) => *code,
             Self::NothingMatched(_) => 1,
             Self::Usage(_) => 2,
-            Self::Connection(_) => 3,
+            Self::Connection(_) => Self::CONNECTION_CODE,
             Self::Refused(_) => 4,
             Self::Local(_) => 5,
             Self::Interrupted(_) => 130,

@@ -5,11 +5,16 @@
 
 use std::collections::HashMap;
 
-use beanstalk_client::JobInfo;
+use beanstalk_client::{JobInfo, Tag};
 
 /// The maximum number of groups that wait for each other, one after another, whose order is found. In a circle of
 /// groups there is no order.
 const MAX_STAGES: usize = 100;
+
+/// The name in the tag of this word.
+pub fn tag_name<'a>(tags: &'a [Tag], word: &str) -> Option<&'a str> {
+    tags.iter().find(|tag| tag.word() == word).map(Tag::name)
+}
 
 /// A job that waits for a group.
 struct HeldJob {
@@ -35,7 +40,7 @@ impl GroupOrder {
             return;
         }
         let mut number = |word: &str| {
-            let name = info.tags.iter().find(|tag| tag.word() == word)?.name();
+            let name = tag_name(&info.tags, word)?;
             let new = self.groups.len();
             Some(*self.groups.entry(name.to_owned()).or_insert(new))
         };

@@ -66,7 +66,7 @@ fn taken(line: io::Result<Vec<u8>>) -> Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The ids of the command line; `-` is replaced by those of standard input, each once.
+/// The ids of the command line, each once; `-` is replaced by those of standard input.
 pub fn ids(arguments: &[Id]) -> Result<Vec<u64>> {
     let mut ids = Vec::new();
     for argument in arguments {
@@ -78,10 +78,8 @@ pub fn ids(arguments: &[Id]) -> Result<Vec<u64>> {
     if ids.is_empty() {
         return Err(Failure::NothingMatched("there are no ids on standard input".to_owned()));
     }
-    if arguments.contains(&Id::Stdin) {
-        let mut seen = HashSet::new();
-        ids.retain(|id| seen.insert(*id));
-    }
+    let mut seen = HashSet::new();
+    ids.retain(|id| seen.insert(*id));
     Ok(ids)
 }
 

@@ -9,6 +9,7 @@ use beanstalk_client::{JobInfo, JobState, PutOptions, TubeName};
 
 use crate::cli::JobFilter;
 use crate::failure::{Failure, Result};
+use crate::group_order::GroupOrder;
 use crate::interrupt;
 use crate::progress::ShownProgress;
 use crate::server::{Server, Tube};
@@ -70,13 +71,29 @@ pub fn jobs_once(
 ) -> Result {
     let tubes = server.tubes(&filter.tubes)?;
     let mut seen = HashSet::new();
-    let mut each = |found| each(found).map(|()| true);
-    // The second search finds the jobs that had moved to a state whose jobs were already listed. Ids do not change.
-    if server.has("list-jobs") {
-        let mut is_wanted = |info: &JobInfo| !info.held && seen.insert(info.id);
-        find(server, filter, &tubes, with_bodies, &mut is_wanted, &mut each)?;
+    if !server.has("list-jobs") {
+        let mut each = |found| each(found).map(|()| true);
+        return find(server, filter, &tubes, with_bodies, &mut |info| seen.insert(info.id), &mut each);
     }
-    find(server, filter, &tubes, with_bodies, &mut |info| seen.insert(info.id), &mut each)
+    let mut is_wanted = |info: &JobInfo| !info.held && seen.insert(info.id);
+    find(server, filter, &tubes, with_bodies, &mut is_wanted, &mut |found| each(found).map(|()| true))?;
+    // The second search finds the jobs that wait for a group, and those that had moved to a state whose jobs were
+    // already listed. Ids do not change.
+    let (mut infos, mut groups) = (Vec::new(), GroupOrder::default());
+    find(server, filter, &tubes, false, &mut |info| seen.insert(info.id), &mut |found| {
+        found.iter().for_each(|job| groups.add(&job.info));
+        infos.extend(found.into_iter().map(|job| job.info));
+        Ok(true)
+    })?;
+    let stages = groups.stages();
+    infos.sort_by_key(|info| stages.get(&info.id));
+    let mut infos = infos.into_iter();
+    while infos.len() > 0 {
+        interrupt::check("stopped while listing jobs")?;
+        let page = infos.by_ref().take(PAGE as usize).collect();
+        each(filter_bodies(server, filter, with_bodies, page)?)?;
+    }
+    Ok(())
 }
 
 fn find(

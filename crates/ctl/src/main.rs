@@ -10,7 +10,7 @@
 //! | [`top`] | `top`: the live view |
 //! | [`transfer`] | `export` and `import` |
 //! | [`work`] | `work`: a command for each job |
-//! | [`server`] | a connected server, its extensions and its tubes |
+//! | [`server`], [`opening`] | a connected server, its extensions and its tubes; connecting to several |
 //! | [`listing`], [`tag_pattern`] | the jobs that a filter matches |
 //! | [`group_order`] | which jobs wait for the groups of others |
 //! | [`input`] | ids, bodies and lines from the command line and from standard input |
@@ -25,6 +25,7 @@ mod group_order;
 mod input;
 mod interrupt;
 mod listing;
+mod opening;
 mod output;
 mod progress;
 mod server;

@@ -226,9 +226,9 @@ fn scalar(key: &str, text: &str) -> Value {
     }
 }
 
-/// A job as a JSON object.
+/// A job as a JSON object. The last keys are there only if the server reports them and they apply to the job.
 pub fn job(info: &JobInfo) -> Value {
-    json!({
+    let mut value = json!({
         "id": info.id,
         "tube": info.tube,
         "state": info.state.as_str(),
@@ -245,7 +245,21 @@ pub fn job(info: &JobInfo) -> Value {
         "kicks": info.kicks,
         "held": info.held,
         "tags": info.tags.iter().map(Tag::to_string).collect::<Vec<_>>(),
-    })
+    });
+    let waits_for = Some(&info.waits_for).filter(|words| !words.is_empty());
+    let optional = [
+        ("session", info.session.as_ref().map(|name| json!(name))),
+        ("failures", info.failures.map(Value::from)),
+        ("dead_from", info.dead_from.as_ref().map(|tube| json!(tube.as_str()))),
+        ("dead_since", info.dead_since.map(Value::from)),
+        ("waits_for", waits_for.map(|words| json!(words))),
+    ];
+    for (key, present) in optional {
+        if let Some(present) = present {
+            value[key] = present;
+        }
+    }
+    value
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@
 //! |---|---|
 //! | clients come and go | `connect`, `connect_internal`, `disconnect`, `mark_producer`, `use_tube`, `watch`, `watch_with_weight`, `ignore`, `note_fields`; how clients choose tubes (`operations/modes.rs`): `seed` |
 //! | reservations that outlive a connection | `begin_session`, `join_session`, `begin_graces`; `session_of`, `session_of_job` |
-//! | jobs come | `allocate_id`, `put`, `put_tagged`, `use_temporarily` and `restore_used` around them; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
-//! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
+//! | jobs come | `allocate_id`, `put`, `put_tagged`; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
+//! | jobs go to clients | `reserve`, `reserve_job`, `undo_reserve`, `is_waiting`, `stop_waiting`, `poll_delivery` |
 //! | clients wait for the end of a job | `wait_job`, `awaited_by` |
 //! | a job ends and others come | `plan_complete`, `encode_body`, `complete` |
 //! | clients give them back | `delete`, `release`, `bury`, `touch`, `touch_after` |
@@ -85,7 +85,6 @@ pub use self::operations::put::NewJob;
 pub use self::operations::release::{Release, Released};
 pub use self::operations::session::{BeginSession, SessionJoin};
 pub use self::operations::views::{Figures, JobView, TubeView};
-pub use self::operations::watch::PreviousTube;
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::awaited::WaitJob;
 pub use self::rules::groups::GroupView;

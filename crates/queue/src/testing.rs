@@ -1,12 +1,17 @@
-//! What the unit tests share: jobs to put, their tags, and rules that are in force at once.
+//! What the unit tests share: jobs to put, their tags, rules that are in force at once, and a queue that is changed at
+//! random.
 //!
-//! Owns: the job that a test puts unless the test says otherwise, and the end of work that goes on in slices. Compiled
-//! for the tests of this crate only.
+//! Owns: the job that a test puts unless the test says otherwise, the end of work that goes on in slices, and the
+//! operations that interrupt work in slices. Compiled for the tests of this crate only.
+
+use std::collections::BTreeSet;
+
+use beanstalkd_types::random::Generator;
 
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::job::{Body, JobId, Priority};
+use crate::job::{Body, Counting, JobId, JobState, Priority};
 use crate::tags::{Concurrency, EncodedTags, TagSet};
-use crate::{ClientId, NewJob, Queue, TubeRule};
+use crate::{ClientId, NewJob, Queue, Release, Reserve, TubeRule};
 
 /// The instant at which tests begin.
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -71,5 +76,184 @@ impl Queue {
         while self.next_deadline() == Some(Timestamp::AT_ONCE) {
             self.advance(now);
         }
+    }
+}
+
+/// What [`Busy`] does at random. A new operation of the queue becomes a variant, with a row in `WEIGHTS` and an arm in
+/// `Busy::change`; then every test with a `Busy` does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Put,
+    /// Takes an id for a later put.
+    Announce,
+    PutAnnounced,
+    Reserve,
+    ReserveJob,
+    Release,
+    Bury,
+    /// Buries a job that nobody had reserved.
+    ReserveAndBury,
+    Kick,
+    Move,
+    Advance,
+    Reconnect,
+    Delete,
+}
+
+/// How often each operation is chosen, relative to the others.
+const WEIGHTS: [(Operation, u64); 13] = [
+    (Operation::Put, 12),
+    (Operation::Announce, 4),
+    (Operation::PutAnnounced, 4),
+    (Operation::Reserve, 8),
+    (Operation::ReserveJob, 4),
+    (Operation::Release, 4),
+    (Operation::Bury, 4),
+    (Operation::ReserveAndBury, 4),
+    (Operation::Kick, 4),
+    (Operation::Move, 4),
+    (Operation::Advance, 4),
+    (Operation::Reconnect, 1),
+    (Operation::Delete, 4),
+];
+
+/// A queue with a few clients, whose jobs in the tubes "t" and "other" are changed at random.
+pub(crate) struct Busy {
+    pub(crate) queue: Queue,
+    pub(crate) now: Timestamp,
+    /// Jobs that have moved to the tube "t" from the other one.
+    pub(crate) came: BTreeSet<JobId>,
+    clients: Vec<ClientId>,
+    weights: [(Operation, u64); 13],
+    random: Generator,
+    /// Ids that were taken, but whose jobs have not been put yet.
+    announced: Vec<JobId>,
+}
+
+impl Busy {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut queue = Queue::default();
+        let clients: Vec<_> = (0..4).map(|_| queue.connect()).collect();
+        for &client in &clients {
+            queue.watch(client, "t");
+        }
+        let (announced, came) = (Vec::new(), BTreeSet::new());
+        let random = Generator::new(seed);
+        Self { queue, now: NOW, came, clients, weights: WEIGHTS, random, announced }
+    }
+
+    /// Chooses the operation this often from now on.
+    pub(crate) fn set_weight(&mut self, operation: Operation, weight: u64) {
+        let row = self.weights.iter_mut().find(|(other, _)| *other == operation);
+        row.expect("each operation has a row").1 = weight;
+    }
+
+    pub(crate) fn random(&mut self, below: u64) -> u64 {
+        self.random.draw() % below
+    }
+
+    /// Puts a random job into the tube that the client uses.
+    pub(crate) fn put(&mut self, client: ClientId, id: JobId) {
+        let (priority, delay_s) = (self.random(3) as u32, self.random(3) as u32);
+        let job = TestJob { priority, delay_s, ttr_s: 1 + self.random(3) as u32, ..TestJob::default() };
+        job.put_as(id, &mut self.queue, client, self.now);
+    }
+
+    /// Does a random operation of a random client with a random job, if the job's state permits it.
+    pub(crate) fn change(&mut self) {
+        let index = self.random(self.clients.len() as u64) as usize;
+        let client = self.clients[index];
+        if self.queue.client(client).wait.is_some() {
+            self.queue.stop_waiting(client);
+        }
+        let id = JobId(1 + self.random(self.queue.numbers.next_id));
+        let (has_reserved, now) = (self.queue.has_reserved(client, id), self.now);
+        match self.operation() {
+            Operation::Put => {
+                let id = self.queue.allocate_id();
+                self.put_into_some_tube(client, id);
+            }
+            Operation::Announce => self.announced.push(self.queue.allocate_id()),
+            Operation::PutAnnounced => {
+                if !self.announced.is_empty() {
+                    let id = self.announced.remove(0);
+                    self.put_into_some_tube(client, id);
+                }
+            }
+            Operation::Reserve => assert_ne!(self.queue.reserve(client, None, now), Reserve::Unfinished),
+            Operation::ReserveJob => drop(self.queue.reserve_job(client, id, now)),
+            Operation::Release => {
+                if has_reserved {
+                    let delay_s = self.random(3) as u32;
+                    let counting = Counting::Counted;
+                    let release = Release { priority: Priority(1), delay_s: delay_s.into(), counting };
+                    self.queue.release(client, id, release, now);
+                }
+            }
+            Operation::Bury => {
+                if has_reserved {
+                    self.queue.bury(client, id, Priority(2), now);
+                }
+            }
+            Operation::ReserveAndBury => {
+                if self.queue.reserve_job(client, id, now) {
+                    self.queue.bury(client, id, Priority(2), now);
+                }
+            }
+            Operation::Kick => {
+                if self.queue.is_kickable(id) {
+                    assert!(self.queue.kick(id, now));
+                }
+            }
+            Operation::Move => self.move_job(client, id),
+            Operation::Advance => {
+                self.now = now + self.random(3) * NS_PER_S;
+                self.queue.advance(self.now);
+            }
+            Operation::Reconnect => {
+                self.queue.disconnect(client, now);
+                self.clients[index] = self.queue.connect();
+                self.queue.watch(self.clients[index], "t");
+            }
+            Operation::Delete => drop(self.queue.delete(client, id, now)),
+        }
+        while self.queue.poll_delivery().is_some() {}
+    }
+
+    fn operation(&mut self) -> Operation {
+        let sum = self.weights.iter().map(|(_, weight)| weight).sum();
+        let mut left = self.random(sum);
+        let chosen = self.weights.iter().find(|(_, weight)| {
+            let is_chosen = left < *weight;
+            left = left.saturating_sub(*weight);
+            is_chosen
+        });
+        chosen.expect("the number is below the sum").0
+    }
+
+    fn put_into_some_tube(&mut self, client: ClientId, id: JobId) {
+        let tube = if self.random(4) == 0 { "other" } else { "t" };
+        self.queue.use_tube(client, tube);
+        self.put(client, id);
+    }
+
+    fn move_job(&mut self, client: ClientId, id: JobId) {
+        if self.queue.is_movable(client, id) {
+            let tube = if self.random(3) == 0 { "other" } else { "t" };
+            if self.queue.job(id).is_some_and(|job| job.tube.as_str() != tube) && tube == "t" {
+                self.came.insert(id);
+            }
+            assert!(self.queue.move_job(id, tube, self.now));
+        }
+    }
+
+    /// The jobs in the tube "t", or those of them in this state.
+    pub(crate) fn in_tube(&self, state: Option<JobState>) -> BTreeSet<JobId> {
+        let is_in = |id: &JobId| {
+            self.queue.job(*id).is_some_and(|job| {
+                job.tube.as_str() == "t" && state.is_none_or(|state| state == job.record.state)
+            })
+        };
+        self.queue.jobs.ids().filter(is_in).collect()
     }
 }

@@ -251,29 +251,9 @@ impl<T> IdMap<T> {
 
     /// All ids and their values, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (JobId, &T)> {
-        let mut stack: Vec<(&Node<T>, u64)> = self.root.iter().map(|node| (node, 0)).collect();
-        let mut leaf: Option<(&Branches<T>, u64, usize)> = None;
-        let pages = std::iter::from_fn(move || {
-            loop {
-                if let Some((page, prefix, next)) = &mut leaf {
-                    while *next < WAYS {
-                        let way = *next;
-                        *next += 1;
-                        if let Some(value) = &page[way] {
-                            return Some((JobId(*prefix << BITS | way as u64), value));
-                        }
-                    }
-                }
-                match stack.pop()? {
-                    (Node::Leaf(_, page), prefix) => leaf = Some((page, prefix, 0)),
-                    (Node::Inner(_, page), prefix) => {
-                        let children = page.iter().enumerate().rev();
-                        stack.extend(children.filter_map(|(way, child)| {
-                            child.as_ref().map(|node| (node, prefix << BITS | way as u64))
-                        }));
-                    }
-                }
-            }
+        let pages = walk(self.root.as_ref(), |node| match node {
+            Node::Inner(_, page) => Branch::Inner(in_use(page.iter().map(Option::as_ref))),
+            Node::Leaf(_, page) => Branch::Leaf(in_use(page.iter().map(Option::as_ref))),
         });
         merged(pages, self.sparse.iter().map(|(&id, value)| (id, value)), |&(id, _)| id)
     }
@@ -289,30 +269,10 @@ impl<T> IdMap<T> {
 
     /// All ids and their values, in ascending order; each page is freed as soon as the iteration has passed it.
     pub fn into_entries(self) -> impl Iterator<Item = (JobId, T)> {
-        let mut stack: Vec<(Node<T>, u64)> = self.root.into_iter().map(|node| (node, 0)).collect();
-        let mut leaf: Option<(Box<Branches<T>>, u64, usize)> = None;
-        let pages = std::iter::from_fn(move || {
-            loop {
-                if let Some((page, prefix, next)) = &mut leaf {
-                    while *next < WAYS {
-                        let way = *next;
-                        *next += 1;
-                        if let Some(value) = page[way].take() {
-                            return Some((JobId(*prefix << BITS | way as u64), value));
-                        }
-                    }
-                    leaf = None;
-                }
-                match stack.pop()? {
-                    (Node::Leaf(_, page), prefix) => leaf = Some((page, prefix, 0)),
-                    (Node::Inner(_, page), prefix) => {
-                        let children = page.into_iter().enumerate().rev();
-                        stack.extend(children.filter_map(|(way, child)| {
-                            child.map(|node| (node, prefix << BITS | way as u64))
-                        }));
-                    }
-                }
-            }
+        // A boxed slice gives its items without a copy of the page.
+        let pages = walk(self.root, |node| match node {
+            Node::Inner(_, page) => Branch::Inner(in_use((page as Box<[_]>).into_iter())),
+            Node::Leaf(_, page) => Branch::Leaf(in_use((page as Box<[_]>).into_iter())),
         });
         merged(pages, self.sparse.into_iter(), |&(id, _)| id)
     }
@@ -355,6 +315,47 @@ fn first_below<T>(node: &Node<T>, level: u32, prefix: u64, from: JobId) -> Optio
         Node::Inner(_, page) => (first..WAYS)
             .find_map(|way| first_below(page[way].as_ref()?, level - 1, prefix << BITS | way as u64, from)),
     }
+}
+
+/// The contents of a node: its children or its values, each with its number.
+enum Branch<C, V> {
+    Inner(C),
+    Leaf(V),
+}
+
+/// The branches of a page that are in use, with their numbers.
+fn in_use<T>(
+    page: impl DoubleEndedIterator<Item = Option<T>> + ExactSizeIterator,
+) -> impl DoubleEndedIterator<Item = (u64, T)> {
+    page.enumerate().filter_map(|(way, branch)| Some((way as u64, branch?)))
+}
+
+/// The values below `root` with their ids, in ascending order. `open` takes a node apart; nothing of the node is kept
+/// once the walk has passed it.
+fn walk<N, T, C, V>(root: Option<N>, open: impl Fn(N) -> Branch<C, V>) -> impl Iterator<Item = (JobId, T)>
+where
+    C: DoubleEndedIterator<Item = (u64, N)>,
+    V: Iterator<Item = (u64, T)>,
+{
+    let mut stack: Vec<(N, u64)> = root.into_iter().map(|node| (node, 0)).collect();
+    let mut leaf: Option<(V, u64)> = None;
+    std::iter::from_fn(move || {
+        loop {
+            if let Some((values, prefix)) = &mut leaf {
+                if let Some((way, value)) = values.next() {
+                    return Some((JobId(*prefix << BITS | way), value));
+                }
+                leaf = None;
+            }
+            let (node, prefix) = stack.pop()?;
+            match open(node) {
+                Branch::Leaf(values) => leaf = Some((values, prefix)),
+                Branch::Inner(children) => {
+                    stack.extend(children.rev().map(|(way, child)| (child, prefix << BITS | way)));
+                }
+            }
+        }
+    })
 }
 
 /// The leaf of `id` below a node at `level`, and the number of its values.

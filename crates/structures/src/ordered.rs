@@ -2,8 +2,13 @@
 //!
 //! Owns: the order of ready jobs, delays, reservations, burials and waiting clients. The usual operations, taking the
 //! first key and adding a last key, touch one block each; any other key is found by bisection. A heap would have to
-//! write the position of each moved entry into its job, which is a cache miss for each level. Never moves more than a
-//! block of keys or the list of blocks, so the cost of an operation does not grow with the whole queue.
+//! write the position of each moved entry into its job, which is a cache miss for each level.
+//!
+//! An operation moves at most the keys of a block. The insertion that splits a full block, and the removal after which
+//! a block is empty or joined with the next, also move entries of the list of blocks, at most half of it: in a queue of
+//! n keys it has n/256 entries or more, of some 56 bytes each. With ten million keys that came in random order, this
+//! is up to 2 MB. A block takes half its keys again before the next split, and the first keys have a block of their own
+//! outside the list.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -1,4 +1,5 @@
-//! The tags of a job: the requests of a `put` that C's protocol does not have.
+//! The tags of a job: the requests of a `put` that C's protocol does not have, and what the server and the queue keep
+//! in the same place: the owner, the origin and the failures of a dead job, the arrival in a tube.
 //!
 //! Owns: the words of the tags, their compact encoding, which the queue and the binlog keep, and the limits of their
 //! numbers. Never decides what a tag does. A job without tags has no value of this type.

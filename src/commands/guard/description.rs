@@ -21,8 +21,7 @@ struct DescribedGuardedClient {
     /// The user of a unix socket.
     user: Option<u32>,
     token: Option<[u8; TokenHash::BYTES]>,
-    /// The turn of its puts that wait, if it has any. Formats before 6 have the instant at which they are permitted,
-    /// which has the same order.
+    /// The turn of its puts that wait, if it has any.
     turn: Option<u64>,
     has_ended: bool,
     /// How many puts wait.
@@ -30,20 +29,20 @@ struct DescribedGuardedClient {
     is_surplus: bool,
 }
 
-described!(DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts since 6, is_surplus since 6 });
+described!(DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts, is_surplus });
 
 /// The resources that an identity uses now.
 struct DescribedIdentity {
     name: String,
     /// Log-ins, refused ones, refused commands, delayed puts, managing commands.
     counts: [u64; 5],
-    /// When its next put is permitted. In formats before 6, the puts that wait have been taken already.
+    /// When its next put is permitted.
     next_put_at: Timestamp,
     /// The turn of its first puts that wait.
     first_turn: Option<u64>,
 }
 
-described!(DescribedIdentity { name, counts, next_put_at, first_turn since 6 });
+described!(DescribedIdentity { name, counts, next_put_at, first_turn });
 
 impl Executor {
     /// Writes the guard's facts about the clients, if there is a guard.
@@ -147,8 +146,10 @@ impl Guard {
         let is_surplus = is_surplus && AccessRules::is_anonymous(identity);
         self.figures[identity.index()].connections += u64::from(!is_surplus);
         self.usage[identity.index()].watched += watched;
-        // The puts of a `complete` that an older program has described count as one.
-        let waiting = turn.map(|turn| WaitingPuts { turn, client: id.index, count: waiting_puts.max(1) });
+        if turn.is_some() != (waiting_puts > 0) {
+            return Err(Malformed("the puts that wait"));
+        }
+        let waiting = turn.map(|turn| WaitingPuts { turn, client: id.index, count: waiting_puts });
         if let Some(puts) = waiting {
             self.usage[identity.index()].puts.add(puts);
             self.next_turn = self.next_turn.max(puts.turn.saturating_add(1));

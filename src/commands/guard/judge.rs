@@ -6,7 +6,7 @@
 
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
-use crate::commands::words::in_words;
+use crate::commands::words::{WordsFor, in_words};
 use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, answer, answer_last};
 use crate::exchange::{BodyRefusal, Output};
 use crate::job::JobId;
@@ -92,7 +92,10 @@ impl Executor {
         if verdict != Verdict::Allowed {
             guard.log_refusal(client, command.verb().as_str(), is_real, now);
         } else if row.is_managing() {
-            guard.begin_action(client, in_words(command, self.queue.used_tube(client).as_str(), true));
+            guard.begin_action(
+                client,
+                in_words(command, self.queue.used_tube(client).as_str(), WordsFor::Audit),
+            );
             self.meter.work += AUDIT_WORK;
         }
     }

@@ -443,9 +443,10 @@ impl Executor {
         let Guard { rules, mut usage, mut figures, .. } = Guard::new(rules);
         // The ids that identities with the same name and the same grants had.
         let mut same = vec![None; figures.len()];
+        let ids = guard.rules.ids().map(|id| (&*guard.rules.identity(id).name, id));
+        let by_name: HashMap<_, _> = ids.collect();
         for (identity, index) in rules.identities().zip(0..) {
-            let mut ids = guard.rules.ids();
-            let Some(id) = ids.find(|&id| guard.rules.identity(id).name == identity.name) else { continue };
+            let Some(&id) = by_name.get(&*identity.name) else { continue };
             same[index] = (guard.rules.identity(id).grants == identity.grants).then_some(id);
             let before = std::mem::take(&mut guard.usage[id.index()]);
             let puts = IdentityPuts::of(before.puts.pace, before.puts.first.map(|(_, turn)| turn));

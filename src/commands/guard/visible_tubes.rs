@@ -12,7 +12,7 @@ use crate::commands::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::exchange::Until;
 use crate::protocol::{ListWriter, Reply, write_list};
 use crate::queue::ClientId;
-use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
+use crate::stats::{CommandCounts, ServerView, TubeSums};
 use crate::tube_name::TubeName;
 
 /// The maximum cost of a slice, in simple requests.
@@ -79,8 +79,8 @@ impl Executor {
         {
             return answer(caller.output, &Reply::OutOfMemory);
         }
-        let end = self.spent() + WORK_PER_TURN;
-        while self.spent() < end {
+        let end = self.measured_work() + WORK_PER_TURN;
+        while self.measured_work() < end {
             self.meter.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
             match self.visit(caller.client, &mut walk, &mut purpose) {
                 Ok(true) => {}

@@ -182,6 +182,7 @@ impl Executor {
     }
 
     /// When the next put that waits is permitted.
+    #[inline]
     pub(crate) fn next_permit_at(&self) -> Option<Timestamp> {
         self.guard.as_ref()?.permits.first().map(|&(at, _)| at)
     }

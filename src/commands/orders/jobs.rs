@@ -83,7 +83,7 @@ impl Executor {
         let (client, now) = (caller.client, caller.now);
         // Only an order changes jobs here.
         while let Some(slice) = &mut caller.order {
-            if self.spent() >= slice.end {
+            if self.measured_work() >= slice.end {
                 return order.stall(Until::NextTurn);
             }
             if let Some(pace) = order.pace.as_ref().filter(|pace| pace.next_at > now) {
@@ -107,7 +107,11 @@ impl Executor {
                     }
                     Ok(())
                 }
-                Err(ChangeError::Obstacle(obstacle)) => Err(obstacle),
+                Err(ChangeError::Obstacle(obstacle)) => {
+                    // The time of the job may have ended.
+                    self.persistence.log_changes(&mut self.queue, now);
+                    Err(obstacle)
+                }
                 Err(ChangeError::NoRoom(NoRoom::Full)) => return caller.refuse(Obstacle::NoRoom),
                 Err(ChangeError::NoRoom(NoRoom::Pending)) => {
                     order.awaiting_room = Some(id);

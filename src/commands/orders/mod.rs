@@ -22,11 +22,12 @@ use crate::job::Body;
 use crate::orders::{Control, Obstacle, Order, Progress, PutOrder, Task, TaskId, Tasks};
 use crate::protocol::PutHeader;
 use crate::queue::ClientId;
-use crate::stats::{ClientView, Connections};
+use crate::stats::{ClientView, Connections, ServerView};
 
 /// The maximum cost of all orders together in a turn, in simple requests: about 150 microseconds. A flush may cost
 /// more, as it may for other clients.
 const WORK_PER_TURN: u64 = 512;
+
 /// The orders that are being carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
@@ -79,6 +80,10 @@ struct RunningOrder {
 }
 
 impl Control for Executor {
+    fn server_view(&self, now: Timestamp) -> ServerView<'_> {
+        Self::server_view(self, now)
+    }
+
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId> {
         let orders = self.orders.as_mut()?;
         let task = orders.tasks.add(&order, now)?;
@@ -130,6 +135,7 @@ impl Executor {
     }
 
     /// Whether an order has work even if no event comes.
+    #[inline]
     pub(crate) fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| {
             let settled = self.settled();
@@ -139,6 +145,7 @@ impl Executor {
     }
 
     /// When the first order continues that waits because of its rate.
+    #[inline]
     pub(crate) fn next_order_at(&self) -> Option<Timestamp> {
         let orders = self.orders.as_ref()?;
         orders.running.iter().filter_map(|running| running.resumes_at).min()
@@ -173,10 +180,10 @@ impl Executor {
     #[cold]
     fn carry_out(&mut self, now: Timestamp) {
         self.end_settled_tasks();
-        let end = self.spent() + WORK_PER_TURN;
+        let end = self.measured_work() + WORK_PER_TURN;
         let count = self.orders.as_ref().map_or(0, |orders| orders.running.len());
         for _ in 0..count {
-            if self.spent() >= end {
+            if self.measured_work() >= end {
                 break;
             }
             let Some(orders) = &mut self.orders else { break };

@@ -57,10 +57,10 @@ impl Harness {
     }
 
     pub(super) fn slice(&mut self) {
-        let before = self.executor.work();
+        let before = self.executor.counted_work();
         self.now = self.now + 1_000_000;
         self.executor.carry_out_orders(self.now);
-        self.longest = self.longest.max(self.executor.work() - before);
+        self.longest = self.longest.max(self.executor.counted_work() - before);
         self.executor.queue.check_invariants();
     }
 
@@ -142,6 +142,28 @@ fn delayed_jobs_get_another_delay_although_that_changes_their_order() {
     let order = harness.counted(JobAction::Delay(Seconds::ZERO), JobState::Delayed, None, 600);
     assert_eq!(harness.execute(order).done, 600);
     assert!(ids.iter().all(|id| harness.state(*id) == Some(JobState::Ready)));
+}
+
+#[test]
+fn an_order_skips_jobs_whose_time_is_over() {
+    for action in [
+        JobAction::Kick,
+        JobAction::Priority(Priority(5)),
+        JobAction::Delay(7.into()),
+        JobAction::Move(TubeName::parse(b"other").unwrap()),
+    ] {
+        let mut harness = Harness::new();
+        let rule = TubeRule { max_age_s: Some(1), ..TubeRule::new("t") };
+        harness.executor.queue.set_tube_rules(vec![rule], harness.now);
+        (0..3_000).for_each(|_| _ = harness.put(0, 0, "x"));
+        let ids: Vec<JobId> = (0..3).map(|_| harness.put(0, 99, "x")).collect();
+        harness.now = harness.now.plus_seconds(2);
+        harness.executor.advance(harness.now);
+        assert!(ids.iter().all(|id| harness.state(*id) == Some(JobState::Delayed)), "a turn ends fewer jobs");
+        let task = harness.execute(Order::Change(action.clone(), Selection::Jobs(ids.clone())));
+        assert_eq!((task.done, task.skipped, task.obstacle), (0, 3, Some(Obstacle::NoJob)), "{action:?}");
+        assert!(ids.iter().all(|id| harness.state(*id).is_none()), "{action:?}");
+    }
 }
 
 #[test]
@@ -420,7 +442,7 @@ fn a_job_that_waited_for_room_is_changed_even_at_the_end_of_a_turn() {
         let awaiting_room = jobs.next();
         let (action, jobs) = (JobAction::Priority(Priority(9)), OrderJobs::Named(jobs));
         let order = JobsOrder { action, jobs, came_at: harness.now, awaiting_room, pace: None };
-        let end = harness.executor.spent() + left;
+        let end = harness.executor.measured_work() + left;
         let orders = harness.executor.orders.as_mut().unwrap();
         let mut running = orders.running.pop_front().unwrap();
         running.rest = Rest(RestKind::GoOn(Box::new(|server, caller| server.change_jobs(caller, order))));

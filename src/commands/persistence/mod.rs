@@ -9,7 +9,7 @@ mod postponed;
 use std::fmt;
 use std::io;
 
-use self::postponed::Postponed;
+use self::postponed::{Postponed, log_update};
 use super::Executor;
 use crate::binlog::{
     self, Binlog, BinlogError, Completion, Cooldown, DescribedLog, NoRoom, OpenError, RestoredReservation,
@@ -92,18 +92,18 @@ impl Persistence {
     }
 
     /// Whether a put fits, together with its later delete. The queue stays unchanged in either case; the log may begin
-    /// to make its next file, and may announce the ids. The tube is looked up only if there is a log.
+    /// to make its next file, and may announce the ids. The length of its tube's name is asked only if there is a log.
     #[inline]
-    pub(crate) fn room_for_put<'a>(
+    pub(crate) fn room_for_put(
         &mut self,
         id: JobId,
-        tube: impl FnOnce() -> &'a TubeName,
+        tube_len: impl FnOnce() -> usize,
         body: &Body,
         tags: &EncodedTags<'_>,
     ) -> Result<(), NoRoom> {
         let Some(binlog) = &mut self.binlog else { return Ok(()) };
         binlog.reserve_id(id)?;
-        binlog.reserve_put(tube().as_bytes().len(), body.len(), tags)
+        binlog.reserve_put(tube_len(), body.len(), tags)
     }
 
     /// Whether the log has room for the move of this job to a tube with this name. The queue stays unchanged in either
@@ -180,7 +180,7 @@ impl Persistence {
                 Change::Updated(id) | Change::Reserved(id) => {
                     let is_reservation = matches!(change, Change::Reserved(_));
                     if let Some(job) = queue.job(id).filter(|_| !self.postponed.awaits_death(id)) {
-                        self.postponed.log_update(binlog, &job, is_reservation, now);
+                        log_update(binlog, &job, is_reservation, now);
                     }
                 }
                 Change::Deleted(id) => binlog.append_delete(id),
@@ -377,9 +377,11 @@ impl Executor {
             self.persistence.fail(error);
         }
         // Copies and postponed changes come before the commands that wait for room: the commands could take all of it,
-        // and without copies no file would ever be removed.
+        // and without copies no file would ever be removed. If the changes take several turns, each has one share.
         self.persistence.migrate(&self.queue, now);
-        self.persistence.catch_up(&self.queue, now);
+        if !self.persistence.is_catching_up() {
+            self.persistence.catch_up(&self.queue, now);
+        }
         self.wake_orders();
     }
 
@@ -423,7 +425,7 @@ impl Executor {
         if let Some(failure) = self.persistence.failure.take() {
             return Err(failure);
         }
-        self.persistence.catch_up(&self.queue, now);
+        self.persistence.catch_up_at_once(&self.queue, now);
         if self.persistence.await_file().is_err() {
             // The next file is made first.
             self.quiesce_binlog(now);
@@ -435,9 +437,10 @@ impl Executor {
     /// take over the log. Changes that wait for the next file get it.
     pub fn quiesce_binlog(&mut self, now: Timestamp) {
         loop {
-            self.persistence.catch_up(&self.queue, now);
+            self.persistence.catch_up_at_once(&self.queue, now);
+            let needs_room = self.lacks_log_room();
             let Some(binlog) = &mut self.persistence.binlog else { return };
-            match binlog.quiesce(now) {
+            match binlog.quiesce(needs_room, now) {
                 Ok(has_waited) if has_waited && self.has_unlogged_changes() => {}
                 Ok(_) => return,
                 Err(error) => return self.persistence.fail(error),
@@ -445,7 +448,13 @@ impl Executor {
         }
     }
 
-    /// Whether the log has no room for changes that it must have.
+    /// Whether the log lacks changes for which there has been no room.
+    pub(crate) fn lacks_log_room(&self) -> bool {
+        let Persistence { binlog, postponed, .. } = &self.persistence;
+        binlog.as_ref().is_some_and(Binlog::lacks_changes) || !postponed.is_empty()
+    }
+
+    /// Whether another program could not take over the log: it lacks changes, or has some that are not written.
     #[must_use]
     pub fn has_unlogged_changes(&self) -> bool {
         let Persistence { binlog, postponed, .. } = &self.persistence;

@@ -1,8 +1,9 @@
 //! Changes that the log lacks because there was no room: deaths of jobs, and reservations of sessions.
 //!
-//! Owns: the list of these jobs, and the rules that all of it is logged when there is room, and that the replies of the
-//! commands that caused it wait until then. No room was reserved for these changes, because only the queue finds out
-//! that a job is dead, and because a touch cannot be undone. A reserve with a session reserves room before.
+//! Owns: the list of these jobs, and the rules that all of it is logged when there is room, a share in each turn, and
+//! that the replies of the commands that caused it wait until then. No room was reserved for these changes, because
+//! only the queue finds out that a job is dead, and because a touch cannot be undone. A reserve with a session reserves
+//! room before; if it has waited, the reservation is undone on a full disk.
 
 use std::collections::BTreeSet;
 
@@ -25,9 +26,26 @@ pub(super) struct Postponed {
     session_reservations: BTreeSet<JobId>,
     /// Whether some of these wait for the next file, which is being made. On a full disk no reply waits for them.
     awaits_file: bool,
-    /// Whether there may be jobs whose state must be logged with their next change, because the disk was full.
-    lacks_states: bool,
+    progress: CatchUp,
 }
+
+/// The progress through the changes that the log lacks, once it has room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum CatchUp {
+    /// Nothing is left, or there is no room for it.
+    #[default]
+    Idle,
+    /// The next turn continues.
+    Unfinished,
+    /// It has ended: commands that have waited for it can continue.
+    Ended,
+}
+
+/// The maximum cost of the postponed changes that a turn logs, in bytes: 512 small ones, which takes about 300
+/// microseconds.
+const CATCH_UP_BYTES: usize = 128 * 1024;
+/// The cost of a change beside the body that it contains, in bytes.
+const CHANGE_BYTES: usize = 256;
 
 impl Postponed {
     pub(super) fn is_empty(&self) -> bool {
@@ -40,22 +58,13 @@ impl Postponed {
     pub(super) fn awaits_death(&self, id: JobId) -> bool {
         self.awaits_file && self.deaths.contains(&id)
     }
+}
 
-    /// Logs a job's new state, or postpones that.
-    pub(super) fn log_update(
-        &mut self,
-        binlog: &mut Binlog,
-        job: &JobView<'_>,
-        is_reservation: bool,
-        now: Timestamp,
-    ) {
-        match binlog.reserve_update() {
-            Ok(()) => append_state(binlog, job, is_reservation, now),
-            Err(no_room) => {
-                self.lacks_states |= no_room == NoRoom::Full;
-                binlog.postpone_update(&job.record, job.body.len(), no_room, now);
-            }
-        }
+/// Logs a job's new state, or postpones that.
+pub(super) fn log_update(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, now: Timestamp) {
+    match binlog.reserve_update() {
+        Ok(()) => append_state(binlog, job, is_reservation, now),
+        Err(no_room) => binlog.postpone_update(&job.record, job.body.len(), no_room, now),
     }
 }
 
@@ -67,9 +76,23 @@ impl Persistence {
     }
 
     /// Whether the log lacks the death of the job or its reservation by a session.
-    pub(crate) fn lacks(&self, id: JobId) -> bool {
-        !self.postponed.is_empty()
-            && (self.postponed.session_reservations.contains(&id) || self.postponed.awaits_death(id))
+    pub(crate) fn lacks(&self, queue: &Queue, id: JobId) -> bool {
+        !self.postponed.is_empty() && (self.postponed.awaits_death(id) || self.lacks_session_of(queue, id))
+    }
+
+    /// Whether the log lacks the reservation of the job by a session, and has no room for it, because the disk is full.
+    pub(crate) fn refuses(&self, queue: &Queue, id: JobId) -> bool {
+        !self.postponed.awaits_file && self.lacks_session_of(queue, id)
+    }
+
+    /// The session may have lost the job since.
+    fn lacks_session_of(&self, queue: &Queue, id: JobId) -> bool {
+        self.postponed.session_reservations.contains(&id) && queue.session_reservation(id).is_some()
+    }
+
+    /// Forgets the reservation of the job by a session, which was undone.
+    pub(crate) fn forget_session_reservation(&mut self, id: JobId) {
+        self.postponed.session_reservations.remove(&id);
     }
 
     /// Logs that a job has failed and is in a dead tube, as soon as there is room.
@@ -81,7 +104,7 @@ impl Persistence {
             NoRoom::Pending => self.postponed.awaits_file = true,
             NoRoom::Full => {
                 if let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) {
-                    self.postponed.log_update(binlog, &job, false, now);
+                    log_update(binlog, &job, false, now);
                 }
             }
         }
@@ -110,10 +133,10 @@ impl Persistence {
         }
         self.log_session_reservation_by(queue, id, Binlog::append_session_reservation)?;
         // The record contains only the fact that the job is reserved.
-        if self.postponed.lacks_states
-            && let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id))
+        if let Some(binlog) = self.binlog.as_mut().filter(|binlog| binlog.may_lack_state_of(id))
+            && let Some(job) = queue.job(id)
         {
-            self.postponed.log_update(binlog, &job, false, now);
+            log_update(binlog, &job, false, now);
         }
         Ok(())
     }
@@ -139,24 +162,73 @@ impl Persistence {
         logged
     }
 
-    /// Logs postponed changes, as far as there is room now. A death contains the state of its job, so it comes first.
+    /// Logs a turn's share of the postponed changes, as far as there is room now.
     pub(super) fn catch_up(&mut self, queue: &Queue, now: Timestamp) {
-        self.postponed.awaits_file = false;
-        while let Some(&id) = self.postponed.deaths.first() {
+        self.catch_up_within(CATCH_UP_BYTES, queue, now);
+    }
+
+    /// Logs all postponed changes, as far as there is room now: no client is served meanwhile.
+    pub(super) fn catch_up_at_once(&mut self, queue: &Queue, now: Timestamp) {
+        self.catch_up_within(usize::MAX, queue, now);
+    }
+
+    /// Logs postponed changes that cost at most `left` bytes and one change. A death contains the state of its job, so
+    /// it comes first.
+    fn catch_up_within(&mut self, mut left: usize, queue: &Queue, now: Timestamp) {
+        let awaited_file = std::mem::take(&mut self.postponed.awaits_file);
+        while left > 0
+            && let Some(&id) = self.postponed.deaths.first()
+        {
             if let Err(no_room) = self.append_death(queue, id, now) {
                 self.postponed.awaits_file = no_room == NoRoom::Pending;
                 break;
             }
+            let body_bytes = queue.job(id).map_or(0, |job| job.body.len());
+            left = left.saturating_sub(CHANGE_BYTES + body_bytes);
         }
         let Some(binlog) = &mut self.binlog else { return };
-        while let Some(id) = binlog.next_postponed()
+        while left > 0
+            && let Some(id) = binlog.next_postponed()
             && let Some(job) = queue.job(id).filter(|_| !self.postponed.awaits_death(id))
         {
             append_state(binlog, &job, job.record.state == JobState::Reserved, now);
+            left = left.saturating_sub(CHANGE_BYTES);
         }
-        while let Some(&id) = self.postponed.session_reservations.first()
+        while left > 0
+            && let Some(&id) = self.postponed.session_reservations.first()
             && self.log_session_reservation(queue, id, now).is_ok()
-        {}
+        {
+            left = left.saturating_sub(CHANGE_BYTES);
+        }
+        // Commands that have waited for the file still wait: what is left may be about their jobs.
+        self.postponed.awaits_file |= left == 0 && awaited_file;
+        self.postponed.progress = match (left, self.postponed.progress) {
+            (0, _) => CatchUp::Unfinished,
+            (_, CatchUp::Unfinished | CatchUp::Ended) => CatchUp::Ended,
+            (_, CatchUp::Idle) => CatchUp::Idle,
+        };
+    }
+
+    /// When the log has something to do.
+    #[inline]
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        let binlog = self.binlog.as_ref()?;
+        if self.is_catching_up() { Some(Timestamp::AT_ONCE) } else { binlog.next_deadline() }
+    }
+
+    /// Whether the next turn has postponed changes to log.
+    #[inline]
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.postponed.progress == CatchUp::Unfinished
+    }
+
+    /// Whether the postponed changes have been logged in several turns, which have just ended. Returns this once.
+    pub(crate) fn take_end_of_catch_up(&mut self) -> bool {
+        let has_ended = self.postponed.progress == CatchUp::Ended;
+        if has_ended {
+            self.postponed.progress = CatchUp::Idle;
+        }
+        has_ended
     }
 }
 
@@ -170,7 +242,9 @@ impl Executor {
         of: Option<JobId>,
     ) -> Outcome {
         self.persistence.log_changes(&mut self.queue, caller.now);
-        if self.persistence.postponed.awaits_file && of.is_none_or(|id| self.persistence.lacks(id)) {
+        if self.persistence.postponed.awaits_file
+            && of.is_none_or(|id| self.persistence.lacks(&self.queue, id))
+        {
             return stall(Until::BinlogRoom, move |server, caller| {
                 server.answer_when_logged(caller, reply, of)
             });

@@ -68,18 +68,17 @@ impl Executor {
         if GUARDED {
             // With a wrong tag, the used tube counts, as in the table of commands.
             let readable = tags.unwrap_or_default();
-            let (is_allowed, with_others) = match of {
-                LineOf::Put => (self.may_name(client, &readable), true),
-                // Its jobs are counted together once it is whole.
+            let is_allowed = match of {
+                LineOf::Put => self.may_name(client, &readable),
                 LineOf::Complete { .. } => {
-                    (self.may_put_into(client, readable.tube.map(Name::as_str), &readable), false)
+                    self.may_put_into(client, readable.tube.map(Name::as_str), &readable)
                 }
             };
             if !is_allowed {
                 self.note_refused_put(client, now);
                 return Err(BodyRefusal::Forbidden);
             }
-            owner = self.owner_of_put(client, header.size as usize, &readable, with_others);
+            owner = self.owner_of_put(client, header.size as usize, &readable, of);
         }
         self.check_size(header, of)?;
         if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds) {
@@ -93,17 +92,20 @@ impl Executor {
     }
 
     /// The owner of a job with this body and these tags, if the bytes of the owner's jobs are limited; and whether the
-    /// job exceeds the limit, by itself or `with_others`, which exist.
+    /// job exceeds the limit. The jobs of a `complete` are counted together with others once it is whole.
     pub(in crate::commands) fn owner_of_put(
         &self,
         client: ClientId,
         body_bytes: usize,
         tags: &TagSet<'_>,
-        with_others: bool,
+        of: LineOf,
     ) -> Option<(Rc<str>, bool)> {
         let (name, limits) = self.guard.as_ref()?.limits(client)?;
         let most = limits.max_job_bytes?;
-        let others = if with_others { self.queue.owned_bytes(&name) } else { 0 };
+        let others = match of {
+            LineOf::Put => self.queue.owned_bytes(&name),
+            LineOf::Complete { .. } => 0,
+        };
         let exceeds = others.saturating_add(self.queue.put_cost(client, body_bytes, tags)) > most;
         Some((name, exceeds))
     }

@@ -1,20 +1,16 @@
 //! The command `put`, from its line to its reply.
 //!
 //! Owns: the checks once the body is complete, and the reply. The id is assigned when the line is accepted, as in C, so
-//! a put that is refused later leaves a gap in the ids. `line` checks the line, `tagged` stores jobs with tags. A put
-//! that lacks room in the log, or waits for its pace, is a rest; on a server with access rules it is checked again when
-//! it continues.
+//! a put that is refused later leaves a gap in the ids. `line` checks the line, `store` stores the job. A put that
+//! lacks room in the log, or waits for its pace, is a rest; on a server with access rules it is checked again when it
+//! continues.
 
 mod line;
-mod tagged;
+mod store;
 
 pub(super) use self::line::LineOf;
 
-use std::iter;
-
-use super::complete::completed_put;
 use super::guard::Permission;
-use super::memory::MemoryClass;
 use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::{LogState, NoRoom};
@@ -22,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::exchange::{BodyRefusal, Output, Put, Until};
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
-use crate::queue::{ClientId, NewJob, Planned};
+use crate::queue::{ClientId, NewJob};
 use crate::tags::{EncodedTags, TagError, TagSet};
 
 /// The result of a put.
@@ -36,6 +32,16 @@ pub(super) enum Stored {
     Refused(BodyRefusal),
     /// The log has no room yet. Nothing has changed.
     Later(Body),
+}
+
+impl Stored {
+    /// The log has no room for this body.
+    fn without_room(no_room: NoRoom, body: Body) -> Self {
+        match no_room {
+            NoRoom::Full => Self::Refused(BodyRefusal::OutOfMemory),
+            NoRoom::Pending => Self::Later(body),
+        }
+    }
 }
 
 impl Executor {
@@ -65,6 +71,7 @@ impl Executor {
     }
 
     /// A `put` whose body is complete.
+    #[inline(always)]
     pub(super) fn put(
         &mut self,
         client: ClientId,
@@ -74,44 +81,11 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let stored = if put.is_plain() {
-            self.store(client, new_job(&put), &EncodedTags::NONE, body, now)
+            self.store(client, new_job(&put), &EncodedTags::NONE, body, output, now)
         } else {
             self.store_with_extras(client, &put, body, output, now)
         };
         self.answer_put(put, stored, output)
-    }
-
-    /// Stores a job with these tags in the tube that the client uses, unless another job has its key.
-    #[inline]
-    pub(super) fn store(
-        &mut self,
-        client: ClientId,
-        new: NewJob,
-        tags: &EncodedTags<'_>,
-        body: Body,
-        now: Timestamp,
-    ) -> Stored {
-        // Even if there is no room. A `complete` checks its room first, in the order of `BodyRefusal`.
-        if self.is_draining {
-            return Stored::Refused(BodyRefusal::Draining);
-        }
-        if !tags.bytes().is_empty() {
-            return self.store_tagged(client, new, tags, body, now);
-        }
-        if self.queue.is_full_for(client, body.len()) {
-            return self.tube_full(client);
-        }
-        if self.queue.make_room_for_put().is_err() {
-            return Stored::Refused(BodyRefusal::OutOfMemory);
-        }
-        match self.persistence.room_for_put(new.id, || self.queue.used_tube(client), &body, tags) {
-            Err(NoRoom::Full) => return Stored::Refused(BodyRefusal::OutOfMemory),
-            Err(NoRoom::Pending) => return Stored::Later(body),
-            Ok(()) => {}
-        }
-        self.queue.put(client, new, body, now);
-        debug_assert!(self.queue.job(new.id).is_some(), "the job of a put exists");
-        Stored::New
     }
 
     #[inline]
@@ -147,11 +121,13 @@ impl Executor {
         self.put_permitted(caller, put, body)
     }
 
-    /// A rule limits the tube that the client uses, which has no room for another job.
+    /// Counts a put that is refused because its tube, or the used one, is full.
     #[cold]
-    pub(super) fn tube_full(&mut self, client: ClientId) -> Stored {
-        self.queue.count_refused(client);
-        Stored::Refused(BodyRefusal::TubeFull)
+    pub(super) fn count_full_tube(&mut self, client: ClientId, tube: Option<&str>) {
+        match tube {
+            Some(tube) => self.queue.count_refused_in(tube),
+            None => self.queue.count_refused(client),
+        }
     }
 
     /// Answers a put, or a `complete`, that is refused for this reason, and counts it.
@@ -188,54 +164,37 @@ impl Executor {
 
     /// A `put` whose body is complete, on a server with access rules. It may have to wait for its pace.
     pub(super) fn put_guarded(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
-        // A put that is refused anyway does not wait.
-        if !self.has_pace(caller.client) || self.will_refuse(caller, &put) {
-            return self.put_permitted(caller, put, body);
-        }
-        match self.permit_puts(caller.client, 1, None, caller.now) {
-            Permission::Later => self.continue_put(caller, put, body),
-            Permission::Now | Permission::TooLate => self.put_permitted(caller, put, body),
-        }
-    }
-
-    /// Whether a put whose line was allowed is refused now. If the log has no room, that shows only later.
-    fn will_refuse(&mut self, caller: &Caller<'_>, put: &Put) -> bool {
-        let &Caller { client, ref output, now, .. } = caller;
-        let (tags, body_bytes) = (put.tags(), put.header().size as usize);
-        let memory_bytes = body_bytes + output.memory_bytes();
-        if self.is_draining
-            || !self.may_still_put(client, put)
-            || self.owner_of_put(client, body_bytes, tags.set(), true).is_some_and(|(_, exceeds)| exceeds)
-            || put
-                .tube()
-                .is_some_and(|tube| self.lacks_memory_to(MemoryClass::AddsTube(tube), client, memory_bytes))
-        {
-            return true;
-        }
-        // There is no job with this id yet.
-        let planned = self.queue.plan_complete(client, put.id, iter::once(completed_put(put)), now).next();
-        match planned {
-            Some(Planned::TubeFull) => true,
-            Some(Planned::New) => self.lacks_room_for_cooldown(tags.set()),
-            Some(Planned::Duplicate { .. }) | None => false,
-        }
+        let &mut Caller { client, ref output, now, .. } = caller;
+        // A put that is refused anyway does not wait. If the log has no room, that shows only later.
+        let waits = self.has_pace(client)
+            && self.check_rights_to_put(client, &put).is_ok()
+            && self.admit_put(client, put.tags().set(), put.size as usize, output, now).is_ok()
+            && self.permit_puts(client, 1, None, now) == Permission::Later;
+        if waits { self.continue_put(caller, put, body) } else { self.put_permitted(caller, put, body) }
     }
 
     /// Does a put that need not wait for its pace. Other clients of the same identity may have put in the meantime.
     fn put_permitted(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
         let &mut Caller { client, ref mut output, now, .. } = caller;
-        if !self.may_still_put(client, &put) {
-            if let Some(guard) = &mut self.guard {
+        if let Err(refusal) = self.check_rights_to_put(client, &put) {
+            if refusal == BodyRefusal::Forbidden
+                && let Some(guard) = &mut self.guard
+            {
                 guard.count_refusal(client);
             }
-            return answer(output, &Reply::Forbidden);
-        }
-        let tags = put.tags();
-        if self.owner_of_put(client, body.len(), tags.set(), true).is_some_and(|(_, exceeds)| exceeds) {
-            return self.refuse_put(BodyRefusal::OutOfMemory, output);
+            return self.refuse_put(refusal, output);
         }
         let stored = self.store_with_extras(client, &put, body, output, now);
         self.answer_put(put, stored, output)
+    }
+
+    /// Whether the access rules still allow a put whose line they have allowed, and the limits of its identity.
+    fn check_rights_to_put(&self, client: ClientId, put: &Put) -> Result<(), BodyRefusal> {
+        if !self.may_still_put(client, put) {
+            return Err(BodyRefusal::Forbidden);
+        }
+        let owner = self.owner_of_put(client, put.size as usize, put.tags().set(), LineOf::Put);
+        if owner.is_some_and(|(_, exceeds)| exceeds) { Err(BodyRefusal::OutOfMemory) } else { Ok(()) }
     }
 
     /// Whether a put whose line was allowed is still allowed. Only new rules can have changed that; in that case the

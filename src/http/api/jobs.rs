@@ -120,7 +120,7 @@ impl SlicedText for JobList {
             }
         }
         let next = self.walk.cursor().filter(|_| self.walk.may_find_more()).map(|cursor| cursor.to_string());
-        put(out, format_args!("],\"looked_at\":{},\"next\":", self.walk.probed()));
+        put(out, format_args!("],\"examined\":{},\"next\":", self.walk.probed()));
         json::push(out, &next);
         out.push_str("}\n");
         true

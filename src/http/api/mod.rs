@@ -35,8 +35,9 @@ use crate::{percent, queue};
 /// The prefix of every path of the API.
 pub(crate) const ROOT: &str = "/api/v1/";
 
-/// The maximum size of a request's body, in bytes: enough for a job's body of 65,535 bytes in any encoding, or for the
-/// ids of ten thousand jobs, and small enough to parse in a few hundred microseconds.
+/// The maximum size of a request's body, in bytes: enough for a job's body of 65,535 bytes, unless it is a text with
+/// many characters that JSON writes as six others, or for the ids of ten thousand jobs, and small enough to parse in a
+/// few hundred microseconds.
 pub(crate) const MAX_BODY_BYTES: u64 = 256 * 1024;
 
 /// The answer to a request.

@@ -1,11 +1,27 @@
 // The actions on jobs, tubes and the server: each asks for confirmation, sends a request and shows the result.
 import { STATES, at, count, make } from "./figures.js";
 import { bytesOf, jobs, tagsOf, tubePath } from "./widgets.js";
-import { blob, get, notice, post, watch } from "./api.js";
+import { Refused, blob, notice, post, watch } from "./api.js";
+
+/* The API reads no longer request. */
+const MAX_REQUEST_BYTES = 262144;
+
+/* Grows when all questions are cancelled. */
+let cancelled = 0;
+
+/** Cancels the question that is open, and those that wait behind it. */
+export function cancelQuestions() {
+  cancelled += 1;
+  at("dialog").close();
+}
 
 /** Opens a dialog. Resolves to the values of its fields, or to null if it was cancelled. */
-function ask({ title, text, fields = [], label, danger = false }) {
+async function ask({ title, text, fields = [], label, danger = false, wrong = null }) {
   const box = at("dialog");
+  /* A question that comes later, such as one that needs a count, does not replace the one that a person reads. */
+  const before = cancelled;
+  while (box.open) await new Promise((resume) => box.addEventListener("close", resume, { once: true }));
+  if (cancelled !== before) return null;
   return new Promise((resume) => {
     const inputs = fields.map(({
       name, title: caption, kind = "text", value = "", required = true, hint, small, min = 0,
@@ -30,6 +46,7 @@ function ask({ title, text, fields = [], label, danger = false }) {
     },
     make("h2", { id: "dialog-title" }, title),
     text ? make("p", { class: "faint" }, text) : null,
+    wrong ? make("p", { class: "wrong", role: "alert" }, wrong) : null,
     inputs.filter(({ small }) => !small).map(({ field }) => field),
     inputs.some(({ small }) => small)
       ? make("div", { class: "inline" }, inputs.filter(({ small }) => small).map(({ field }) => field)) : null,
@@ -42,14 +59,17 @@ function ask({ title, text, fields = [], label, danger = false }) {
   });
 }
 
-/** Sends a request, shows the result in `message` or in the progress of its task, and refreshes the view. */
-async function send(path, body, refresh, message) {
+/**
+ * Sends a request, shows the result in `message` or in the progress of its task, and refreshes the view. Calls `begun`
+ * when the server has the request.
+ */
+async function send(path, body, refresh, message, begun) {
   try {
     const task = await post(path, body);
+    begun?.();
     refresh();
     if (message) notice(message);
     else await watch(task, refresh);
-    refresh();
     return task;
   } catch (error) {
     notice(error.message, "bad");
@@ -58,25 +78,27 @@ async function send(path, body, refresh, message) {
   }
 }
 
+/* What a change is called and asks for, and the states of jobs in which it is possible. */
 const CHANGES = {
-  kick: { name: "Kick", verb: "Kick", text: "The jobs become ready." },
+  kick: { name: "Kick", verb: "Kick", states: ["delayed", "buried"], text: "The jobs become ready." },
   delete: {
-    name: "Delete", verb: "Delete", danger: true,
+    name: "Delete", verb: "Delete", states: STATES, danger: true,
     text: "This cannot be undone. Clients lose the jobs that they have reserved.",
   },
   move: {
-    name: "Move…", verb: "Move", fields: [{ name: "to", title: "To the tube" }], text: "The jobs keep their state.",
+    name: "Move…", verb: "Move", states: ["ready", "delayed", "buried"],
+    fields: [{ name: "to", title: "To the tube" }], text: "The jobs keep their state.",
   },
   priority: {
-    name: "Priority…", verb: "Change the priority of",
+    name: "Priority…", verb: "Change the priority of", states: ["ready", "delayed", "buried"],
     fields: [{ name: "priority", title: "Priority (0 is the most urgent)", kind: "number", value: 0 }],
   },
   delay: {
-    name: "Delay…", verb: "Change the delay of",
+    name: "Delay…", verb: "Change the delay of", states: ["ready", "delayed"],
     fields: [{ name: "delay", title: "Seconds from now (0: ready at once)", kind: "seconds", value: 0 }],
   },
   redrive: {
-    name: "Send back…", verb: "Send back",
+    name: "Send back…", verb: "Send back", states: ["ready", "delayed", "buried"],
     text: "The jobs go to the tubes that they came from, and have no failures any more.",
     fields: [{
       name: "rate", title: "At most this many a second", kind: "number", min: 1, required: false,
@@ -84,19 +106,10 @@ const CHANGES = {
     }],
   },
 };
-/** The states in which a change is possible; null: in all. */
-const STATES_OF = {
-  kick: ["delayed", "buried"],
-  delete: null,
-  move: ["ready", "delayed", "buried"],
-  priority: ["ready", "delayed", "buried"],
-  delay: ["ready", "delayed"],
-  redrive: ["ready", "delayed", "buried"],
-};
 
 /** The buttons of the changes that are possible for jobs in this state, of which some are dead or not. */
 export const changeButtons = (state, areDead, act, disabled = false) => Object.entries(CHANGES)
-  .filter(([action]) => (!STATES_OF[action] || STATES_OF[action].includes(state)) && (action !== "redrive" || areDead))
+  .filter(([action, { states }]) => states.includes(state) && (action !== "redrive" || areDead))
   .map(([action, { name, danger }]) => make("button", {
     class: danger ? "danger" : "", disabled, "data-key": `change-${action}`, onclick: () => act(action),
   }, name));
@@ -110,32 +123,32 @@ async function question(action, what, detail) {
 }
 
 /** Changes one job. */
-export async function changeJob(action, id, refresh) {
+export async function changeJob(action, id, refresh, begun) {
   const { verb, fields, danger } = CHANGES[action];
   const text = action === "delete" ? "This cannot be undone. A client that has reserved the job loses it." : "";
   const values = await ask({ title: `${verb} job ${id}?`, text, fields, label: verb.split(" ")[0], danger });
-  return values && send(`jobs/${id}/actions`, { action, ...values }, refresh);
+  return values && send(`jobs/${id}/actions`, { action, ...values }, refresh, null, begun);
 }
 
-/** Changes the selected jobs. */
-export async function changeSelected(action, ids, refresh) {
-  if (ids.length === 1) return changeJob(action, ids[0], refresh);
+/** Changes the selected jobs. Calls `begun` when the server has the request. */
+export async function changeSelected(action, ids, refresh, begun) {
+  if (ids.length === 1) return changeJob(action, ids[0], refresh, begun);
   const values = await question(action, jobs(ids.length), "This changes the selected jobs.");
-  return values && send("jobs/actions", { action, jobs: ids, ...values }, refresh);
+  return values && send("jobs/actions", { action, jobs: ids, ...values }, refresh, null, begun);
 }
 
 /**
  * Changes exactly the jobs that the filter matches: counts them, shows the number in the question, and sends the count
- * with the request.
+ * with the request. Asks nothing if the view is left before `read` has the count.
  */
-export async function changeMatching(action, tube, given, words, refresh) {
+export async function changeMatching(action, tube, { filter: given, words }, read, refresh) {
   const filter = action === "redrive" ? { ...given, dead: true } : given;
   let counted;
   const box = notice("Counting…", "running");
   try {
-    counted = await get(`${tubePath(tube)}/jobs/count`, filter);
+    counted = await read(`${tubePath(tube)}/jobs/count`, filter);
   } catch (error) {
-    notice(error.message, "bad");
+    if (error.name !== "AbortError") notice(error.message, "bad");
     return null;
   } finally {
     box.remove();
@@ -159,6 +172,8 @@ export const put = (tube, refresh) =>
 
 /** Puts a job like this one, after a person has edited it. A body that is not text is put unchanged. */
 export async function putCopy(job, body, refresh) {
+  const tooLarge = () => notice("The body is too large for a request of the page: use beanstalkctl put.", "bad");
+  if (job.bytes >= MAX_REQUEST_BYTES) return tooLarge();
   let data = null, encoding = "text";
   try {
     const whole = new Uint8Array(
@@ -175,6 +190,7 @@ export async function putCopy(job, body, refresh) {
     notice(error.message, "bad");
     return;
   }
+  if (new Blob([JSON.stringify(data)]).size >= MAX_REQUEST_BYTES) return tooLarge();
   /* With the same idp key, the copy would not be put; with the tag aft, it would wait for a group. */
   const tags = tagsOf(job).filter((tag) => !tag.startsWith("idp:") && !tag.startsWith("aft:")).join(" ");
   await putLike({
@@ -183,9 +199,11 @@ export async function putCopy(job, body, refresh) {
   }, refresh);
 }
 
-async function putLike({ title, tube, body, encoding = "text", priority, ttr, tags: given }, refresh) {
+/** Asks again, with what a person has entered, if the server refuses the job. */
+async function putLike(given, refresh) {
+  const { title, tube, body, encoding = "text", priority, delay = 0, ttr, wrong } = given;
   const values = await ask({
-    title, label: "Put",
+    title, label: "Put", wrong,
     text: encoding === "base64" ? "The body is not a text of lines, so it is shown in base64." : "",
     fields: [
       { name: "tube", title: "Tube", value: tube },
@@ -194,9 +212,9 @@ async function putLike({ title, tube, body, encoding = "text", priority, ttr, ta
         value: body,
       },
       { name: "priority", title: "Priority", kind: "number", value: priority, small: true },
-      { name: "delay", title: "Delay (s)", kind: "seconds", value: 0, small: true },
+      { name: "delay", title: "Delay (s)", kind: "seconds", value: delay, small: true },
       { name: "ttr", title: "Time to run (s)", kind: "seconds", value: ttr, small: true },
-      { name: "tags", title: "Tags", required: false, value: given, hint: "idp:order-7 grp:rows exp:3600" },
+      { name: "tags", title: "Tags", required: false, value: given.tags, hint: "idp:order-7 grp:rows exp:3600" },
     ],
   });
   if (!values) return;
@@ -207,6 +225,7 @@ async function putLike({ title, tube, body, encoding = "text", priority, ttr, ta
       ? `Job ${task.job} put into “${into}”.`
       : `Nothing was put: job ${task.job} has the same idp key.`);
   } catch (error) {
+    if (error instanceof Refused) return putLike({ ...given, ...values, wrong: error.message }, refresh);
     notice(error.message, "bad");
   }
   refresh();

@@ -6,10 +6,9 @@ const KEY = "beanstalkd-token";
 let asking = null;
 
 export class Refused extends Error {
-  constructor(status, code, message) {
+  constructor(status, message) {
     super(message);
     this.status = status;
-    this.code = code;
   }
 }
 
@@ -23,7 +22,8 @@ function askForToken(isRefused) {
   asking ??= new Promise((resume) => {
     const box = make("dialog", { "aria-labelledby": "token-title" });
     const field = make("input", {
-      type: "password", autocomplete: "off", required: true, minLength: 32, "aria-label": "Token",
+      type: "password", autocomplete: "off", required: true, minLength: 32, pattern: "\\s*[!-~]{32,1024}\\s*",
+      title: "32 to 1024 visible characters of ASCII", "aria-label": "Token",
     });
     const form = make("form", {
       onsubmit: (event) => {
@@ -40,7 +40,9 @@ function askForToken(isRefused) {
     isRefused ? make("p", { class: "wrong", role: "alert" }, "The server does not accept this token.") : null,
     make("div", { class: "field" }, field),
     make("div", { class: "row" }, make("button", { class: "main", type: "submit" }, "Open")));
+    /* Escape does not close it. A browser closes it for the second Escape all the same. */
     box.addEventListener("cancel", (event) => event.preventDefault());
+    box.addEventListener("close", () => { if (box.isConnected) box.showModal(); });
     box.append(form);
     document.body.append(box);
     box.showModal();
@@ -54,10 +56,15 @@ async function request(path, options) {
     const response = await fetch(`/api/v1/${path}`, {
       ...options, headers: headers(options.headers),
       signal: AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), ...(options.signal ? [options.signal] : [])]),
+    }).catch((error) => {
+      if (options.signal?.aborted) throw error;
+      throw new TypeError(`The server does not answer${options.method ? ": it may have made the change" : ""}.`);
     });
     if (response.ok) return response;
-    const problem = await response.json().catch(() => ({ error: "failed", message: response.statusText }));
-    if (response.status !== 401) throw new Refused(response.status, problem.error, problem.message);
+    const problem = await response.json().catch(() => ({}));
+    if (response.status !== 401) {
+      throw new Refused(response.status, problem.message ?? `The request failed with the status ${response.status}.`);
+    }
     /* Another request may have got the right token meanwhile. */
     if (token !== sessionStorage.getItem(KEY)) continue;
     sessionStorage.removeItem(KEY);
@@ -107,42 +114,65 @@ function result(task) {
 }
 
 const watched = new Set();
+/* Whether a task may run that is not shown: at the start, and after the poll of a task has failed. */
+let mayMiss = true;
 
 /** Shows the tasks that run and are not shown yet: those from before a reload of the page, and those of others. */
 export async function watchAll(refresh, mayStop) {
+  if (!mayMiss) return;
   const { tasks } = await get("tasks");
-  for (const task of tasks.filter(({ id, state }) => ["running", "stopping"].includes(state) && !watched.has(id))) {
+  mayMiss = false;
+  for (const task of tasks.filter((each) => isRunning(each) && !watched.has(each.id))) {
     watch(task, refresh, mayStop).catch((error) => notice(error.message, "bad"));
   }
 }
 
-/** Shows the progress of a task until it ends, then its result. Calls `refresh` at each step. */
+const isRunning = (task) => task.state === "running" || task.state === "stopping";
+
+/** A notice with the progress of a task, and a function that updates it. */
+function progress({ id, expected, tube, action }, mayStop) {
+  const box = notice("", "running"), text = box.querySelector("span");
+  const bar = make("progress", { "aria-label": "Progress" });
+  if (expected) bar.max = expected;
+  const stop = make("button", {
+    onclick: () => {
+      stop.disabled = true;
+      post(`tasks/${id}/stop`).catch((error) => {
+        stop.disabled = false;
+        notice(error.message, "bad");
+      });
+    },
+  }, "Stop");
+  if (mayStop) box.firstChild.append(stop);
+  box.append(bar);
+  const all = expected ? `of ${number.format(expected)} ` : "", where = tube ? ` (${tube})` : "";
+  const show = ({ done, skipped }) => {
+    text.textContent = `${number.format(done)} ${all}jobs ${DONE[action] ?? "done"}${where}…`;
+    if (expected) bar.value = done + skipped;
+  };
+  return { box, show };
+}
+
+/** Shows the progress of a task until it ends or a poll fails, then its result. Calls `refresh` at the end. */
 export async function watch(task, refresh, mayStop = true) {
-  let box = null, bar = null, text = null;
-  watched.add(task.id);
-  while (task.state === "running" || task.state === "stopping") {
-    if (!box) {
-      box = notice("", "running");
-      text = box.querySelector("span");
-      bar = make("progress", { "aria-label": "Progress" });
-      if (task.expected) bar.max = task.expected;
-      const stop = make("button", {
-        onclick: () => {
-          stop.disabled = true;
-          post(`tasks/${task.id}/stop`).catch((error) => notice(error.message, "bad"));
-        },
-      }, "Stop");
-      if (mayStop) box.firstChild.append(stop);
-      box.append(bar);
+  if (isRunning(task)) {
+    const { box, show } = progress(task, mayStop);
+    watched.add(task.id);
+    try {
+      while (isRunning(task)) {
+        show(task);
+        await new Promise((resume) => setTimeout(resume, POLL_MS));
+        task = await get(`tasks/${task.id}`);
+      }
+      refresh();
+    } catch (error) {
+      mayMiss = true;
+      throw error;
+    } finally {
+      watched.delete(task.id);
+      box.remove();
     }
-    const all = task.expected ? `of ${number.format(task.expected)} ` : "", where = task.tube ? ` (${task.tube})` : "";
-    text.textContent = `${number.format(task.done)} ${all}jobs ${DONE[task.action] ?? "done"}${where}…`;
-    if (task.expected) bar.value = task.done + task.skipped;
-    await new Promise((resume) => setTimeout(resume, POLL_MS));
-    task = await get(`tasks/${task.id}`);
-    refresh?.();
   }
-  box?.remove();
   notice(result(task), task.state === "failed" || (task.done === 0 && task.skipped) ? "bad" : "");
   return task;
 }

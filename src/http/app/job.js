@@ -1,10 +1,12 @@
 // The view of a job: its body, its history, and the actions on it.
 import { bytes, duration, make, whole } from "./figures.js";
 import { bytesOf, definitions, replace, tagsOf, tubeLink } from "./widgets.js";
-import { blob, get, notice } from "./api.js";
+import { blob, notice } from "./api.js";
 import { changeButtons, changeJob, putCopy } from "./actions.js";
 
 const HEX_ROW = 16, FOLLOW_S = 50;
+/* Without a limit, a body of brackets would become text that grows with the square of its length. */
+const MAX_INDENTED = 50;
 
 /* What a job waits for, by the words of `stats-job`. */
 const WAITS = {
@@ -31,7 +33,7 @@ function formatted(text) {
   JSON.parse(text);
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
   let depth = 0, out = "";
-  const line = () => `\n${"  ".repeat(depth)}`;
+  const line = () => `\n${"  ".repeat(Math.min(depth, MAX_INDENTED))}`;
   tokens.forEach((token, i) => {
     if (token === "{" || token === "[") {
       depth++;
@@ -73,12 +75,12 @@ async function save(id) {
   }
 }
 
-export function job(main, changed, given) {
-  const id = given;
-  let form = null, body = null, drawnBody = null, isFollowing = false;
+export function job({ main, changed, read }, id) {
+  let form = null, body = null, isFollowing = false;
   const head = make("div", { class: "row" });
   const history = make("section", { "aria-label": "History" }), content = make("section", { "aria-label": "Body" });
-  replace(main, head, make("h2", {}, "Body"), content, make("h2", {}, "History"), history);
+  const parts = [head, make("h2", {}, "Body"), content, make("h2", {}, "History"), history];
+  replace(main, ...parts);
 
   function showBody() {
     const all = forms(body);
@@ -94,23 +96,30 @@ export function job(main, changed, given) {
         ? make("p", { class: "faint" }, "Only the beginning is shown; the download has the whole body.") : null);
   }
 
-  /* The answer comes as soon as the job has ended or is buried. Without one, the next refresh asks again. */
+  /*
+   * The answer comes as soon as the job has ended or is buried. Without one, the next refresh asks again. A tab in the
+   * background does not wait: a browser has six connections to a server, for all tabs together.
+   */
   async function follow() {
+    const hiding = new AbortController();
+    const hide = () => { if (document.hidden) hiding.abort(); };
+    document.addEventListener("visibilitychange", hide);
     isFollowing = true;
     try {
-      await get(`jobs/${encodeURIComponent(id)}`, { wait: FOLLOW_S });
+      await read(`jobs/${encodeURIComponent(id)}`, { wait: FOLLOW_S }, hiding.signal);
     } catch (error) {
       if (error.status !== 404) return;
     } finally {
       isFollowing = false;
+      document.removeEventListener("visibilitychange", hide);
     }
-    if (main.isConnected) changed();
+    changed();
   }
 
   async function refresh(server) {
     let answer;
     try {
-      answer = await get(`jobs/${encodeURIComponent(id)}`);
+      answer = await read(`jobs/${encodeURIComponent(id)}`);
     } catch (error) {
       if (error.status !== 404 && error.status !== 400) throw error;
       replace(main, make("h1", {}, `Job ${id}`),
@@ -146,13 +155,13 @@ export function job(main, changed, given) {
         ["dead, from", make("a", { href: tubeLink(dead), "data-key": "dead-from" }, dead)],
         ["dead since", new Date(figures["dead-since"] * 1000).toLocaleString()],
       ] : [])]));
-    if (!isFollowing && figures.state !== "buried") follow();
-    /* A body never changes, so it is drawn once. */
-    if (drawnBody !== figures.id) {
-      drawnBody = figures.id;
+    if (!isFollowing && !document.hidden && figures.state !== "buried") follow();
+    /* A body never changes, but a server without a binlog gives the number to another job when it starts again. */
+    if (body?.data !== answer.body.data) {
       body = answer.body;
       showBody();
     }
+    if (!main.contains(head)) replace(main, ...parts);
   }
   return { refresh, title: `Job ${id}` };
 }

@@ -1,9 +1,10 @@
 // The first view: the figures of the server and its tubes.
-import { cards, count, duration, make, rate, whole } from "./figures.js";
-import { definitions, replace, spark, tubeLink } from "./widgets.js";
-import { get } from "./api.js";
+import { cards, count, duration, heads, make, rate, whole } from "./figures.js";
+import { definitions, pager, replace, spark, tubeLink } from "./widgets.js";
 
 const PAGE = 100, SPARKS = 60;
+/* A rate over a shorter time would jump: the page asks again after each key in the search, and after each action. */
+const MIN_SAMPLE_MS = 1500;
 const COLUMNS = [
   ["name", "Tube", "left"], ["current-jobs-ready", "Ready"], ["current-jobs-reserved", "Reserved", "wide"],
   ["current-jobs-delayed", "Delayed", "wide"], ["current-jobs-buried", "Buried"], ["total-jobs", "Put/s", "wide"],
@@ -18,8 +19,8 @@ function note(tubes) {
   const now = performance.now();
   for (const tube of tubes) {
     const old = seen.get(tube.name);
-    const seconds = old ? (now - old.at) / 1000 : 0;
-    const per = (key) => old && seconds > 0 ? Math.max(0, tube[key] - old.tube[key]) / seconds : null;
+    if (old && now - old.at < MIN_SAMPLE_MS) continue;
+    const per = (key) => old ? Math.max(0, tube[key] - old.tube[key]) * 1000 / (now - old.at) : null;
     const recent = [...(old?.recent ?? []), tube["current-jobs-ready"]].slice(-SPARKS);
     seen.set(tube.name, { at: now, tube, recent, puts: per("total-jobs"), deletes: per("cmd-delete") });
   }
@@ -51,9 +52,10 @@ function row(tube) {
   }));
 }
 
-export function overview(main, changed) {
+export function overview({ main, changed, read }) {
   /* Tubes with buried jobs come first, because buried jobs need an operator. */
-  let sorting = { key: "current-jobs-buried", up: false }, cursors = [null], search = "", next = null, asked = 0;
+  let sorting = { key: "current-jobs-buried", up: false }, search = "";
+  const pages = pager(changed);
   const plots = cards();
   const states = make("section", { class: "grid", "aria-label": "Jobs by state" }, plots.states);
   const rates = make("section", { class: "grid", "aria-label": "Rates of the last ten minutes" }, plots.rates);
@@ -61,55 +63,41 @@ export function overview(main, changed) {
   const title = make("h2", {}, "Tubes");
   const found = make("span", { class: "faint" });
   /* Escape empties the field with the event "search" alone. */
-  const changedSearch = () => { search = field.value.trim(); cursors = [null]; list(); };
+  const changedSearch = () => { search = field.value.trim(); pages.restart(); changed(); };
   const field = make("input", {
     type: "search", id: "search", placeholder: "Search tubes: text or mail-*", "aria-label": "Search tubes",
     oninput: changedSearch, onsearch: changedSearch,
   });
   const head = make("tr"), body = make("tbody");
-  const before = make("button", { onclick: () => { cursors.pop(); list(); } }, "Back");
-  const after = make("button", { onclick: () => { cursors.push(next); list(); } }, "Next");
   const empty = make("div", { class: "empty", hidden: true }, "No tube matches.");
   replace(main, states,
-    make("div", { class: "row space" }, title, field, found, make("span", { class: "row end" }, before, after)),
+    make("div", { class: "row space" }, title, field, found, pages.box),
     make("div", { class: "card scroll" },
       make("table", { "aria-label": "Tubes" }, make("thead", {}, head), body), empty),
     make("h2", {}, "Rates of the last ten minutes"), rates, make("h2", {}, "Server"), about);
 
   function showHead() {
-    replace(head, COLUMNS.map(([key, text, where = ""]) => {
-      const sorted = key === sorting.key ? (sorting.up ? "ascending" : "descending") : null;
-      return make("th", { scope: "col", class: where, "aria-sort": sorted }, key === null ? text : make("button", {
-        "data-key": `sort-${key}`,
-        onclick: () => {
-          sorting = { key, up: key === sorting.key ? !sorting.up : key === "name" };
-          cursors = [null];
-          showHead();
-          list();
-        },
-      }, text));
+    replace(head, heads(COLUMNS, sorting, (chosen) => {
+      sorting = chosen;
+      pages.restart();
+      showHead();
+      changed();
     }));
   }
 
   async function list() {
-    const number = ++asked;
-    const answer = await get("tubes", {
-      sort: sorting.key, order: sorting.up ? "ascending" : "descending", search, limit: PAGE, cursor: cursors.at(-1),
+    const answer = await read("tubes", {
+      sort: sorting.key, order: sorting.up ? "ascending" : "descending", search, limit: PAGE, cursor: pages.cursor(),
     });
-    /* A newer request has made this answer obsolete. */
-    if (number !== asked) return;
     note(answer.tubes);
-    next = answer.next;
     title.textContent = `Tubes (${whole.format(answer.total)})`;
-    const first = (cursors.length - 1) * PAGE;
+    const first = pages.number() * PAGE;
     found.textContent = [
       search && `${whole.format(answer.matched)} found`,
       answer.matched > PAGE && answer.tubes.length
         && `${whole.format(first + 1)} to ${whole.format(first + answer.tubes.length)}`,
     ].filter(Boolean).join(", ");
-    before.disabled = cursors.length === 1;
-    after.disabled = next === null;
-    before.parentNode.hidden = before.disabled && after.disabled;
+    pages.show(answer.next);
     empty.hidden = answer.tubes.length > 0;
     replace(body, answer.tubes.map(row));
   }
@@ -128,6 +116,5 @@ export function overview(main, changed) {
     await list();
   }
   showHead();
-  changed();
   return { refresh, title: "Tubes", search: field };
 }

@@ -1,13 +1,12 @@
 // The view of a tube: its jobs by state, filtered, a page at a time, and the actions on them.
 import { STATES, bytes, count, duration, make, whole } from "./figures.js";
-import { replace, tagsOf, tubeLink, tubePath } from "./widgets.js";
-import { get } from "./api.js";
+import { pager, replace, tagsOf, tubeLink, tubePath } from "./widgets.js";
 import { changeButtons, changeMatching, changeSelected, flush, pause, put, resume } from "./actions.js";
+import { filters } from "./filter.js";
 
-const PAGE = 50, PREVIEW_BYTES = 80;
+const PAGE = 50, PREVIEW_BYTES = 80, TYPING_MS = 250;
 /* A list for which the server examined more jobs is not refreshed automatically. */
 const CHEAP_LIST = 5000;
-const UNITS = [["1", "seconds"], ["60", "minutes"], ["3600", "hours"], ["86400", "days"]];
 
 const COLUMNS = [
   ["Job", "left",
@@ -42,146 +41,43 @@ function preview({ encoding, data, truncated }) {
   return `${digits.join(" ")}${data.length > 24 ? " …" : ""}` || "(empty)";
 }
 
-function ageField(title, changed) {
-  const number = make("input", {
-    type: "number", min: 0, max: 4294967295, step: 1, "aria-label": `${title}: number`, ...reacts(changed),
+/** The jobs as the columns sort them; without `sorting`, as the server lists them: in the order of their service. */
+function sorted(jobs, sorting) {
+  if (!sorting) return jobs;
+  const value = COLUMNS[sorting.column][3], sign = sorting.up ? 1 : -1;
+  return jobs.toSorted((a, b) => {
+    const [x, y] = [value(a), value(b)];
+    return sign * (x < y ? -1 : x > y ? 1 : 0);
   });
-  const unit = make("select", { "aria-label": `${title}: unit`, onchange: changed },
-    UNITS.map(([value, text]) => make("option", { value }, text)));
-  unit.value = "60";
-  return {
-    field: make("label", {}, title, make("span", { class: "pair" }, number, unit)),
-    number,
-    get: () => number.value === "" ? undefined : String(Number(number.value) * Number(unit.value)),
-    text: () => `${number.value} ${unit.selectedOptions[0].textContent}`,
-    set: (seconds) => {
-      const [size] = UNITS.findLast(([each]) => seconds && Number(seconds) % Number(each) === 0) ?? ["60"];
-      unit.value = size;
-      number.value = seconds ? String(Number(seconds) / Number(size)) : "";
-    },
-  };
 }
 
-/* Escape in a search field empties it without an event "input". */
-const reacts = (changed) => ({ oninput: changed, onchange: changed, onsearch: changed });
-
-/** The fields of the filter. `given` are parameters of the address. */
-function filters(changed, given) {
-  const older = ageField("Older than", changed), younger = ageField("Younger than", changed);
-  const priority = (title) => make("input", {
-    type: "number", min: 0, max: 4294967295, step: 1, "aria-label": title,
-    placeholder: title.split(" ")[0].toLowerCase(), ...reacts(changed),
+function row(job, selected, changed) {
+  const box = make("input", {
+    type: "checkbox", checked: selected.has(job.id), "aria-label": `Select job ${job.id}`,
+    "data-key": `select-${job.id}`,
+    onchange: () => { if (box.checked) selected.add(job.id); else selected.delete(job.id); changed(); },
   });
-  const least = priority("From priority"), most = priority("To priority");
-  const contains = make("input", {
-    type: "search", id: "search", placeholder: "text in the body", maxLength: 256, ...reacts(changed),
-  });
-  const tag = make("input", {
-    placeholder: "grp:name", maxLength: 204, autocomplete: "off", spellcheck: false,
-    title: "idp, con, grp, aft, trc or exp; with a key or a group: grp:name", ...reacts(changed),
-  });
-  const set = (values) => {
-    older.set(values.get("older_than"));
-    younger.set(values.get("younger_than"));
-    const others = [[least, "min_priority"], [most, "max_priority"], [tag, "tag"], [contains, "contains"]];
-    for (const [field, key] of others) field.value = values.get(key) ?? "";
-  };
-  const clear = make("button", {
-    type: "button", class: "plain", onclick: () => { set(new Map()); changed(); },
-  }, "Clear");
-  set(given);
-  const isRoomy = matchMedia("(min-width: 44rem)").matches;
-  const box = make("details", { open: isRoomy || [...given.keys()].length > 0 }, make("summary", {}, "Filter"),
-    make("div", { class: "filters" },
-      make("label", { class: "grow" }, "Body contains", contains), older.field, younger.field,
-      make("label", {}, "Priority", make("span", { class: "pair" }, least, "–", most)),
-      make("label", {}, "Tag", tag), clear));
-  const get = () => Object.fromEntries(Object.entries({
-    older_than: older.get(), younger_than: younger.get(), min_priority: least.value, max_priority: most.value,
-    tag: tag.value.trim(), contains: contains.value,
-  }).filter(([, value]) => value !== undefined && value !== ""));
-  /* A field whose text is not a number has no value, but it is not empty. */
-  const fault = () => {
-    const wrong = [older.number, younger.number, least, most].find((field) => !field.validity.valid);
-    return wrong ? `${wrong.getAttribute("aria-label")}: expected a whole number from 0 to 4294967295.` : null;
-  };
-  const words = () => {
-    const filter = get(), parts = [];
-    if (filter.older_than) parts.push(`older than ${older.text()}`);
-    if (filter.younger_than) parts.push(`younger than ${younger.text()}`);
-    if (filter.min_priority) parts.push(`priority from ${filter.min_priority}`);
-    if (filter.max_priority) parts.push(`priority to ${filter.max_priority}`);
-    if (filter.tag) parts.push(`tag ${filter.tag}`);
-    if (filter.contains) parts.push(`body contains “${filter.contains}”`);
-    return parts.length ? `: ${parts.join(", ")}` : ", all in this state";
-  };
-  return { box, contains, get, words, fault };
+  return make("tr", { class: selected.has(job.id) ? "selected" : "" }, make("td", { class: "check" }, box),
+    COLUMNS.map(([, where, content]) => {
+      const value = content(job);
+      return make("td", { class: `${where} ${value === "0" || value === "–" ? "zero" : ""}` }, value);
+    }));
 }
 
-export function tube(main, changed, name, given, parameters) {
-  let state = STATES.includes(given) ? given : null, cursors = [null], next = null, asked = 0;
-  let isCheap = true, readOnly = true;
-  let figures = null, shown = [], scope = "selected", timer = null, sorting = null;
-  /* What the list shows: the key of its filter, the filter, and its words. Null while the fields say something else. */
-  let listed = null, wanted = null;
-  const selected = new Set();
-  const path = tubePath(name);
-  const again = () => { isCheap = true; return changed(); };
-  const restart = () => {
-    isCheap = true;
-    asked++; /* ends a search that is under way */
-    showBar();
-    clearTimeout(timer);
-    timer = setTimeout(changed, 250);
-  };
-  /* Some events come without a change: a field that loses the focus to a button must not replace the button. */
-  let noted = null;
-  const note = () => { if (noted !== key()) { noted = key(); restart(); } };
-  const filter = filters(note, parameters);
-  const key = () => JSON.stringify([state, filter.fault(), filter.get()]);
-  const isListed = () => listed !== null && listed.key === key();
-  const title = make("h1", {}, name), pills = make("span", { class: "row" }), acts = make("span", { class: "row end" });
-  const tabs = make("nav", { class: "tabs", "aria-label": "States" });
+/** The table of a page of jobs, of which some are selected. Calls `changed` when it has been drawn. */
+function jobTable(changed) {
+  let jobs = [], sorting = null;
+  const selected = new Set(), columns = make("tr"), body = make("tbody"), empty = make("div", { class: "empty" });
   const all = make("input", {
     type: "checkbox", "aria-label": "Select all jobs of this page",
     onchange: () => {
-      for (const { id } of shown) if (all.checked) selected.add(id); else selected.delete(id);
+      for (const { id } of jobs) if (all.checked) selected.add(id); else selected.delete(id);
       showJobs();
     },
   });
-  const body = make("tbody");
-  const columns = make("tr");
-  const empty = make("div", { class: "empty" });
-  const before = make("button", { onclick: () => { cursors.pop(); again(); } }, "Back");
-  const after = make("button", { onclick: () => { cursors.push(next); again(); } }, "Next");
-  const progress = make("span", { class: "faint" });
-  const bar = make("div", { class: "card acting row" });
-  const searchAgain = make("button", { hidden: true, onclick: again }, "Search again");
-  replace(main, make("div", { class: "row" }, title, pills, acts), tabs, filter.box,
-    make("div", { class: "row paging" }, progress, searchAgain, make("span", { class: "row end" }, before, after)),
-    make("div", { class: "card scroll" }, make("table", { "aria-label": "Jobs" },
-      make("thead", {}, columns), body), empty),
-    bar);
+  const box = make("div", { class: "card scroll" },
+    make("table", { "aria-label": "Jobs" }, make("thead", {}, columns), body), empty);
 
-  function showHead() {
-    const paused = figures.pause > 0;
-    replace(pills,
-      paused ? make("span", { class: "pill buried" }, `paused for ${duration(figures["pause-time-left"])}`) : null,
-      make("span", { class: "faint" },
-        `${whole.format(figures["current-watching"])} watching, ${whole.format(figures["current-waiting"])} waiting`));
-    replace(acts, readOnly ? [] : [
-      make("button", { "data-key": "put", onclick: () => put(name, again) }, "Put…"),
-      paused
-        ? make("button", { "data-key": "pause", onclick: () => resume(name, again) }, "Resume")
-        : make("button", { "data-key": "pause", onclick: () => pause(name, again) }, "Pause…"),
-      make("button", { class: "danger", "data-key": "flush", onclick: () => flush(name, figures, again) }, "Flush…")]);
-    replace(tabs, STATES.map((each) => make("a", {
-      href: tubeLink(name, each, filter.fault() ? {} : filter.get()), class: each,
-      "aria-current": each === state ? "page" : null, "data-key": each,
-    }, each, make("b", {}, count(figures[`current-jobs-${each}`])))));
-  }
-
-  /* The server lists jobs in the order in which they would be served; the page sorts the jobs that it shows. */
   function showColumns() {
     replace(columns, make("th", { class: "check", scope: "col" }, all),
       COLUMNS.map(([text, where], column) => make("th", {
@@ -197,136 +93,213 @@ export function tube(main, changed, name, given, parameters) {
       }, text))));
   }
 
-  function sorted() {
-    if (!sorting) return shown;
-    const value = COLUMNS[sorting.column][3], sign = sorting.up ? 1 : -1;
-    return shown.toSorted((a, b) => {
-      const [x, y] = [value(a), value(b)];
-      return sign * (x < y ? -1 : x > y ? 1 : 0);
-    });
-  }
-
   function showJobs() {
-    replace(body, sorted().map((job) => {
-      const box = make("input", {
-        type: "checkbox", checked: selected.has(job.id), "aria-label": `Select job ${job.id}`,
-        "data-key": `select-${job.id}`,
-        onchange: () => { if (box.checked) selected.add(job.id); else selected.delete(job.id); showJobs(); },
-      });
-      return make("tr", { class: selected.has(job.id) ? "selected" : "" }, make("td", { class: "check" }, box),
-        COLUMNS.map(([, where, content]) => {
-          const value = content(job);
-          return make("td", { class: `${where} ${value === "0" || value === "–" ? "zero" : ""}` }, value);
-        }));
-    }));
-    all.checked = shown.length > 0 && shown.every(({ id }) => selected.has(id));
-    all.disabled = shown.length === 0;
-    showBar();
+    replace(body, sorted(jobs, sorting).map((job) => row(job, selected, showJobs)));
+    all.checked = jobs.length > 0 && jobs.every(({ id }) => selected.has(id));
+    all.disabled = jobs.length === 0;
+    changed();
   }
 
-  function showBar() {
-    bar.hidden = readOnly;
-    const number = selected.size;
-    const act = (action) => {
-      if (scope === "selected") return changeSelected(action, [...selected], () => { selected.clear(); again(); });
-      /* The fields may have changed since the buttons were drawn: only the jobs that the list shows are changed. */
-      if (!isListed()) return restart();
-      return changeMatching(action, name, listed.filter, listed.words, again);
-    };
+  function show(given, textIfEmpty) {
+    jobs = given;
+    empty.hidden = jobs.length > 0;
+    empty.textContent = textIfEmpty;
+    showJobs();
+  }
+  showColumns();
+  return { box, selected, show, areDead: () => jobs.some((job) => job["dead-from"]) };
+}
+
+/** The buttons that change the selected jobs, or all that match. */
+function actionBar({ selected, areDead }, canMatch, act) {
+  let scope = "selected";
+  const box = make("div", { class: "card acting row", hidden: true });
+  function show(state) {
     const choice = (value, text) => make("button", {
-      "aria-pressed": String(scope === value), "data-key": value, onclick: () => { scope = value; showBar(); },
+      "aria-pressed": String(scope === value), "data-key": value, onclick: () => { scope = value; show(state); },
     }, text);
-    replace(bar,
+    replace(box,
       make("span", { class: "segments", role: "group", "aria-label": "On which jobs" },
-        choice("selected", `${whole.format(number)} selected`), choice("matching", "All that match")),
-      changeButtons(state, shown.some((job) => job["dead-from"]), act,
-        scope === "selected" ? number === 0 : !isListed()));
+        choice("selected", `${whole.format(selected.size)} selected`), choice("matching", "All that match")),
+      changeButtons(state, areDead(), (action) => act(action, scope),
+        scope === "selected" ? selected.size === 0 : !canMatch()));
+  }
+  return { box, show };
+}
+
+/* The server examines a bounded number of jobs for each answer: the search for a page goes on until a job matches. */
+async function search(ask, cursor, progress) {
+  let answer, examined = 0;
+  do {
+    answer = await ask(cursor);
+    examined += answer.examined;
+    cursor = answer.next;
+    if (!answer.jobs.length && cursor !== null) progress.textContent = `Examined ${whole.format(examined)} jobs…`;
+  } while (!answer.jobs.length && cursor !== null);
+  return { ...answer, examined };
+}
+
+/** The list of the jobs of a tube in one state: its filter, its pages, and the actions on its jobs. */
+class JobList {
+  state = null;
+  /* What the list shows: the key of its filter, the filter, and its words. Null while the fields say something else. */
+  listed = null;
+  /* The keys of the filter for which the list has begun, and that the fields had at their last change. */
+  begun = null;
+  noted = null;
+  isCheap = true;
+  searching = null;
+  timer = null;
+
+  constructor({ changed, read }, name, isInAddress, parameters) {
+    Object.assign(this, { changed, read, name, isInAddress });
+    this.filter = filters(() => this.note(), parameters);
+    this.table = jobTable(() => this.bar.show(this.state));
+    this.bar = actionBar(this.table, () => this.isListed(), (action, scope) => this.act(action, scope));
+    this.pages = pager(() => this.again());
+    this.progress = make("span", { class: "faint" });
+    this.searchAgain = make("button", { hidden: true, onclick: () => this.again() }, "Search again");
+    this.parts = [
+      this.filter.box, make("div", { class: "row paging" }, this.progress, this.searchAgain, this.pages.box),
+      this.table.box, this.bar.box];
+  }
+
+  key() {
+    return JSON.stringify([this.state, this.filter.fault(), this.filter.get()]);
+  }
+
+  isListed() {
+    return this.listed !== null && this.listed.key === this.key();
+  }
+
+  /* The address of the list with this filter, but in this state. */
+  link(state) {
+    return tubeLink(this.name, state, this.filter.fault() ? {} : this.filter.get());
+  }
+
+  again() {
+    this.isCheap = true;
+    return this.changed();
+  }
+
+  /* Some events come without a change: a field that loses the focus to a button must not replace the button. */
+  note() {
+    if (this.noted === this.key()) return;
+    this.noted = this.key();
+    this.restart();
+  }
+
+  restart() {
+    this.isCheap = true;
+    this.searching?.abort();
+    this.bar.show(this.state);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(this.changed, TYPING_MS);
+  }
+
+  act(action, scope) {
+    const { selected } = this.table, again = () => this.again();
+    if (scope === "selected") return changeSelected(action, [...selected], again, () => selected.clear());
+    /* The fields may have changed since the buttons were drawn: only the jobs that the list shows are changed. */
+    if (!this.isListed()) return this.restart();
+    return changeMatching(action, this.name, this.listed, this.read, again);
   }
 
   /* The list for another filter begins at its first page, with nothing selected; the address has the filter. */
-  function begin(filterKey) {
-    wanted = noted = filterKey;
-    listed = null;
-    shown = [];
-    cursors = [null];
-    selected.clear();
-    const link = tubeLink(name, state, filter.fault() ? {} : filter.get());
-    if (given || Object.keys(filter.get()).length || location.hash.includes("?")) history.replaceState(null, "", link);
+  begin() {
+    this.begun = this.noted = this.key();
+    this.isCheap = true;
+    this.listed = null;
+    this.pages.restart();
+    this.table.selected.clear();
+    if (this.isInAddress || Object.keys(this.filter.get()).length || location.hash.includes("?")) {
+      history.replaceState(null, "", this.link(this.state));
+    }
   }
 
   /* A filter with a fault has no list. */
-  function refuse(reason) {
-    listed = null;
-    shown = [];
-    progress.textContent = "";
-    before.parentNode.hidden = true;
-    empty.hidden = false;
-    empty.textContent = reason;
-    showJobs();
+  refuse(reason) {
+    this.listed = null;
+    this.progress.textContent = "";
+    this.pages.box.hidden = true;
+    this.table.show([], reason);
   }
 
-  showColumns();
+  async refresh(state, readOnly) {
+    this.state = state;
+    this.bar.box.hidden = readOnly;
+    if (this.begun !== this.key()) this.begin();
+    this.searchAgain.hidden = this.isCheap;
+    if (this.filter.fault()) return this.refuse(this.filter.fault());
+    if (!this.isCheap) return;
+    const filter = { state, ...this.filter.get() }, asked = { key: this.key(), filter, words: this.filter.words() };
+    const { signal } = this.searching = new AbortController();
+    const parameters = { ...filter, limit: PAGE, body_bytes: PREVIEW_BYTES };
+    const ask = (cursor) => this.read(`${tubePath(this.name)}/jobs`, { ...parameters, cursor }, signal);
+    try {
+      this.show(asked, await search(ask, this.pages.cursor(), this.progress));
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error.status !== 400) throw error;
+      this.refuse(error.message);
+    }
+  }
+
+  show(asked, { jobs, next, examined }) {
+    const isFiltered = Object.keys(asked.filter).length > 1;
+    /* The rows of the list before could be selected until now. */
+    if (!this.listed) this.table.selected.clear();
+    this.listed = asked;
+    this.isCheap = examined <= CHEAP_LIST;
+    this.searchAgain.hidden = this.isCheap;
+    this.pages.show(next, next !== null && jobs.length < PAGE ? "Continue the search" : "Next");
+    this.progress.textContent = isFiltered && examined > jobs.length ? `Examined ${whole.format(examined)} jobs.` : "";
+    this.table.show(jobs, isFiltered ? "No job matches." : `No ${asked.filter.state} jobs.`);
+  }
+}
+
+export function tube(frame, name, given, parameters) {
+  const { main, changed, read } = frame;
+  let state = STATES.includes(given) ? given : null, figures = null;
+  const list = new JobList(frame, name, Boolean(given), parameters);
+  const again = () => list.again();
+  const pills = make("span", { class: "row" }), acts = make("span", { class: "row end" });
+  const tabs = make("nav", { class: "tabs", "aria-label": "States" });
+  const parts = [make("div", { class: "row" }, make("h1", {}, name), pills, acts), tabs, list.parts];
+  replace(main, ...parts);
+
+  function showHead(readOnly) {
+    const paused = figures.pause > 0;
+    replace(pills,
+      paused ? make("span", { class: "pill buried" }, `paused for ${duration(figures["pause-time-left"])}`) : null,
+      make("span", { class: "faint" },
+        `${whole.format(figures["current-watching"])} watching, ${whole.format(figures["current-waiting"])} waiting`));
+    replace(acts, readOnly ? [] : [
+      make("button", { "data-key": "put", onclick: () => put(name, again) }, "Put…"),
+      paused
+        ? make("button", { "data-key": "pause", onclick: () => resume(name, again) }, "Resume")
+        : make("button", { "data-key": "pause", onclick: () => pause(name, again) }, "Pause…"),
+      make("button", { class: "danger", "data-key": "flush", onclick: () => flush(name, figures, again) }, "Flush…")]);
+    replace(tabs, STATES.map((each) => make("a", {
+      href: list.link(each), class: each, "aria-current": each === state ? "page" : null, "data-key": each,
+    }, each, make("b", {}, count(figures[`current-jobs-${each}`])))));
+  }
 
   async function refresh(server) {
-    readOnly = server.read_only;
     try {
-      figures = await get(path);
+      figures = await read(tubePath(name));
     } catch (error) {
-      if (error.status !== 404) throw error;
-      figures = null;
+      if (error.status !== 404 && error.status !== 400) throw error;
       replace(main, make("h1", {}, name), make("p", { class: "empty" },
         "There is no such tube. A tube exists while it has jobs, or while a client uses or watches it."));
       return;
     }
     /* Buried jobs come first, because they need an operator. */
     state ??= ["buried", "ready", "delayed", "reserved"].find((each) => figures[`current-jobs-${each}`] > 0) ?? "ready";
-    if (!main.contains(tabs)) {
-      replace(main, make("p", { class: "empty" },
-        make("a", { href: tubeLink(name), onclick: () => location.reload() }, "The tube exists again.")));
-    }
-    showHead();
-    const now = key();
-    if (wanted !== now) {
-      begin(now);
-      isCheap = true;
-    }
-    searchAgain.hidden = isCheap;
-    if (filter.fault()) return refuse(filter.fault());
-    if (!isCheap) return;
-    const number = ++asked;
-    const parameters = { state, ...filter.get() }, words = filter.words();
-    let answer, cursor = cursors.at(-1), examined = 0;
-    /* The server examines a bounded number of jobs for each answer: the search goes on until a job matches. */
-    do {
-      try {
-        answer = await get(`${path}/jobs`, { ...parameters, limit: PAGE, cursor, body_bytes: PREVIEW_BYTES });
-      } catch (error) {
-        if (error.status !== 400) throw error;
-        if (number === asked) refuse(error.message);
-        return;
-      }
-      if (number !== asked || !main.isConnected) return;
-      examined += answer.looked_at;
-      cursor = answer.next;
-      if (!answer.jobs.length && cursor !== null) progress.textContent = `Examined ${whole.format(examined)} jobs…`;
-    } while (!answer.jobs.length && cursor !== null);
-    isCheap = examined <= CHEAP_LIST;
-    searchAgain.hidden = isCheap;
-    listed = { key: now, filter: parameters, words };
-    shown = answer.jobs;
-    next = answer.next;
-    before.disabled = cursors.length === 1;
-    after.disabled = next === null;
-    after.textContent = next !== null && shown.length < PAGE ? "Continue the search" : "Next";
-    before.parentNode.hidden = before.disabled && after.disabled;
-    const isFiltered = Object.keys(parameters).length > 1;
-    empty.hidden = shown.length > 0;
-    empty.textContent = isFiltered ? "No job matches." : `No ${state} jobs.`;
-    progress.textContent = isFiltered && examined > shown.length ? `Examined ${whole.format(examined)} jobs.` : "";
-    showJobs();
+    if (!main.contains(tabs)) replace(main, ...parts);
+    showHead(server.read_only);
+    await list.refresh(state, server.read_only);
   }
-  return {
-    refresh, hasPut: true, title: name, search: filter.contains,
-    beforeSearch: () => { filter.box.open = true; },
-  };
+  const { contains, box } = list.filter;
+  return { refresh, hasPut: true, title: name, search: contains, beforeSearch: () => { box.open = true; } };
 }

@@ -1,5 +1,5 @@
 // Elements of the administration page: links, small plots, lists.
-import { drawn, line, make, whole } from "./figures.js";
+import { definition, drawn, line, make, whole } from "./figures.js";
 
 export const jobs = (n) => `${whole.format(n)} ${n === 1 ? "job" : "jobs"}`;
 export const tubePath = (name) => `tubes/${encodeURIComponent(name)}`;
@@ -18,7 +18,7 @@ export function spark(values, className) {
   }, ...parts);
 }
 
-/** The tags of a job, as `put` takes them. */
+/** The tags of a job, as `put` takes them. A job that was reserved once has no tag exp any more. */
 export const tagsOf = (job) => [
   job["idempotency-key"]
     && `idp:${job["idempotency-key"]}${job["idempotency-ttl"] ? `:${job["idempotency-ttl"]}` : ""}`,
@@ -26,10 +26,36 @@ export const tagsOf = (job) => [
     && `con:${job["concurrency-key"]}${job["concurrency-limit"] > 1 ? `:${job["concurrency-limit"]}` : ""}`,
   job.group && `grp:${job.group}`,
   job["after-group"] && `aft:${job["after-group"]}`,
+  job["expires-in"] && `exp:${job.age + job["expires-in"]}`,
+  job.trace && `trc:${job.trace}`,
 ].filter(Boolean);
 
-export const definitions = (pairs) => make("dl", { class: "card" },
-  pairs.map(([title, value]) => make("div", {}, make("dt", {}, title), make("dd", {}, value))));
+/** The buttons that turn the pages of a list. The first page has the number 0. */
+export function pager(changed) {
+  let cursors = [null], next = null, isTurning = false;
+  const turn = (to) => {
+    /* The second click of a double click comes before the page that the first one asked for. */
+    if (isTurning) return;
+    isTurning = true;
+    cursors = to();
+    changed();
+  };
+  const before = make("button", { onclick: () => turn(() => cursors.slice(0, -1)) }, "Back");
+  const after = make("button", { onclick: () => turn(() => [...cursors, next]) }, "Next");
+  const box = make("span", { class: "row end", hidden: true }, before, after);
+  const restart = () => { cursors = [null]; isTurning = false; };
+  const show = (following, text = "Next") => {
+    isTurning = false;
+    next = following;
+    before.disabled = cursors.length === 1;
+    after.disabled = next === null;
+    after.textContent = text;
+    box.hidden = before.disabled && after.disabled;
+  };
+  return { box, cursor: () => cursors.at(-1), number: () => cursors.length - 1, restart, show };
+}
+
+export const definitions = (pairs) => make("dl", { class: "card" }, pairs.map(definition));
 
 /** Replaces the children of `parent`, and focuses the new element with the data-key of the focused one. */
 export function replace(parent, ...children) {

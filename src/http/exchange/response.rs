@@ -4,6 +4,7 @@
 
 use super::{Content, ExchangeStage, HttpExchange, ServerRequest, SlicedResponse};
 use crate::http::api::{self, ApiAnswer, Problem};
+use crate::http::app::File;
 use crate::http::followed::Followed;
 use crate::http::rendering::SlicedText;
 use crate::http::request::{HttpRequest, Method};
@@ -12,6 +13,9 @@ use crate::orders::Tasks;
 
 /// The media type of the API's answers.
 const JSON: &str = "application/json";
+
+/// The query of `/readyz` that leaves out one check, as in Kubernetes: workers are still served in drain mode.
+const DRAINING_IS_READY: &str = "exclude=draining";
 
 /// A response that is rendered at once.
 pub(super) struct Response<'a> {
@@ -41,13 +45,7 @@ impl HttpExchange {
             return;
         }
         if let ServerPhase::Serving(Sources { site: Site::Admin { .. }, .. }) = phase {
-            let response = match app::file(&request.path) {
-                Some((content_type, body)) => {
-                    Response { status: "200 OK", content_type, headers: app::HEADERS, body }
-                }
-                None => plain("404 Not Found", "", "not found\n"),
-            };
-            return self.respond(request.method, &response);
+            return self.respond(request.method, &file(app::FILES, &request.path));
         }
         self.answer_monitoring(request, phase);
     }
@@ -57,7 +55,9 @@ impl HttpExchange {
         let response = match (request.path.as_str(), phase) {
             ("/healthz", _) => plain("200 OK", "", "ok\n"),
             ("/readyz", ServerPhase::Starting(reason)) => unavailable(reason),
-            ("/readyz", ServerPhase::Serving(sources)) if sources.server.is_draining => {
+            ("/readyz", ServerPhase::Serving(sources))
+                if sources.server.is_draining && request.query != DRAINING_IS_READY =>
+            {
                 unavailable("draining\n")
             }
             ("/readyz", ServerPhase::Serving(Sources { server, .. }))
@@ -66,23 +66,16 @@ impl HttpExchange {
                 unavailable("no lease: the database has not confirmed who owns the queue\n")
             }
             ("/readyz", _) => plain("200 OK", "", "ready\n"),
-            ("/", _) => Response {
-                status: "200 OK",
-                content_type: "text/html; charset=utf-8",
-                headers: page::HEADERS,
-                body: page::HTML,
-            },
-            ("/figures.js", _) => {
-                Response { status: "200 OK", content_type: app::SCRIPT, headers: "", body: app::FIGURES }
-            }
             ("/metrics", ServerPhase::Serving(sources)) => {
                 let metrics = prometheus::scrape(sources);
                 return self.stream(request, prometheus::CONTENT_TYPE, Box::new(metrics));
             }
-            (path, ServerPhase::Starting(reason)) if path == "/metrics" || page::FIGURES.contains(&path) => {
+            (path, ServerPhase::Starting(reason))
+                if path == "/metrics" || page::API_PATHS.contains(&path) =>
+            {
                 unavailable(reason)
             }
-            _ => plain("404 Not Found", "", "not found\n"),
+            (path, _) => file(page::FILES, path),
         };
         self.respond(request.method, &response);
     }
@@ -173,6 +166,16 @@ const API_HEADERS: &str = "Cross-Origin-Resource-Policy: same-origin\r\n";
 
 fn plain<'a>(status: &'static str, headers: &'static str, body: &'a str) -> Response<'a> {
     Response { status, content_type: "text/plain; charset=utf-8", headers, body }
+}
+
+/// The file under this path.
+fn file(files: &[File], path: &str) -> Response<'static> {
+    match files.iter().find(|(found, ..)| *found == path) {
+        Some(&(_, content_type, body)) => {
+            Response { status: "200 OK", content_type, headers: app::HEADERS, body }
+        }
+        None => plain("404 Not Found", "", "not found\n"),
+    }
 }
 
 fn unavailable(reason: &str) -> Response<'_> {

@@ -156,7 +156,7 @@ impl HttpConnection {
         };
     }
 
-    /// When the connection exceeds its time limit. Steps of a handshake and parts of a request are not progress.
+    /// When the connection exceeds its time limit. Steps of a handshake and parts of a head are not progress.
     pub(super) fn is_over_at(&self) -> Timestamp {
         match self.stage {
             HttpStage::Head(since) if self.socket.is_handshaking() => since + HANDSHAKE_NS,

@@ -25,7 +25,7 @@ use crate::os;
 use crate::os::listen::Listener;
 use crate::poll_token::PollToken;
 use crate::rate_limited_log::RateLimitedLog;
-use crate::stats::{Connections, StatsSource};
+use crate::stats::Connections;
 use crate::stream::{Accepted, ListenerSocket, Stream};
 use crate::tls::Acceptor;
 
@@ -71,7 +71,7 @@ struct SiteListener {
     accept_at: Option<Timestamp>,
 }
 
-/// The kind of a listener.
+/// The kind of a listener, which keeps its settings. [`ServerState`] is borrowed for one turn.
 #[derive(Debug)]
 pub enum SiteKind {
     /// Metrics, health checks and the status page. The number is the maximum of tubes with their own series.
@@ -88,35 +88,22 @@ impl SiteKind {
             Self::Admin(_) => 1,
         }
     }
+
+    /// Whether responses may be sent now. Figures and health may always be sent.
+    fn may_answer(&self, state: &ServerState<'_>) -> bool {
+        match (self, state) {
+            (Self::Metrics(_), _) | (_, ServerState::Starting(_)) => true,
+            (Self::Admin(_), ServerState::Serving(control, _)) => control.may_answer(),
+        }
+    }
 }
 
 /// The state of the server, like [`ServerPhase`], but before its figures are read.
 pub enum ServerState<'a> {
     /// The server does not serve yet; the text is the reason.
     Starting(&'a str),
-    /// The server serves, and has these figures.
-    Serving(&'a dyn StatsSource),
-    /// The server serves, and carries out orders; its clients have these connections.
-    ServingApi(&'a mut dyn Control, &'a dyn Connections),
-}
-
-impl ServerState<'_> {
-    /// The source of the figures, if there is one yet.
-    fn source(&self) -> Option<&dyn StatsSource> {
-        match self {
-            Self::Starting(_) => None,
-            Self::Serving(source) => Some(*source),
-            Self::ServingApi(control, _) => Some(&**control),
-        }
-    }
-
-    /// Whether responses may be sent now. Figures and health may always be sent.
-    fn may_answer(&self) -> bool {
-        match self {
-            Self::Starting(_) | Self::Serving(_) => true,
-            Self::ServingApi(control, _) => control.may_answer(),
-        }
-    }
+    /// The server serves; its clients have these connections.
+    Serving(&'a mut dyn Control, &'a dyn Connections),
 }
 
 impl HttpServer {
@@ -221,10 +208,10 @@ impl HttpServer {
 
     /// A turn: accepts, reads, does one slice of work, writes, and closes finished connections.
     pub fn turn(&mut self, mut state: ServerState<'_>, now: Timestamp) {
-        if let Some(source) = state.source()
+        if let ServerState::Serving(control, _) = &state
             && now >= self.history.next_at()
         {
-            self.history.take_sample(&source.server_view(now));
+            self.history.take_sample(&control.server_view(now));
         }
         self.accept(now);
         let handshake = self.take_handshake();
@@ -234,13 +221,13 @@ impl HttpServer {
                 connection.read(now);
                 connection.note_stage(now);
             }
-            if let ServerState::ServingApi(control, _) = &state {
+            if let ServerState::Serving(control, _) = &state {
                 connection.exchange.check_task(control.tasks(), now);
                 if connection.exchange.follows_until().is_some() {
                     connection.exchange.check_job(control.server_view(now).queue, now);
                 }
             }
-            if state.may_answer() {
+            if self.kind.may_answer(&state) {
                 connection.write(now);
             }
         }
@@ -281,10 +268,7 @@ impl HttpServer {
             let Some(mut connection) = self.connections[slot].take_if(has_work) else { continue };
             let worked = match state {
                 ServerState::Starting(reason) => connection.exchange.turn(ServerPhase::Starting(reason)),
-                ServerState::Serving(source) => {
-                    connection.exchange.turn(ServerPhase::Serving(&self.sources(*source, Site::Metrics, now)))
-                }
-                ServerState::ServingApi(control, connections) => {
+                ServerState::Serving(control, connections) => {
                     let clients = |id, at| control.client(id, *connections, at);
                     let site = match &self.kind {
                         SiteKind::Metrics(_) => Site::Metrics,
@@ -299,7 +283,7 @@ impl HttpServer {
                     worked
                 }
             };
-            if worked && state.may_answer() {
+            if worked && self.kind.may_answer(state) {
                 connection.write(now);
             }
             self.connections[slot] = Some(connection);
@@ -311,10 +295,10 @@ impl HttpServer {
         false
     }
 
-    fn sources<'a>(&'a self, source: &'a dyn StatsSource, site: Site<'a>, now: Timestamp) -> Sources<'a> {
+    fn sources<'a>(&'a self, control: &'a dyn Control, site: Site<'a>, now: Timestamp) -> Sources<'a> {
         Sources {
             site,
-            server: source.server_view(now),
+            server: control.server_view(now),
             usage: os::process::usage,
             history: &self.history,
             max_tubes: match self.kind {

@@ -254,9 +254,14 @@ fn only_this_servers_own_pages_and_programs_may_change_anything() {
 
 #[test]
 fn the_pages_files_and_nothing_of_the_metrics_are_at_this_site() {
-    for (path, expected) in
-        [("/", "200"), ("/main.js", "200"), ("/style.css", "200"), ("/metrics", "404"), ("/page.json", "404")]
-    {
+    for (path, expected) in [
+        ("/", "200"),
+        ("/main.js", "200"),
+        ("/base.css", "200"),
+        ("/style.css", "200"),
+        ("/metrics", "404"),
+        ("/page.json", "404"),
+    ] {
         let (text, ..) = talk(
             &Access::default(),
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes(),

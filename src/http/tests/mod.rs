@@ -261,10 +261,14 @@ fn readiness_is_not_liveness() {
     assert_eq!(ask("/readyz", ServerPhase::Serving(&figures.sources())), is("200", "ready\n"));
     figures.draining = true;
     assert_eq!(ask("/readyz", ServerPhase::Serving(&figures.sources())), is("503", "draining\n"));
+    assert_eq!(
+        ask("/readyz?exclude=draining", ServerPhase::Serving(&figures.sources())),
+        is("200", "ready\n")
+    );
     assert_eq!(ask("/healthz", ServerPhase::Serving(&figures.sources())), is("200", "ok\n"));
     let starting = ServerPhase::Starting("replaying the binlog\n");
     assert_eq!(ask("/healthz", starting), is("200", "ok\n"));
-    for path in ["/readyz", "/metrics", "/api/v1/server", "/api/v1/tubes"] {
+    for path in ["/readyz", "/readyz?exclude=draining", "/metrics", "/api/v1/server", "/api/v1/tubes"] {
         assert_eq!(ask(path, starting), is("503", "replaying the binlog\n"));
     }
 }

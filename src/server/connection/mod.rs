@@ -4,12 +4,14 @@
 //! edge-triggered, so their readiness is latched here: the input is ready until a read finds nothing more, and the
 //! socket is full until the poll reports room again. `sending` has the way of the replies. Driven by the server.
 
+mod counted_bytes;
 mod sending;
 
 use std::io::ErrorKind;
 
 use zeroize::Zeroize;
 
+use self::counted_bytes::CountedBytes;
 use super::Executor;
 use super::budget::Budget;
 use super::client_lists::{Lists, WaitList};
@@ -86,8 +88,8 @@ pub(crate) struct Connection<S> {
     unsettled: Option<Box<UnsettledReplies>>,
     /// The generation of its [`ClientId`], because earlier clients had the same index.
     generation: u32,
-    /// How many bytes of this connection are in the sum over all buffers; a body has at most 1 GiB.
-    counted_bytes: u32,
+    /// How many bytes of this connection are in the sum over all buffers.
+    counted_bytes: CountedBytes,
 }
 
 impl<S: Stream> Connection<S> {
@@ -104,7 +106,7 @@ impl<S: Stream> Connection<S> {
             connected_s: whole_seconds(now),
             unsettled: None,
             generation: id.generation,
-            counted_bytes: 0,
+            counted_bytes: CountedBytes::default(),
         }
     }
 
@@ -122,7 +124,7 @@ impl<S: Stream> Connection<S> {
     #[inline]
     pub(crate) fn notice(&mut self, id: ClientId, readiness: Readiness) -> bool {
         let Readiness { readable, writable, read_closed, failed } = readiness;
-        if !self.listed.contains(Lists::RUNNABLE) {
+        if !self.listed.contains(Lists::SCHEDULED) {
             self.budget = if self.has_work() { Budget::Sustained } else { Budget::Burst };
         }
         // Commands that the client sent before its connection broke are still executed; then a read or a write fails,
@@ -169,14 +171,28 @@ impl<S: Stream> Connection<S> {
         matches!(self.input, InputState::Ready | InputState::HalfClosed)
     }
 
-    /// Whether it can be served without another event.
+    /// Whether there is something to do for it now, without another event. Such a connection is in the list of turns.
     #[inline]
     pub(crate) fn is_runnable(&self) -> bool {
-        if let Some(until) = self.exchange.stalled_until() {
-            return until == Until::NextTurn;
+        match self.exchange.unfinished() {
+            None => !self.exchange.is_blocked() && (self.may_read() || self.exchange.has_pending()),
+            Some(command) => self.is_runnable_within(command),
         }
-        (!self.exchange.is_blocked() || self.awaits_abort())
-            && (self.may_read() || self.exchange.has_pending())
+    }
+
+    /// Whether there is something to do for it although a command of it has not ended.
+    #[inline(never)]
+    fn is_runnable_within(&self, command: &Unfinished<Rest>) -> bool {
+        match *command {
+            Unfinished::Stall { until: Until::NextTurn, .. } => true,
+            // Its put is abandoned.
+            Unfinished::Stall { until: Until::PutPace, .. } => self.input == InputState::HalfClosed,
+            Unfinished::Stall { until: Until::BinlogRoom | Until::TubeList | Until::OrderRate, .. } => false,
+            Unfinished::Wait { is_abortable: true, .. } => {
+                !self.exchange.is_over_bound() && (self.may_read() || self.exchange.has_pending())
+            }
+            Unfinished::Wait { is_abortable: false, .. } => self.input == InputState::HalfClosed,
+        }
     }
 
     /// Notes that it had more work than its budget allowed.
@@ -236,7 +252,8 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Serves the client as `serve` does, while no new command may be executed.
+    /// Serves the client as `serve` does, while no new command may be executed: commands in progress continue, and
+    /// waits end.
     #[cold]
     pub(crate) fn serve_paused(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         if executor.is_guarded() {
@@ -244,6 +261,7 @@ impl<S: Stream> Connection<S> {
         } else {
             self.resume::<false>(executor, id, now);
         }
+        self.ends_wait(executor, id, false);
     }
 
     /// Resumes a stalled command.
@@ -267,7 +285,7 @@ impl<S: Stream> Connection<S> {
         id: ClientId,
         now: Timestamp,
     ) -> Stop {
-        let end_of_budget = executor.spent() + self.budget.limits().work;
+        let end_of_budget = executor.measured_work() + self.budget.limits().work;
         let mut has_budget = true;
         loop {
             // Also checked after the last request: the wait that it began may already be over.
@@ -281,7 +299,7 @@ impl<S: Stream> Connection<S> {
             let Some(request) = self.exchange.next_request(input) else { return Stop::WantsInput };
             let outcome = executor.execute::<GUARDED>(id, request, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
-            has_budget = executor.spent() < end_of_budget;
+            has_budget = executor.measured_work() < end_of_budget;
         }
     }
 
@@ -405,14 +423,14 @@ impl<S: Stream> Connection<S> {
             state: activity.as_str(),
             // While a client waits, the server may still send it earlier replies.
             waiting_s: if activity == Activity::Waiting { idle_s } else { 0 },
-            memory_bytes: self.counted_bytes.into(),
+            memory_bytes: self.counted_bytes() as u64,
             commands: self.exchange.line_count(),
         }
     }
 
     /// How many of its bytes are in the sum over all buffers.
     pub(crate) fn counted_bytes(&self) -> usize {
-        self.counted_bytes as usize
+        self.counted_bytes.get()
     }
 
     /// Asserts the invariants of a connection between two turns.
@@ -431,16 +449,16 @@ impl<S: Stream> Connection<S> {
         let owes_something = !output.is_empty() || self.exchange.is_closing();
         assert!(self.sending == Sending::Open || owes_something, "a full socket has replies to wait for");
         assert_eq!(
-            self.counted_bytes(),
-            self.exchange.memory_bytes(),
+            self.counted_bytes,
+            CountedBytes::new(self.exchange.memory_bytes()),
             "the memory of the exchange is counted"
         );
         assert!(
-            !self.is_runnable() || self.listed.contains(Lists::RUNNABLE),
+            !self.is_runnable() || self.listed.contains(Lists::SCHEDULED),
             "a connection that can continue is in the list of turns"
         );
         if let Some(list) = self.exchange.stalled_until().and_then(WaitList::of_those_awaiting) {
-            assert!(self.listed.contains(list.flag()) || self.listed.contains(Lists::RUNNABLE));
+            assert!(self.listed.contains(list.flag()) || self.listed.contains(Lists::SCHEDULED));
         }
         self.unsettled.iter().for_each(|unsettled| unsettled.check_invariants(output.len()));
         if self.has_unsettled_replies() {
@@ -492,13 +510,13 @@ impl<S: Stream> Connection<S> {
     /// Updates this connection's part of `sum`, the bytes that all connections hold.
     pub(crate) fn count_bytes(&mut self, sum: &mut usize) {
         self.uncount_bytes(sum);
-        self.counted_bytes = u32::try_from(self.exchange.memory_bytes()).unwrap_or(u32::MAX);
-        *sum += self.counted_bytes as usize;
+        self.counted_bytes = CountedBytes::new(self.exchange.memory_bytes());
+        *sum += self.counted_bytes();
     }
 
     /// Takes this connection's part out of `sum`.
     pub(crate) fn uncount_bytes(&mut self, sum: &mut usize) {
-        *sum -= std::mem::take(&mut self.counted_bytes) as usize;
+        *sum -= std::mem::take(&mut self.counted_bytes).get();
     }
 }
 

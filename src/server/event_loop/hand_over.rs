@@ -44,6 +44,8 @@ const CHECK_INTERVAL_NS: u64 = 1_000_000;
 const MEMORY_COPIES: u64 = 3;
 /// A longer text is not an answer.
 const MAX_ANSWER_BYTES: usize = 65_536;
+/// The reason on a full disk.
+const NO_LOG_ROOM: &str = "the binlog has no room for all changes";
 /// The flag for the trial of the other program.
 const TRIAL_FLAG: &str = "--check-handover";
 
@@ -225,10 +227,7 @@ impl EventLoop {
         }
         info!("SIGHUP: {} has been replaced: handing over to the new program", program.path().display());
         match inputs.obstacle {
-            None => {
-                *stage = HandOverStage::Wanted(now + WANTED_NS);
-                self.server.executor_mut().stop_waiting_orders();
-            }
+            None => *stage = HandOverStage::Wanted(now + WANTED_NS),
             Some(obstacle) => self.give_up_hand_over(obstacle),
         }
         true
@@ -239,18 +238,35 @@ impl EventLoop {
     pub(super) fn continue_hand_over(&mut self, now: Timestamp) {
         match std::mem::take(&mut self.hand_over.stage) {
             HandOverStage::Idle => {}
-            HandOverStage::Wanted(_) if self.server.is_quiet() => match self.begin_trial(now) {
-                Ok(trial) => self.hand_over.stage = HandOverStage::Trying(now + TRIAL_NS, Box::new(trial)),
-                Err(error) => self.give_up_hand_over(&format!("cannot start it for a trial: {error}")),
-            },
+            HandOverStage::Wanted(_) if self.server.is_quiet() && !self.lacks_log_room() => {
+                match self.begin_trial(now) {
+                    // Describing a large server takes seconds, which are not those of the other program.
+                    Ok(trial) => {
+                        let end = self.clock.now() + TRIAL_NS;
+                        self.hand_over.stage = HandOverStage::Trying(end, Box::new(trial));
+                    }
+                    Err(error) => self.give_up_hand_over(&format!("cannot start it for a trial: {error}")),
+                }
+            }
             HandOverStage::Wanted(end) if now >= end => {
                 let waited_s = WANTED_NS / NS_PER_S;
-                let reason = format!("for {waited_s} s, a command was always in progress");
+                let reason = if self.lacks_log_room() {
+                    NO_LOG_ROOM.to_owned()
+                } else {
+                    format!("for {waited_s} s, a command was always in progress")
+                };
                 self.give_up_hand_over(&reason);
             }
-            HandOverStage::Wanted(end) => self.hand_over.stage = HandOverStage::Wanted(end),
+            HandOverStage::Wanted(end) => {
+                // Orders begin to wait at any time.
+                self.server.executor_mut().stop_waiting_orders();
+                self.hand_over.stage = HandOverStage::Wanted(end);
+            }
             HandOverStage::Trying(end, mut trial) => match trial.outcome() {
-                Some(Ok(accepted)) => self.continue_ending(now + ENDING_NS, accepted, now),
+                Some(Ok(accepted)) if self.is_tried(&accepted.files) => {
+                    self.continue_ending(now + ENDING_NS, accepted, now);
+                }
+                Some(Ok(_)) => self.try_again(now),
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
                 None if now >= end => {
                     let most_s = TRIAL_NS / NS_PER_S;
@@ -275,8 +291,17 @@ impl EventLoop {
         Trial::start(&self.hand_over.inputs, file, &self.registry)
     }
 
-    /// Waits until the connections that cannot be handed over have ended, and then pauses the others.
+    /// Waits until the connections that cannot be handed over have ended, and then pauses the others. None of them ends
+    /// while the hand-over would fail for lack of room in the log.
     fn continue_ending(&mut self, end: Timestamp, accepted: AcceptedTrial, now: Timestamp) {
+        if self.lacks_log_room() {
+            if now >= end {
+                self.give_up_hand_over(NO_LOG_ROOM);
+            } else {
+                self.hand_over.stage = HandOverStage::Ending(end, accepted);
+            }
+            return;
+        }
         self.hand_over.stage = if self.server.end_those_that_cannot_be_described() > 0 && now < end {
             HandOverStage::Ending(end, accepted)
         } else {
@@ -305,18 +330,35 @@ impl EventLoop {
         }
         match self.hand_over_now(&mut accepted) {
             HandOverError::Failed(reason) => self.give_up_hand_over(&reason),
-            HandOverError::Replaced => {
-                info!("the program or its settings have been replaced again: starting another trial");
-                self.server.pause(false);
-                self.hand_over.stage = HandOverStage::Wanted(now + WANTED_NS);
-            }
+            HandOverError::Replaced => self.try_again(now),
         }
+    }
+
+    /// Starts from the beginning: the trial was one of other files.
+    fn try_again(&mut self, now: Timestamp) {
+        self.server.pause(false);
+        if self.hand_over.inputs.to_try().is_some() {
+            info!("the program or its settings have been replaced again: starting another trial");
+            self.hand_over.stage = HandOverStage::Wanted(now + WANTED_NS);
+        } else {
+            info!("no other program is there any more: this program continues");
+            self.reload_without_hand_over();
+        }
+    }
+
+    /// Whether the files are those with which the program was tried.
+    fn is_tried(&self, files: &TriedFiles) -> bool {
+        self.hand_over.inputs.to_try().as_ref() == Some(files)
+    }
+
+    /// Whether the log lacks changes, which another program could not take over. It may be about to get them.
+    fn lacks_log_room(&self) -> bool {
+        self.server.executor().lacks_log_room()
     }
 
     /// Returns only if the hand-over fails.
     fn hand_over_now(&mut self, AcceptedTrial { files, description }: &mut AcceptedTrial) -> HandOverError {
-        let is_tried = |inputs: &HandOverInputs| inputs.to_try().as_ref() == Some(files);
-        if !is_tried(&self.hand_over.inputs) {
+        if !self.is_tried(files) {
             return HandOverError::Replaced;
         }
         // From now on signals wait for the next program, together with those that have come and have not been handled
@@ -333,8 +375,7 @@ impl EventLoop {
         let clients = self.server.handles().map(|handle| handle.descriptor);
         let descriptors: Vec<i32> = process.descriptors().chain(clients).collect();
         // Describing a large server takes long enough for another package to be installed.
-        let inputs = &self.hand_over.inputs;
-        let Some(program) = inputs.program.as_ref().filter(|_| is_tried(inputs)) else {
+        let Some(program) = self.hand_over.inputs.program.as_ref().filter(|_| self.is_tried(files)) else {
             return HandOverError::Replaced;
         };
         info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
@@ -350,7 +391,7 @@ impl EventLoop {
             return Err(io::Error::other("the binlog has failed"));
         }
         if self.server.executor().has_unlogged_changes() {
-            return Err(io::Error::other("the binlog has no room for all changes"));
+            return Err(io::Error::other(NO_LOG_ROOM));
         }
         let process = self.describe(file, now)?;
         file.seal()?;
@@ -382,6 +423,10 @@ impl EventLoop {
         self.server.pause(false);
         let path = self.hand_over.inputs.program.as_ref().map(Program::path).unwrap_or("?".as_ref());
         error!("cannot hand over to {}: {reason}; this program continues", path.display());
+        if self.hand_over.inputs.to_try().is_none() {
+            // The running program is back on the disk.
+            return self.reload_without_hand_over();
+        }
         if let Some(notifier) = &mut self.notifier {
             notifier.note_failed_hand_over(reason);
         }

@@ -266,7 +266,7 @@ impl EventLoop {
             self.listeners.accept(&mut self.server, &self.registry, now);
         }
         let executor = self.server.executor();
-        self.memory.manage(executor.work(), || executor.memory_bytes(), now);
+        self.memory.manage(executor.counted_work(), || executor.memory_bytes(), now);
         self.turn_http_and_report(now);
         // A server that has received SIGTERM stops and does not hand over.
         if self.hand_over.is_wanted() && !stop {
@@ -277,12 +277,9 @@ impl EventLoop {
 
     /// Runs the turns of the HTTP sites, and reports to the service manager.
     fn turn_http_and_report(&mut self, now: Timestamp) {
-        if let Some(metrics) = &mut self.metrics {
-            metrics.turn(ServerState::Serving(self.server.executor()), now);
-        }
-        if let Some(admin) = &mut self.admin {
+        for site in [&mut self.metrics, &mut self.admin].into_iter().flatten() {
             let (executor, connections) = self.server.parts();
-            admin.turn(ServerState::ServingApi(executor, &connections), now);
+            site.turn(ServerState::Serving(executor, &connections), now);
         }
         if let Some(acceptor) = self.reload.acceptor() {
             acceptor.report(now);
@@ -397,16 +394,21 @@ impl EventLoop {
                 Signal::Undrain => self.server.executor_mut().set_draining(false),
                 Signal::Reload => {
                     if !self.begin_hand_over(now) {
-                        if let Some(notifier) = &mut self.notifier {
-                            notifier.forget_failed_hand_over();
-                        }
-                        self.reload_files();
+                        self.reload_without_hand_over();
                     }
                 }
                 Signal::Stop => stop = true,
             }
         }
         stop
+    }
+
+    /// Reloads, because there is no other program.
+    fn reload_without_hand_over(&mut self) {
+        if let Some(notifier) = &mut self.notifier {
+            notifier.forget_failed_hand_over();
+        }
+        self.reload_files();
     }
 
     /// Reads the files again that SIGHUP reloads.

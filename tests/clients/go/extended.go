@@ -79,6 +79,9 @@ func (c *Conn) ReserveBatch(n int, timeout time.Duration) (jobs []Job, err error
 
 // DeleteBatch returns how many jobs were deleted, and how many were not found.
 func (c *Conn) DeleteBatch(jobs []Job) (deleted, missing int, err error) {
+	if len(jobs) == 0 {
+		return
+	}
 	line := "delete-batch"
 	for _, job := range jobs {
 		line += fmt.Sprint(" ", job.ID)

@@ -126,6 +126,7 @@ func (q *queue) tags() {
 	member := q.put("member", "grp:import")
 	after := q.put("after", "aft:import")
 	equal(q, member.ID, q.batch(10)[0].ID)
+	q.deletes(0, 0)
 	q.deletes(1, 0, member)
 	equal(q, after.ID, q.batch(1)[0].ID)
 	q.deletes(1, 0, after)

@@ -106,5 +106,7 @@ exports.ExtendedClient = class ExtendedClient extends Client {
     return { id: Number(id), payload, fields: Object.fromEntries(this.fields.map((name, at) => [name, values[at]])) };
   }
   // How many were deleted, and how many were not found.
-  async deleteBatch(jobs) { return (await this.say('DELETED_BATCH', 'delete-batch', ...jobs)).map(Number); }
+  async deleteBatch(jobs) {
+    return jobs.length ? (await this.say('DELETED_BATCH', 'delete-batch', ...jobs)).map(Number) : [0, 0];
+  }
 };

@@ -42,6 +42,7 @@ async function batches(client) {
   const [rest, none] = await Promise.all([client.reserveBatch(3), client.reserveBatch(3), client.say(...touch)]);
   assert.deepEqual([rest.map(({ id }) => id), none], [[ids[3]], []]);
   assert.deepEqual(await client.deleteBatch(rest), [1, 0]);
+  assert.deepEqual(await client.deleteBatch(await client.reserveBatch(3)), [0, 0]);
   assert.deepEqual(await client.reserveBatch(3, 0), []);
   await assert.rejects(client.reserveBatch(0), { code: 'BAD_FORMAT' });
 }

@@ -55,7 +55,7 @@ final class ExtendedPheanstalk implements SocketFactoryInterface, SocketInterfac
     public function deleteBatch(array $jobs): array
     {
         $ids = implode(' ', array_map(fn (JobIdInterface $job) => $job->getId(), $jobs));
-        return array_map('intval', $this->say("delete-batch $ids", 'DELETED_BATCH'));
+        return $jobs ? array_map('intval', $this->say("delete-batch $ids", 'DELETED_BATCH')) : [0, 0];
     }
 
     /** Sends any other command, as 'session night 60', and returns the words after the status, one of these. */

@@ -48,6 +48,7 @@ function batches(ExtendedPheanstalk $queue): void
     equal([1, 0], $queue->deleteBatch([$put[4]]));
     equal([3, 1], $queue->deleteBatch([...$jobs, $put[4]]));
     equal([1, 0], $queue->deleteBatch($queue->reserveBatch(3)));
+    equal([0, 0], $queue->deleteBatch($queue->reserveBatch(3)));
     equal([], $queue->reserveBatch(3));
     equal([], $queue->reserveBatch(3, 0));
 }

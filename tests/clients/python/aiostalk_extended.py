@@ -80,15 +80,19 @@ class ExtendedClient(aiostalk.Client):
             return await asyncio.shield(reply)
         except asyncio.CancelledError:
             self._writer.write(b"list-tube-used\r\n")  # the first byte ends the wait
-            ended, = await asyncio.gather(reply, return_exceptions=True)
-            await self._reader.readline()
-            if isinstance(ended, aiostalk.Job):
-                await self.release(ended, (await self.stats_job(ended))["pri"])
+            try:
+                ended, = await asyncio.gather(reply, return_exceptions=True)
+                await self._reader.readline()
+                if isinstance(ended, aiostalk.Job):
+                    priority = (await self.stats_job(ended))["pri"]
+                    await self._say("release", b"RELEASED", ended, priority, 0, "uncounted")
+            except asyncio.CancelledError:
+                self._writer.close()  # the next command would get one of these replies
             raise
 
     async def delete_batch(self, jobs):
         """How many were deleted, and how many were not found."""
-        return tuple(map(int, await self._say("delete-batch", b"DELETED_BATCH", *jobs)))
+        return tuple(map(int, await self._say("delete-batch", b"DELETED_BATCH", *jobs))) if jobs else (0, 0)
 
     async def stats_group(self, name):
         return await self._stats_cmd(b"stats-group " + word(name))

@@ -89,7 +89,7 @@ class ExtendedClient(greenstalk.Client):
 
     def delete_batch(self, jobs):
         """How many were deleted, and how many were not found."""
-        return tuple(map(int, self._say("delete-batch", b"DELETED_BATCH", *jobs)))
+        return tuple(map(int, self._say("delete-batch", b"DELETED_BATCH", *jobs))) if jobs else (0, 0)
 
     def stats_group(self, name):
         return self._stats_cmd(b"stats-group " + word(name))

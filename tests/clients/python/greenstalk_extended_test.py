@@ -48,6 +48,7 @@ def batches(client):
     assert [(job.id, job.body) for job in jobs] == [(ids[n], f"job {n}") for n in range(3)]
     assert client.delete_batch(jobs + [ids[4], 10**9]) == (4, 1)
     assert client.delete_batch(client.reserve_batch(3)) == (1, 0)
+    assert client.delete_batch(client.reserve_batch(3)) == (0, 0)
     assert client.reserve_batch(3) == []
     refused(greenstalk.TimedOutError, client.reserve_batch, 3, timeout=0)
 

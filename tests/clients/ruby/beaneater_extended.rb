@@ -39,7 +39,7 @@ class Beaneater
   # Up to n jobs of the watched tubes. With a timeout, waits that many seconds for the first.
   def reserve_batch(n, *timeout) = exchange('reserve-batch', n, *timeout)[:jobs].map { |job| Job.new(self, job) }
   # How many were deleted, and how many were not found.
-  def delete_batch(jobs) = exchange('delete-batch', *jobs)[:words].drop(1).map(&:to_i)
+  def delete_batch(jobs) = jobs.empty? ? [0, 0] : exchange('delete-batch', *jobs)[:words].drop(1).map(&:to_i)
 
   class Tube
     # Tags are options beside pri, delay and ttr: idp: 'order-7' or 'order-7:60', con: 'customer-9:2', grp: 'import',

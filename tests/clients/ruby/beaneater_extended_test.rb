@@ -43,6 +43,7 @@ def batches(queue, work)
   equal([ids.take(3), ['job 0', 'job 1', 'job 2']], [jobs.map(&:id), jobs.map(&:body)])
   equal([4, 1], queue.delete_batch(jobs + [ids[4], 10**9]))
   equal([1, 0], queue.delete_batch(queue.reserve_batch(3)))
+  equal([0, 0], queue.delete_batch(queue.reserve_batch(3)))
   equal([], queue.reserve_batch(3))
   refused(Beaneater::TimedOutError) { queue.reserve_batch(3, 0) }
 end

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use crate::client::{Client, Failure, pairs_of};
+use crate::client::{Client, Failure, count_jobs};
 
 /// One worker, the tube of its job, and the tube of its notes.
 #[derive(Debug)]
@@ -122,8 +122,5 @@ fn first_id(reply: &[u8], word: &str) -> Option<u64> {
 
 /// The jobs of a tube in all states; none if there is no tube.
 fn job_count(client: &mut Client, tube: &str) -> Result<u64, Failure> {
-    let stats = pairs_of(&client.ask(format!("stats-tube {tube}\r\n").as_bytes())?);
-    let states = ["ready", "reserved", "delayed", "buried"].map(|state| format!("current-jobs-{state}"));
-    let counts = stats.iter().filter(|(key, _)| states.contains(key));
-    Ok(counts.map(|(_, count)| count.parse::<u64>().expect("a number")).sum())
+    Ok(count_jobs(&client.pairs(&format!("stats-tube {tube}"))?))
 }

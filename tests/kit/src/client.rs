@@ -3,7 +3,7 @@
 //! Owns: one connection, the bytes that were read ahead, and a transcript for messages. It splits the input into
 //! replies (a line, then the body that the line announces), and does not interpret them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use crate::server::POLL_INTERVAL;
 use crate::tls::Progress;
 use crate::{PATIENCE, printable};
 
@@ -303,6 +304,35 @@ impl Client {
         self.read_reply()
     }
 
+    /// Sends a command, and returns the pairs in the data of its reply, by key and without quotes.
+    pub fn pairs(&mut self, command: &str) -> Result<BTreeMap<String, String>, Failure> {
+        Ok(pairs_of(&self.ask(format!("{command}\r\n").as_bytes())?).into_iter().collect())
+    }
+
+    /// A number among the stats.
+    pub fn stat(&mut self, key: &str) -> Result<u64, Failure> {
+        let stats = self.pairs("stats")?;
+        let number = stats.get(key).and_then(|text| text.parse().ok());
+        number.ok_or_else(|| self.failure(&format!("{key} is no number among the stats")))
+    }
+
+    /// The number of jobs of all states on the server.
+    pub fn job_count(&mut self) -> Result<u64, Failure> {
+        Ok(count_jobs(&self.pairs("stats")?))
+    }
+
+    /// Waits until the server has noticed that all other clients have gone, for this time at most.
+    pub fn wait_until_alone(&mut self, patience: Duration) -> Result<(), Failure> {
+        let start = Instant::now();
+        while self.stat("current-connections")? > 1 {
+            if start.elapsed() > patience {
+                return Err(self.failure("the server has clients that do not belong to the suite"));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
     /// Reads until the server closes the connection.
     pub fn read_to_end(&mut self) -> Result<Vec<u8>, Failure> {
         let start = Instant::now();
@@ -418,6 +448,13 @@ fn nothing_or(error: &io::Error) -> String {
     }
 }
 
+/// The length of the first reply in these bytes, with its body, if all of it is there.
+pub fn whole_reply(received: &[u8]) -> Option<usize> {
+    let line = received.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let length = line + body_length(&received[..line]);
+    (received.len() >= length).then_some(length)
+}
+
 /// How many bytes follow the line of a reply, with their CRLF.
 fn body_length(line: &[u8]) -> usize {
     let text = String::from_utf8_lossy(line);
@@ -438,6 +475,18 @@ pub fn pairs_of(reply: &[u8]) -> Vec<(String, String)> {
         Some((key.to_owned(), value.trim_matches('"').to_owned()))
     };
     text.lines().filter_map(pair).collect()
+}
+
+/// The number of jobs of all states, in the pairs of `stats` or of `stats-tube`.
+pub fn count_jobs(stats: &BTreeMap<String, String>) -> u64 {
+    let states = ["ready", "reserved", "delayed", "buried"].map(|state| format!("current-jobs-{state}"));
+    states.iter().filter_map(|key| stats.get(key)?.parse::<u64>().ok()).sum()
+}
+
+/// A `put` of `body`.
+pub fn put_command(priority: u32, delay_s: u32, ttr_s: u32, body: &[u8]) -> Vec<u8> {
+    let line = format!("put {priority} {delay_s} {ttr_s} {}\r\n", body.len());
+    [line.as_bytes(), body, b"\r\n"].concat()
 }
 
 /// The jobs in the reply to a `list-jobs`, each with the name of its session or an empty name.

@@ -10,7 +10,7 @@ use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::tags::TagSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The time of all commands.
@@ -39,11 +39,82 @@ pub struct FakeOptions {
     pub refuse_at: usize,
 }
 
+/// What a fake does once, at one command line.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// [`FakeOptions::close_before`].
+    CloseBefore,
+    /// [`FakeOptions::close_after`].
+    CloseAfter,
+    /// [`FakeOptions::refuse_at`].
+    Refuse,
+}
+
+impl Fault {
+    /// A lost connection.
+    pub const CLOSINGS: [Self; 2] = [Self::CloseBefore, Self::CloseAfter];
+
+    fn at(self, number: usize) -> FakeOptions {
+        let options = FakeOptions::default();
+        match self {
+            Self::CloseBefore => FakeOptions { close_before: number, ..options },
+            Self::CloseAfter => FakeOptions { close_after: number, ..options },
+            Self::Refuse => FakeOptions { refuse_at: number, ..options },
+        }
+    }
+}
+
+/// Calls `test` with a new fake that has the fault at the N-th command line of the test, for N = 1, 2, 3 and so on.
+/// Ends when the test has sent fewer lines than N before its call of [`Fake::disarm`], or in all.
+///
+/// # Panics
+///
+/// If the test has sent fewer lines than `at_least` then: it would not have tried what it is for.
+#[track_caller]
+pub fn at_each_command(fault: Fault, at_least: usize, test: impl FnMut(&Fake, usize)) {
+    at_each_command_after(|_| (), fault, at_least, test);
+}
+
+/// As [`at_each_command`]. First, `set_up` gets the address of each fake. Its lines do not count, and are not in the
+/// log.
+///
+/// # Panics
+///
+/// As [`at_each_command`].
+#[track_caller]
+pub fn at_each_command_after(
+    set_up: impl Fn(&str),
+    fault: Fault,
+    at_least: usize,
+    mut test: impl FnMut(&Fake, usize),
+) {
+    let without_fault = Fake::start();
+    set_up(&without_fault.address());
+    let before = without_fault.count();
+    for at in 1.. {
+        let fake = Fake::start_with(fault.at(before + at));
+        set_up(&fake.address());
+        assert_eq!(fake.count(), before, "the set-up sends the same number of lines each time");
+        fake.take_log();
+        test(&fake, at);
+        if !fake.disarm() {
+            let sent = at - 1;
+            assert!(
+                sent >= at_least,
+                "{fault:?}: the test has sent {sent} lines, expected {at_least} at least"
+            );
+            return;
+        }
+    }
+}
+
 struct Shared {
     model: Mutex<Model>,
     log: Mutex<Vec<String>>,
     /// The number of command lines so far.
     count: AtomicUsize,
+    /// Whether there was the command line of `options` at which it closes a connection or refuses.
+    is_reached: AtomicBool,
     options: FakeOptions,
 }
 
@@ -71,6 +142,7 @@ impl Fake {
             model: Mutex::new(Model::new(PoisonLimits::default(), MAX_JOB_BYTES, NOW)),
             log: Mutex::default(),
             count: AtomicUsize::new(0),
+            is_reached: AtomicBool::new(false),
             options,
         });
         let accepted = Arc::clone(&shared);
@@ -94,11 +166,10 @@ impl Fake {
         format!("unix:{}", self.directory.path().join("socket").display())
     }
 
-    /// Stops closing connections and refusing commands. Returns whether it has done so.
+    /// Stops closing connections and refusing commands. Returns whether the command line at which it does so has come.
     pub fn disarm(&self) -> bool {
-        let options = &self.shared.options;
-        let at = options.close_before.max(options.close_after).max(options.refuse_at);
-        at > 0 && self.shared.count.swap(usize::MAX / 2, Ordering::SeqCst) >= at
+        self.shared.count.store(usize::MAX / 2, Ordering::SeqCst);
+        self.shared.is_reached.load(Ordering::SeqCst)
     }
 
     /// The number of command lines so far.
@@ -135,6 +206,9 @@ impl Session<'_> {
             }
             lock(&self.shared.log).push(String::from_utf8_lossy(line).into_owned());
             let count = self.shared.count.fetch_add(1, Ordering::SeqCst) + 1;
+            if [options.close_before, options.close_after, options.refuse_at].contains(&count) {
+                self.shared.is_reached.store(true, Ordering::SeqCst);
+            }
             if count == options.close_before {
                 return Ok(());
             }

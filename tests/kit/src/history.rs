@@ -31,6 +31,8 @@ struct Job {
     deletes: u32,
     /// Its index in `kept`, while it is there.
     index: usize,
+    /// Whether `pick` leaves it out.
+    is_apart: bool,
 }
 
 /// The jobs of all clients.
@@ -71,8 +73,15 @@ impl History {
 
     /// A put is about to be sent. Its body is computed from the key that this returns.
     pub fn putting(&mut self) -> u64 {
-        self.jobs.push(Job { id: None, fate: Fate::Unknown, deletes: 0, index: 0 });
+        self.jobs.push(Job { id: None, fate: Fate::Unknown, deletes: 0, index: 0, is_apart: false });
         self.jobs.len() as u64 - 1
+    }
+
+    /// Like [`History::putting`], for a job that [`History::pick`] must not return.
+    pub fn putting_apart(&mut self) -> u64 {
+        let key = self.putting();
+        self.jobs[key as usize].is_apart = true;
+        key
     }
 
     /// The put was answered INSERTED. Another client may have deleted the job since.
@@ -105,6 +114,14 @@ impl History {
             Fate::Kept | Fate::Unknown => self.keep(key),
         }
         true
+    }
+
+    /// A reply to a command that was sent at `asked_at` names the job as one that exists.
+    pub fn named(&mut self, id: u64, asked_at: Tick) {
+        let fate = self.keys.get(&id).map(|&key| self.jobs[key].fate);
+        if matches!(fate, Some(Fate::Gone(since)) if since < asked_at) {
+            self.report(format!("job {id} was deleted or refused, and a reply names it"));
+        }
     }
 
     /// The job was reserved by a command that was sent at `asked_at` to this owner of the queue. Returns whether it is
@@ -180,28 +197,39 @@ impl History {
 
     /// Whether the job must exist.
     pub fn is_safe(&self, id: u64) -> bool {
-        let job = &self.jobs[self.keys[&id]];
-        job.fate == Fate::Kept && job.deletes == 0
+        let job = self.keys.get(&id).map(|&key| &self.jobs[key]);
+        job.is_some_and(|job| job.fate == Fate::Kept && job.deletes == 0)
     }
 
-    /// A random job that must exist.
+    /// The key of the put that has made the job.
+    pub fn key(&self, id: u64) -> Option<u64> {
+        self.keys.get(&id).map(|&key| key as u64)
+    }
+
+    /// Whether the job of the put with this key exists, as far as is known.
+    pub fn is_kept(&self, key: u64) -> bool {
+        self.jobs[key as usize].fate == Fate::Kept
+    }
+
+    /// A random job that must exist, or `None` if this one is not to be picked.
     pub fn pick(&self, random: &mut Random) -> Option<u64> {
         let key = *self.kept.get(random.below(self.kept.len().max(1) as u64) as usize)?;
-        self.jobs[key].id.filter(|_| self.jobs[key].deletes == 0)
+        let job = &self.jobs[key];
+        job.id.filter(|_| job.deletes == 0 && !job.is_apart)
     }
 
     /// The number of jobs that must exist.
-    pub fn kept(&self) -> usize {
+    pub fn kept_count(&self) -> usize {
         self.kept.len()
     }
 
     /// The number of puts.
-    pub fn puts(&self) -> usize {
+    pub fn put_count(&self) -> usize {
         self.jobs.len()
     }
 
     /// The number of puts that have made a job.
-    pub fn jobs(&self) -> usize {
+    pub fn job_count(&self) -> usize {
         self.keys.len()
     }
 
@@ -340,7 +368,7 @@ mod tests {
         assert!(reserve(&mut history, 2, "two", 1, 0));
         history.disconnected(2);
         assert!(reserve(&mut history, 0, "two", 1, 0));
-        assert_eq!((history.kept(), history.puts(), history.is_safe(1)), (1, 2, true));
+        assert_eq!((history.kept_count(), history.put_count(), history.is_safe(1)), (1, 2, true));
         assert_eq!(left(&mut history, &[(1, 0), (2, 1)]), "");
         assert_eq!(left(&mut history, &[]), "");
     }
@@ -399,7 +427,23 @@ mod tests {
         let mut history = with_job();
         let key = history.putting();
         history.refused(key);
+        history.named(1, Tick::MAX);
+        history.named(7, Tick::MAX);
+        assert_eq!(history.problems(), [""; 0]);
         assert!(left(&mut history, &[(1, 0), (2, key)]).contains("refused, and is back"));
+        history.named(1, Tick::MAX);
+        assert!(history.problems().concat().contains("and a reply names it"));
+    }
+
+    #[test]
+    fn a_job_apart_is_never_picked() {
+        let mut history = with_job();
+        assert_eq!(history.pick(&mut Random::new(1)), Some(1));
+        history.refused(0);
+        let key = history.putting_apart();
+        history.inserted(key, 2);
+        assert_eq!((history.pick(&mut Random::new(1)), history.is_kept(key)), (None, true));
+        assert!(history.is_safe(2) && !history.is_safe(3));
     }
 
     #[test]

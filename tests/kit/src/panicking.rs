@@ -40,9 +40,18 @@ pub fn scale(name: &str, otherwise: usize) -> usize {
 /// Waits for `what`: until `holds` returns true. Panics if that takes too long.
 #[track_caller]
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    wait_for_some(|| what.to_owned(), || holds().then_some(()));
+}
+
+/// Waits until `poll` returns something, and returns it. Panics if that takes too long, and then says `what`.
+#[track_caller]
+pub fn wait_for_some<T>(what: impl Fn() -> String, mut poll: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "timed out after {PATIENCE:?}: {what}");
+    loop {
+        if let Some(found) = poll() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "timed out after {PATIENCE:?}: {}", what());
         std::thread::sleep(POLL_INTERVAL);
     }
 }
@@ -147,6 +156,22 @@ impl Server {
         self.0.signal(signal).unwrap();
     }
 
+    /// Sends it SIGHUP, and waits until the log has `outcome` once more.
+    #[track_caller]
+    pub fn reload(&self, outcome: &str) {
+        let count = || self.log().matches(outcome).count();
+        let expected = count() + 1;
+        self.signal(Signal::HUP);
+        wait_until(outcome, || count() == expected);
+    }
+
+    /// Writes `text` to the file `path`, and reloads.
+    #[track_caller]
+    pub fn reload_with(&self, path: impl AsRef<Path>, text: &str, outcome: &str) {
+        std::fs::write(path, text).unwrap();
+        self.reload(outcome);
+    }
+
     /// Waits until the server exits, and returns its status.
     pub fn end(&mut self) -> ExitStatus {
         self.0.wait().unwrap()
@@ -164,19 +189,6 @@ impl Drop for Server {
             eprintln!("the server's log: {}", self.log());
         }
     }
-}
-
-/// Starts the program under test with its output in files of `directory`.
-pub fn spawn(
-    wrapper: &[&str],
-    arguments: &[OsString],
-    flags: &[&str],
-    directory: &Path,
-) -> server::KilledOnDrop {
-    let wrapper: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
-    let arguments: Vec<OsString> =
-        arguments.iter().cloned().chain(flags.iter().map(OsString::from)).collect();
-    server::spawn(&wrapper, &server_under_test(), &arguments, directory).unwrap()
 }
 
 /// Waits until the process exits, and returns its status.
@@ -278,10 +290,7 @@ impl Client {
     /// Puts a job, and returns its id.
     #[track_caller]
     pub fn put(&mut self, delay_s: u32, ttr_s: u32, body: &[u8]) -> u64 {
-        let mut bytes = format!("put 0 {delay_s} {ttr_s} {}\r\n", body.len()).into_bytes();
-        bytes.extend_from_slice(body);
-        bytes.extend_from_slice(b"\r\n");
-        self.send(bytes);
+        self.send(client::put_command(0, delay_s, ttr_s, body));
         let reply = self.line();
         reply.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{reply}"))
     }

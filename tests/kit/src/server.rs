@@ -186,7 +186,7 @@ impl Server {
 
     /// Sends `signal` to the server.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+        self.child.signal(signal)
     }
 
     /// Sends `signal`, waits until the server exits, and starts it again in the same directory.
@@ -350,6 +350,13 @@ fn wait_until_accepting(
 /// A process that is killed when this is dropped, and waited for.
 #[derive(Debug)]
 pub struct KilledOnDrop(pub Child);
+
+impl KilledOnDrop {
+    /// Sends `signal` to the process.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.0), signal)?)
+    }
+}
 
 impl Deref for KilledOnDrop {
     type Target = Child;

@@ -40,11 +40,21 @@ pub struct Pipe {
     blocked: bool,
     write_is_awaited: bool,
     event: Readiness,
-    random: Random,
+    /// When calls are interrupted and writes take only a part; `None`: never.
+    random: Option<Random>,
 }
 
 impl Pipe {
     pub fn new(capacity: usize, random: Random) -> Rc<RefCell<Self>> {
+        Self::with(capacity, Some(random))
+    }
+
+    /// One without interrupted calls, for the tests of what a turn does.
+    pub fn steady(capacity: usize) -> Rc<RefCell<Self>> {
+        Self::with(capacity, None)
+    }
+
+    fn with(capacity: usize, random: Option<Random>) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self {
             inbound: VecDeque::new(),
             read: 0,
@@ -74,7 +84,7 @@ impl Pipe {
         self.gone |= gone;
         self.event.readable = true;
         self.event.read_closed = true;
-        self.event.failed |= gone && self.random.once_in(2);
+        self.event.failed |= gone && self.once_in(2);
         self.event.writable |= gone && self.write_is_awaited;
     }
 
@@ -82,7 +92,7 @@ impl Pipe {
     pub fn break_off(&mut self) {
         self.broken = true;
         self.ended = true;
-        if self.random.once_in(2) {
+        if self.once_in(2) {
             self.inbound.clear();
         }
         let writable = self.write_is_awaited;
@@ -138,11 +148,56 @@ impl Pipe {
         std::mem::take(&mut self.event)
     }
 
+    /// Reads as the server, as all methods from here on.
+    ///
+    /// # Errors
+    /// As the system, sometimes without a reason (`Interrupted`).
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.before_read()?;
+        let count = buffer.len().min(self.inbound.len());
+        self.inbound.read_exact(&mut buffer[..count])?;
+        self.read += count as u64;
+        Ok(count)
+    }
+
+    /// Reads at most `max_bytes` to the end of `body`, and no more than its room.
+    ///
+    /// # Errors
+    /// As [`Pipe::read`].
+    pub fn read_into(&mut self, body: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
+        self.before_read()?;
+        let room = max_bytes.min(body.capacity() - body.len());
+        assert!(room > 0, "there is room, because a read of 0 bytes would look like the end");
+        let count = room.min(self.inbound.len());
+        body.extend_from_slice(&take_first(&mut self.inbound, count));
+        self.read += count as u64;
+        Ok(count)
+    }
+
+    /// Writes as many of the bytes as there is room for, and sometimes fewer.
+    ///
+    /// # Errors
+    /// As [`Pipe::read`].
+    pub fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = self.accepted(slices.iter().map(|slice| slice.len()).sum())?;
+        let mut left = count;
+        for slice in slices {
+            let taken = left.min(slice.len());
+            self.outbound.extend(&slice[..taken]);
+            left -= taken;
+        }
+        Ok(count)
+    }
+
+    fn once_in(&mut self, count: u64) -> bool {
+        self.random.as_mut().is_some_and(|random| random.once_in(count))
+    }
+
     fn before_read(&mut self) -> io::Result<()> {
         if self.broken && self.inbound.is_empty() {
             return Err(ErrorKind::ConnectionReset.into());
         }
-        if self.random.once_in(32) {
+        if self.once_in(32) {
             return Err(ErrorKind::Interrupted.into());
         }
         if self.inbound.is_empty() && !self.ended {
@@ -157,7 +212,7 @@ impl Pipe {
         if self.broken || self.gone {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        if self.random.once_in(32) {
+        if self.once_in(32) {
             return Err(ErrorKind::Interrupted.into());
         }
         let room = self.capacity - self.outbound.len();
@@ -166,7 +221,12 @@ impl Pipe {
             return Err(ErrorKind::WouldBlock.into());
         }
         let taken = len.min(room);
-        Ok(if self.random.once_in(8) { 1 + self.random.below(taken as u64) as usize } else { taken })
+        if let Some(random) = &mut self.random
+            && random.once_in(8)
+        {
+            return Ok(1 + random.below(taken as u64) as usize);
+        }
+        Ok(taken)
     }
 }
 
@@ -186,42 +246,19 @@ pub struct FakeStream {
 
 impl Stream for FakeStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let pipe = &mut *self.pipe.borrow_mut();
-        pipe.before_read()?;
-        let count = buffer.len().min(pipe.inbound.len());
-        pipe.inbound.read_exact(&mut buffer[..count])?;
-        pipe.read += count as u64;
-        Ok(count)
+        self.pipe.borrow_mut().read(buffer)
     }
 
     fn read_into(&mut self, body: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
-        let pipe = &mut *self.pipe.borrow_mut();
-        pipe.before_read()?;
-        let room = max_bytes.min(body.capacity() - body.len());
-        assert!(room > 0, "there is room, because a read of 0 bytes would look like the end");
-        let count = room.min(pipe.inbound.len());
-        body.extend_from_slice(&take_first(&mut pipe.inbound, count));
-        pipe.read += count as u64;
-        Ok(count)
+        self.pipe.borrow_mut().read_into(body, max_bytes)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let pipe = &mut *self.pipe.borrow_mut();
-        let count = pipe.accepted(bytes.len())?;
-        pipe.outbound.extend(&bytes[..count]);
-        Ok(count)
+        self.write_vectored(&[IoSlice::new(bytes)])
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let pipe = &mut *self.pipe.borrow_mut();
-        let count = pipe.accepted(slices.iter().map(|slice| slice.len()).sum())?;
-        let mut left = count;
-        for slice in slices {
-            let taken = left.min(slice.len());
-            pipe.outbound.extend(&slice[..taken]);
-            left -= taken;
-        }
-        Ok(count)
+        self.pipe.borrow_mut().write_vectored(slices)
     }
 
     fn handle(&self) -> Option<Handle> {

@@ -1,6 +1,7 @@
-//! A wall clock that is set while a server runs.
+//! A wall clock that is wrong, or that is set while a server runs.
 //!
-//! Owns: a library that adds a day to the wall clock, or subtracts one, while a file exists. It changes no other clock.
+//! Owns: a library that adds a day to the wall clock, or subtracts one, while a file exists. Without such a file it
+//! adds the seconds in the variable `WRONG_BY`, if a server has it. It changes no other clock.
 //! The C compiler builds it when a test runs.
 
 use std::path::Path;
@@ -21,7 +22,7 @@ const SOURCE: &str = r#"
 static long step(void) {
     if (access(getenv("STEP_FORTH"), F_OK) == 0) return 86400;
     if (access(getenv("STEP_BACK"), F_OK) == 0) return -86400;
-    return 0;
+    return getenv("WRONG_BY") ? atoi(getenv("WRONG_BY")) : 0;
 }
 int clock_gettime(clockid_t clock, struct timespec *time) {
     int result = syscall(SYS_clock_gettime, clock, time);

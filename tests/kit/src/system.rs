@@ -4,7 +4,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 /// A process as the system sees it.
 #[derive(Clone, Copy)]
@@ -62,6 +65,36 @@ impl MemoryGroup {
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A mounted file system, unmounted when dropped.
+pub struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    /// One of this size, in memory. `None`, with a message, if the test may not mount a file system.
+    pub fn mount(bytes: u64) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let size = format!("size={bytes}");
+        let arguments = ["-t", "tmpfs", "-o", &size, "tmpfs"];
+        let mounted = Command::new("mount").args(arguments).arg(directory.path()).output();
+        if !mounted.is_ok_and(|done| done.status.success()) {
+            eprintln!("skipped: mounting a file system needs root");
+            return None;
+        }
+        Some(Self(directory))
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // The server may not have exited yet.
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }
 

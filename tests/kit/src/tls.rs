@@ -7,12 +7,15 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use beanstalkd::tls::{Acceptor, CredentialFiles};
+use beanstalkd_os::clock::wall_time_ns;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
     KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, SignatureAlgorithm,
@@ -200,6 +203,18 @@ pub fn authority() -> &'static Authority {
 pub fn server_identity() -> &'static Identity {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();
     IDENTITY.get_or_init(|| authority().issue(Leaf::of("localhost")))
+}
+
+/// An acceptor with this certificate, for servers without a process.
+///
+/// # Panics
+/// If there is no temporary directory.
+pub fn acceptor() -> Rc<Acceptor> {
+    let directory = tempfile::tempdir().expect("there is a directory for temporary files");
+    server_identity().write(directory.path()).expect("files can be written");
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+    let files = CredentialFiles { certificate, key, client_ca: None, crl: None };
+    Acceptor::new(files.load(wall_time_ns()).expect("the files are right"))
 }
 
 /// The settings of their clients.

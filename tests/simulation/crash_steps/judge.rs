@@ -38,7 +38,10 @@ impl Steps {
             let is_it = |&at: &usize| {
                 let after = stages[at].facts(id);
                 let was_moved = |before: &Model| is_moved_back(before.facts(id), &after, &found);
-                after == found || moves_back && stages[first..at].iter().any(was_moved)
+                let lacks_part = |before: &Model| self.full.lacks_part(at, &before.facts(id), &after, &found);
+                after == found
+                    || moves_back && stages[first..at].iter().any(was_moved)
+                    || self.full.may_lack_states() && stages[..at].iter().any(lacks_part)
             };
             (first..stages.len()).rev().find(is_it).unwrap_or_else(|| {
                 let allowed: Vec<_> = stages[first..].iter().map(|stage| stage.facts(id)).collect();
@@ -70,10 +73,10 @@ impl Steps {
 
     /// Requires that the server has the state of the model.
     pub(super) fn compare(&mut self) {
-        for client in &self.clients {
-            assert_eq!(client.is_closed, client.is_ending, "client {}", client.id.index);
+        for client in &self.workers {
+            assert_eq!(client.is_closed, client.is_ending, "client {}", client.connection.id.index);
         }
-        self.clients.retain(|client| !client.is_closed);
+        self.workers.retain(|client| !client.is_closed);
         let model = &self.oracle.model;
         let queue = self.server.executor().queue();
         for job in &model.jobs {

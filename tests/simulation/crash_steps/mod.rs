@@ -1,33 +1,33 @@
 //! Sessions and dead jobs, one step at a time, while the disk can fail between any two of its operations.
 //!
 //! Owns: a server with a binlog, workers of two sessions, a tube whose jobs die, and a model of these. A step is a
-//! command, a lost connection, or some time that passes. After it, the server must have the state of the model. After a
-//! crash, each job is as it was before or after the last step; once the command was answered, it must be as after the
-//! step. `crashes` has several commands at a time, but neither sessions nor rules.
+//! command, a lost connection, some time that passes, a hand-over, or a disk that becomes full or has room again. After
+//! it, the server must have the state of the model. After a crash, each job is as it was before or after the last step;
+//! once the command was answered, it must be as after the step, except what `full_disk` allows. `crashes` has several
+//! commands at a time, but no sessions, no rules and no full disk.
 
+mod full_disk;
+mod hand_over;
 mod judge;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
-use std::rc::Rc;
 
-use beanstalkd::server::{Readiness, Server};
-use beanstalkd_binlog::{Binlog, Completion, Config, OpenError, StoreTask, SyncPolicy};
+use beanstalkd::server::Server;
+use beanstalkd_binlog::{Completion, Config, OpenError, StoreTask, SyncPolicy};
 use beanstalkd_protocol::{Command, parse};
 use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule};
 use beanstalkd_types::clock::{NS_PER_MS, Timestamp};
 use beanstalkd_types::job::{JobId, JobState};
 use beanstalkd_types::tags::{Concurrency, TagSet};
-use beanstalkd_types::tube_name::TubeName;
 
 use beanstalkd_model::{Accepted, Answer, Facts, Model, PutTags, Server as Oracle};
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::simulated::{START, executor};
+use beanstalkd_testkit::simulated::{Connection, START, events_of, executor, start_on};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 
+use self::full_disk::FullDisk;
 use self::judge::ids_of;
 use crate::facts::facts_of;
 
@@ -61,13 +61,16 @@ pub struct Outcome {
     pub kept: u64,
     /// Jobs whose unanswered change a crash has lost.
     pub lost: u64,
+    /// Commands that a full disk has refused.
+    pub refused: u64,
+    /// How often another program has taken over.
+    pub hand_overs: u64,
     /// Reservations of a job before an older one, because it was the turn of its key.
     pub turns: u64,
 }
 
-struct Client {
-    id: ClientId,
-    pipe: Rc<RefCell<Pipe>>,
+struct Worker {
+    connection: Connection,
     /// Whether it is about to be closed, because the client is gone or its session was taken over.
     is_ending: bool,
     is_closed: bool,
@@ -80,6 +83,7 @@ struct Asked {
     received: Vec<u8>,
     /// The jobs that the command changes.
     changed: BTreeSet<u64>,
+    before: Model,
     /// The index in `stages` of the state after the command.
     stage: usize,
 }
@@ -106,10 +110,11 @@ struct Steps {
     disk: SimDisk,
     server: Server<FakeStream>,
     oracle: Oracle,
-    clients: Vec<Client>,
+    workers: Vec<Worker>,
     doubt: Doubt,
     /// The next file of the log, while making it takes long. The store does nothing else meanwhile.
     slow: Option<StoreTask>,
+    full: FullDisk,
     /// Whether power was lost since the last server.
     has_lost_power: bool,
     now: Timestamp,
@@ -164,8 +169,9 @@ impl Steps {
             disk: SimDisk::default(),
             server: Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES)),
             oracle,
-            clients: Vec::new(),
+            workers: Vec::new(),
             slow: None,
+            full: FullDisk::default(),
             has_lost_power: false,
             now: START,
             outcome: Outcome::default(),
@@ -181,23 +187,16 @@ impl Steps {
 
     // Starts and ends.
 
-    fn open(&mut self, disk: &SimDisk) -> Result<(Server<FakeStream>, u64), OpenError> {
-        let Settings { sync, rules } = &self.settings;
-        let config =
-            Config { file_bytes: FILE_BYTES, sync: *sync, recover: false, nonce_seed: self.random.next() };
+    fn config(&mut self) -> Config {
+        let (sync, nonce_seed) = (self.settings.sync, self.random.next());
+        Config { file_bytes: FILE_BYTES, sync, recover: false, nonce_seed }
+    }
+
+    fn open(&mut self, disk: &SimDisk) -> Result<Server<FakeStream>, OpenError> {
+        let config = self.config();
         let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
-        executor.set_tube_rules(rules.clone(), self.now);
-        let mut restored = Vec::new();
-        let mut restore = |record, tube: &TubeName, body, tags: &[u8]| {
-            restored.push((record, tube.clone(), body, tags.to_vec()));
-        };
-        let (binlog, summary) = Binlog::open(disk.storage(), config, self.now, 0, &mut restore)?;
-        for (record, tube, body, tags) in restored {
-            executor.restore(&record, &tube, body, &tags, self.now);
-        }
-        executor.keep_binlog(binlog, *sync, summary.next_job_id, self.now);
-        executor.begin_graces(self.now);
-        Ok((Server::new(executor), summary.next_job_id))
+        executor.set_tube_rules(self.settings.rules.clone(), self.now);
+        start_on(disk, executor, config, self.now)
     }
 
     /// Starts a server, which must have each job of the model. Returns false if a loss of power has moved a job back,
@@ -205,16 +204,16 @@ impl Steps {
     fn start(&mut self) -> bool {
         self.now = self.now + self.random.pick(&[0, 0, 300, 2000, 20_000]) * NS_PER_MS;
         let disk = self.disk.clone();
-        let (server, next_id) = self.open(&disk).expect("the server starts");
-        self.server = server;
+        self.server = self.open(&disk).expect("the server starts");
         self.slow = None;
-        self.clients.clear();
+        self.workers.clear();
         // The sockets of the previous server were dropped with it.
         observer::take();
         self.say(|| format!("starts with {:?}", self.server.executor().queue().figures().jobs));
         let stages = self.stages_after_restart();
         let moves_back = std::mem::take(&mut self.has_lost_power);
         let chosen = self.judge(&self.server, &stages, moves_back);
+        self.full = FullDisk::default();
         let queue = self.server.executor().queue();
         if chosen.iter().any(|&(id, stage)| facts_of(queue, id) != stages[stage].facts(id)) {
             return false;
@@ -225,7 +224,7 @@ impl Steps {
             model.take_job_of(&stages[stage], id);
         }
         model.finish_restart();
-        model.next_id = next_id;
+        model.next_id = self.server.executor().queue().next_id().0;
         self.oracle.model = model;
         self.settled();
         self.compare();
@@ -257,7 +256,8 @@ impl Steps {
             let stages = self.stages_after_restart();
             for _ in 0..IMAGES {
                 let image = self.disk.crashed_image(&mut self.disk_random);
-                let (server, _) = self.open(&image).expect("the server starts");
+                image.set_room(None);
+                let server = self.open(&image).expect("the server starts");
                 self.judge(&server, &stages, true);
             }
         }
@@ -281,31 +281,34 @@ impl Steps {
         self.has_lost_power |= !is_kill;
         self.disk = if is_kill { self.disk.fork() } else { self.disk.crashed_image(&mut self.disk_random) };
         self.disk.crash_after(NEVER);
+        self.disk.set_room(None);
     }
 
     // Steps.
 
     fn step(&mut self) {
-        let client = self.random.below(1 + self.clients.len() as u64) as usize;
-        if client == self.clients.len() {
+        let client = self.random.below(1 + self.workers.len() as u64) as usize;
+        if client == self.workers.len() {
             return if client < 4 && self.random.once_in(2) { self.connect() } else { self.pass_time() };
         }
         match self.random.below(24) {
             0 => self.leave(client),
             1 | 2 => self.pass_time(),
             3 => self.churn(client),
+            4 => self.hand_over(),
+            5..=7 if self.full.is_full || self.random.once_in(12) => self.change_room(client),
             _ => self.command(client),
         }
     }
 
     fn connect(&mut self) {
         let pipe = Pipe::new(1 << 20, Random::new(self.random.next()));
-        let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
-        let Ok(id) = self.server.accept(open, self.now);
-        self.oracle.model.connect(id.index);
-        self.clients.push(Client { id, pipe, is_ending: false, is_closed: false });
-        let client = self.clients.len() - 1;
-        self.say(|| format!("{} connects", id.index));
+        let connection = Connection::open(&mut self.server, pipe, self.now);
+        let index = connection.id.index;
+        self.oracle.model.connect(index);
+        self.workers.push(Worker { connection, is_ending: false, is_closed: false });
+        let client = self.workers.len() - 1;
+        self.say(|| format!("{index} connects"));
         for line in ["use mail", "watch mail", "watch dead"] {
             self.ask(client, line, None);
         }
@@ -321,10 +324,10 @@ impl Steps {
 
     fn leave(&mut self, client: usize) {
         self.advance_clock();
-        let client = &mut self.clients[client];
+        let client = &mut self.workers[client];
         client.is_ending = true;
-        client.pipe.borrow_mut().break_off();
-        let index = client.id.index;
+        client.connection.break_off();
+        let index = client.connection.id.index;
         self.say(|| format!("{index} is gone"));
         self.oracle.model.disconnect(index, usize::MAX, self.now);
         self.note_stage();
@@ -345,18 +348,8 @@ impl Steps {
         self.settle();
     }
 
-    /// Fills files of the log, so that the older ones are compacted.
-    fn churn(&mut self, client: usize) {
-        for _ in 0..1 + self.random.below(4) {
-            let id = self.oracle.model.next_id;
-            let body = vec![b'c'; 1500];
-            self.ask(client, "put 9 0 60 1500", Some(&body));
-            self.ask(client, &format!("delete {id}"), None);
-        }
-    }
-
     fn command(&mut self, client: usize) {
-        let (index, model) = (self.clients[client].id.index, &self.oracle.model);
+        let (index, model) = (self.workers[client].connection.id.index, &self.oracle.model);
         let ids: Vec<u64> = model.jobs.iter().map(|job| job.id).collect();
         let reserved: Vec<u64> = ids.iter().copied().filter(|&id| model.has_reserved(index, id)).collect();
         let has_session = model.sessions.iter().any(|session| session.client == Some(index));
@@ -420,7 +413,7 @@ impl Steps {
         }
         self.advance_clock();
         let before = self.oracle.model.clone();
-        let id = self.clients[client].id;
+        let id = self.workers[client].connection.id;
         let expected = self.execute(id.index, line, body);
         self.say(|| {
             format!("{} sends {line}: {}", id.index, expected[..expected.len().min(60)].escape_ascii())
@@ -431,16 +424,18 @@ impl Steps {
         // No reply waits for the record of a reservation without a session.
         let is_forgotten = |facts: Facts| facts.record.state == JobState::Reserved && facts.session.is_none();
         changed.retain(|&id| {
-            let facts = after.facts(id);
-            before.facts(id) != facts && !facts.is_some_and(is_forgotten)
+            let (before, after) = (before.facts(id), after.facts(id));
+            let is_logged =
+                !self.full.is_full || Self::is_logged_on_full_disk(line, before.as_ref(), after.as_ref());
+            is_logged && before != after && !after.is_some_and(is_forgotten)
         });
         let stage = self.doubt.stages.len() - 1;
-        self.doubt.asked = Some(Asked { client: id, expected, received: Vec::new(), changed, stage });
+        self.doubt.asked = Some(Asked { client: id, expected, received: Vec::new(), changed, before, stage });
         let mut bytes = format!("{line}\r\n").into_bytes();
         if let Some(body) = body {
             bytes.extend([body, b"\r\n"].concat());
         }
-        self.clients[client].pipe.borrow_mut().arrive(&bytes);
+        self.workers[client].connection.send(&bytes);
         self.settle();
     }
 
@@ -452,7 +447,7 @@ impl Steps {
         };
         for before in std::mem::take(&mut self.oracle.model.taken_over) {
             self.oracle.model.disconnect(before, usize::MAX, self.now);
-            let victim = self.clients.iter_mut().find(|client| client.id.index == before);
+            let victim = self.workers.iter_mut().find(|client| client.connection.id.index == before);
             victim.expect("it was connected").is_ending = true;
         }
         let Answer::Reply(reply) = answer else { panic!("{line} is answered at once") };
@@ -495,8 +490,7 @@ impl Steps {
             if self.disk.has_crashed() {
                 return;
             }
-            let open = self.clients.iter().filter(|client| !client.is_closed);
-            let has_events = open.into_iter().any(|client| client.pipe.borrow().has_event());
+            let has_events = self.open_connections().any(|open| open.pipe.borrow().has_event());
             if let Some(task) = self.next_task() {
                 self.help(task);
             } else if has_events {
@@ -555,16 +549,16 @@ impl Steps {
         expected.unwrap_or_default()
     }
 
+    fn open_connections(&self) -> impl Iterator<Item = &Connection> {
+        self.workers.iter().filter(|worker| !worker.is_closed).map(|worker| &worker.connection)
+    }
+
     fn turn(&mut self) {
-        let open = self.clients.iter().filter(|client| !client.is_closed);
-        let events: Vec<(ClientId, Readiness)> = open
-            .filter(|client| client.pipe.borrow().has_event())
-            .map(|client| (client.id, client.pipe.borrow_mut().take_event()))
-            .collect();
+        let events = events_of(self.open_connections());
         self.server.turn(events.into_iter(), self.now);
         for step in observer::take() {
             if let ServedStep::Closed(id) = step {
-                let closed = self.clients.iter_mut().filter(|client| client.id == id);
+                let closed = self.workers.iter_mut().filter(|client| client.connection.id == id);
                 closed.for_each(|client| client.is_closed = true);
             }
         }
@@ -572,20 +566,27 @@ impl Steps {
 
     fn receive(&mut self) {
         let Doubt { answered, asked, .. } = &mut self.doubt;
-        let Some(Asked { client, expected, received, changed, stage }) = asked else { return };
-        let client = self.clients.iter().find(|known| known.id == *client).expect("it is connected");
-        received.extend(client.pipe.borrow_mut().take_outbound(usize::MAX));
-        let is_right = expected.starts_with(received) || self.server.executor().has_failed();
+        let Some(Asked { client, expected, received, changed, stage, .. }) = asked else { return };
+        let client =
+            self.workers.iter().find(|known| known.connection.id == *client).expect("it is connected");
+        received.extend(client.connection.received_bytes(usize::MAX));
+        let is_refused = self.full.is_full && received == full_disk::REFUSAL;
+        let is_right = is_refused || expected.starts_with(received) || self.server.executor().has_failed();
         assert!(is_right, "{} instead of {}", received.escape_ascii(), expected.escape_ascii());
         if received == expected {
             answered.extend(changed.iter().map(|&id| (id, *stage)));
             *asked = None;
+        } else if is_refused {
+            self.take_refusal();
         }
     }
 
-    /// Notes that the whole state of the model is on the medium.
+    /// Notes that the whole state of the model is on the medium, unless the disk was full.
     fn settled(&mut self) {
         self.oracle.model.forget_the_past();
+        if self.full.may_lack_states() {
+            return;
+        }
         self.doubt = Doubt { stages: vec![self.oracle.model.clone()], ..Doubt::default() };
     }
 }

@@ -26,7 +26,7 @@ impl Harness {
             }
         }
         for client in &mut self.clients {
-            let index = client.id.index;
+            let index = client.index();
             if let Some((outcome, reply)) = &mut client.delivery
                 && let WaitOutcome::Reserved(id) = *outcome
                 && self.oracle.model.has_reserved(index, id.0)
@@ -36,8 +36,8 @@ impl Harness {
         }
     }
 
-    pub(super) fn client(&mut self, index: u32) -> &mut Client {
-        let client = self.clients.iter_mut().find(|client| client.id.index == index);
+    pub(super) fn client(&mut self, index: u32) -> &mut FollowedClient {
+        let client = self.clients.iter_mut().find(|client| client.index() == index);
         client.unwrap_or_else(|| panic!("client {index} is not there"))
     }
 
@@ -93,7 +93,7 @@ impl Harness {
         let (request, end) =
             client.requests.pop_front().expect("the server executes only requests that were sent");
         assert!(
-            end as u64 <= client.pipe.borrow().read,
+            end as u64 <= client.connection.pipe.borrow().read,
             "the server executes only requests that it has read"
         );
         let accepted = client.accepted.take();
@@ -155,7 +155,7 @@ impl Harness {
     /// Ends the client of this number, if there is one.
     fn kill(&mut self, index: u32, number: u64) -> Option<Answer> {
         let victim = self.clients.iter_mut().find(|client| client.number == number)?;
-        if victim.id.index == index {
+        if victim.index() == index {
             victim.has_quit = true;
         } else {
             victim.is_taken_over = true;
@@ -164,12 +164,15 @@ impl Harness {
     }
 
     fn see_closed(&mut self, id: ClientId) {
-        let at =
-            self.clients.iter().position(|client| client.id == id).expect("a closed client was connected");
+        let at = self
+            .clients
+            .iter()
+            .position(|client| client.connection.id == id)
+            .expect("a closed client was connected");
         let waits = self.oracle.model.client(id.index).waits();
         let client = &self.clients[at];
         let (lost, ended, left) = {
-            let pipe = client.pipe.borrow();
+            let pipe = client.connection.pipe.borrow();
             (pipe.broken || pipe.gone || client.is_taken_over, pipe.ended, pipe.unread_by_server())
         };
         if !lost {

@@ -5,19 +5,15 @@
 mod following;
 mod rest;
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hasher};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use beanstalkd::access::{AccessRules, Peer};
-use beanstalkd::server::{Readiness, Server};
+use beanstalkd::server::Server;
 use beanstalkd_protocol::Command;
 use beanstalkd_queue::{ClientId, PoisonLimits, Rate, TubeRule, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
-use beanstalkd_types::description::{Reader, Writer};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tags::TagSet;
 
@@ -25,7 +21,7 @@ use crate::script::{Knowledge, Request, Tags, request};
 use beanstalkd_model::{ANY_NUMBER, Accepted, Answer, NO_JUMPS_FROM, Server as Oracle};
 use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::simulated::{START, executor};
+use beanstalkd_testkit::simulated::{Connection, START, described, executor, hand_over};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 
 /// The most clients at a time.
@@ -39,14 +35,11 @@ const MAX_SECONDS: u64 = u32::MAX as u64;
 const EVERYTHING_IS_ALLOWED: &str =
     "[strangers]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = [\"*\"]\nmanage = [\"*\"]\n";
 
-/// A client, with the bytes that it has sent and the replies that it expects.
-struct Client {
-    id: ClientId,
+/// What a client has sent, and the replies that it expects.
+struct FollowedClient {
+    connection: Connection,
     /// A number that no other client has.
     number: u64,
-    pipe: Rc<RefCell<Pipe>>,
-    /// Bytes that were sent and have not arrived yet.
-    under_way: VecDeque<u8>,
     /// The number of bytes sent so far.
     sent: usize,
     /// Requests that were not executed yet, each with the number of bytes sent up to its end.
@@ -75,11 +68,13 @@ pub struct Harness {
     oracle: Oracle,
     limits: PoisonLimits,
     rule: Option<TubeRule>,
-    clients: Vec<Client>,
+    clients: Vec<FollowedClient>,
     /// The number of the last client.
     last_number: u64,
     now: Timestamp,
     digest: DefaultHasher,
+    /// Whether the server executes no new command, as before a hand-over.
+    is_paused: bool,
     trace: bool,
 }
 
@@ -146,14 +141,6 @@ fn random_rule(random: &mut Random) -> TubeRule {
     rule
 }
 
-/// The whole state of the server.
-pub fn described(server: &Server<FakeStream>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut sink = |piece: Vec<u8>| bytes.extend(piece);
-    server.describe(&mut Writer::new(&mut sink));
-    bytes
-}
-
 impl Harness {
     fn new(seed: u64, trace: bool) -> Self {
         let mut random = Random::new(seed);
@@ -174,6 +161,7 @@ impl Harness {
             now: START,
             digest: DefaultHasher::new(),
             random,
+            is_paused: false,
             trace,
         }
     }
@@ -204,8 +192,9 @@ impl Harness {
                 self.server.executor_mut().set_draining(draining);
             }
             43 if self.random.once_in(3) => self.hand_over(),
+            43 if self.random.once_in(3) => self.pause(!self.is_paused),
             43 if self.rule.is_some() && self.random.once_in(3) => self.reload(),
-            43 => self.clients[client].pipe.borrow_mut().false_alarm(),
+            43 => self.clients[client].connection.pipe.borrow_mut().false_alarm(),
             44..=47 => self.pass_time(),
             _ => self.turn(8),
         }
@@ -221,40 +210,33 @@ impl Harness {
         self.turn(1);
     }
 
+    /// A hand-over is about to happen, or has failed.
+    fn pause(&mut self, is_paused: bool) {
+        self.say(|| format!("is paused: {is_paused}"));
+        self.is_paused = is_paused;
+        self.server.pause(is_paused);
+    }
+
     /// Another program takes over the whole state of the server, unless a command is half done.
     fn hand_over(&mut self) {
         if !self.server.is_quiet() {
             return;
         }
         self.say(|| "hands over".to_owned());
-        let description = described(&self.server);
-        let mut next =
+        let next =
             new_server(self.limits, self.oracle.max_job_bytes, self.oracle.has_rules, self.rule.as_ref());
-        let from = &mut Reader::new(&description);
-        let clients = &self.clients;
-        let read = next.read_description(from, self.now, false, |id, handle| {
-            assert_eq!(handle.descriptor, id.index as i32, "each client keeps its socket");
-            let client = clients.iter().find(|client| client.id == id).expect("a client that is there");
-            client.pipe.borrow_mut().watch_again();
-            Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
-        });
-        read.expect("a server reads what another one has described");
+        let connections = self.clients.iter().map(|client| &client.connection);
+        let description = hand_over(&mut self.server, next, connections, false, self.now);
+        self.is_paused = false;
+        assert!(described(&self.server) == description, "what was read is what was described");
         self.oracle.model.judge_ages_again();
-        assert!(from.is_at_end(), "all of it was read");
-        assert_eq!(next.client_count(), clients.len());
-        for client in clients {
-            assert_eq!(
-                next.executor().queue().client_number(client.id),
-                client.number,
-                "it keeps its number"
-            );
+        assert_eq!(self.server.client_count(), self.clients.len());
+        let queue = self.server.executor().queue();
+        for client in &self.clients {
+            assert_eq!(queue.client_number(client.connection.id), client.number, "it keeps its number");
         }
-        next.executor().queue().check_invariants();
-        assert!(described(&next) == description, "what was read is what was described");
-        self.server = next;
+        queue.check_invariants();
         self.oracle.model.hand_over();
-        // The old program's sockets are closed, but no connection ends.
-        observer::take();
     }
 
     fn connect(&mut self) {
@@ -268,19 +250,17 @@ impl Harness {
             assert_eq!((result, self.server.executor().queue().figures().clients), (Err(()), before));
             return;
         }
-        let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
-        let Ok(id) = self.server.accept(open, self.now);
+        let connection = Connection::open(&mut self.server, pipe, self.now);
+        let id = connection.id;
         self.server.identify(id, Peer::Unix(None), self.now);
         self.oracle.model.connect(id.index);
         self.say(|| format!("{} connects, {capacity} bytes of room", id.index));
         let number = self.server.executor().queue().client_number(id);
         assert!(self.last_number < number, "the number of a client is used again");
         self.last_number = number;
-        self.clients.push(Client {
-            id,
+        self.clients.push(FollowedClient {
+            connection,
             number,
-            pipe,
-            under_way: VecDeque::new(),
             sent: 0,
             requests: VecDeque::new(),
             accepted: None,
@@ -299,7 +279,7 @@ impl Harness {
         let known = Knowledge {
             client: self.random.pick(&self.clients.iter().map(|client| client.number).collect::<Vec<_>>()),
             reserved: {
-                let (index, model) = (self.clients[client].id.index, &self.oracle.model);
+                let (index, model) = (self.clients[client].index(), &self.oracle.model);
                 model.jobs.iter().map(|job| job.id).find(|&id| model.has_reserved(index, id))
             },
             next_id: self.oracle.model.next_id,
@@ -312,31 +292,30 @@ impl Harness {
         let (usual, most) = if known.has_turns { (15, 60) } else { (5, 300) };
         let count = if self.random.once_in(100) { most } else { 1 + self.random.below(usual) };
         let client = &mut self.clients[client];
-        if client.pipe.borrow().ended {
+        if client.connection.pipe.borrow().ended {
             return;
         }
         for _ in 0..count {
             let mut bytes = Vec::new();
             for (request, length) in request(&mut self.random, known, &mut bytes) {
                 if self.trace {
-                    eprintln!("{:>16} {} sends {request:?}", "", client.id.index);
+                    eprintln!("{:>16} {} sends {request:?}", "", client.index());
                 }
                 client.requests.push_back((request, client.sent + length));
             }
             client.sent += bytes.len();
-            client.under_way.extend(bytes);
+            client.connection.under_way.extend(bytes);
         }
     }
 
     /// Lets some of the sent bytes arrive.
     fn arrive(&mut self, client: usize) {
         let client = &mut self.clients[client];
-        let all = client.under_way.len();
+        let all = client.connection.under_way.len();
         if all > 0 {
             let most = self.random.pick(&[1, 2, 5, 30, 300, 70_000, 400_000, usize::MAX]).min(all);
             let count = 1 + self.random.below(most as u64) as usize;
-            let bytes: Vec<u8> = client.under_way.drain(..count).collect();
-            client.pipe.borrow_mut().arrive(&bytes);
+            client.connection.arrive(count);
         }
     }
 
@@ -348,11 +327,11 @@ impl Harness {
 
     fn take_replies(&mut self, client: usize, most: usize) {
         let client = &mut self.clients[client];
-        let bytes = client.pipe.borrow_mut().take_outbound(most);
+        let bytes = client.connection.received_bytes(most);
         if bytes.is_empty() {
             return;
         }
-        self.digest.write_u32(client.id.index);
+        self.digest.write_u32(client.index());
         self.digest.write(&bytes);
         for (at, &byte) in bytes.iter().enumerate() {
             if client.expected.front() == Some(&ANY_NUMBER) && !byte.is_ascii_digit() {
@@ -370,26 +349,26 @@ impl Harness {
     fn end(&mut self, client: usize) {
         let gone = self.random.once_in(3);
         let cut = self.random.once_in(2);
-        let index = self.clients[client].id.index;
-        if self.clients[client].pipe.borrow().ended {
+        let index = self.clients[client].index();
+        if self.clients[client].connection.pipe.borrow().ended {
             return;
         }
         if !cut {
-            while !self.clients[client].under_way.is_empty() {
+            while !self.clients[client].connection.under_way.is_empty() {
                 self.arrive(client);
             }
         }
         self.say(|| format!("{index} ends, gone: {gone}, cut: {cut}"));
         let client = &mut self.clients[client];
         client.forget_what_will_not_arrive();
-        client.pipe.borrow_mut().end(gone);
+        client.connection.pipe.borrow_mut().end(gone);
     }
 
     fn break_off(&mut self, client: usize) {
-        self.say(|| format!("{} breaks off", self.clients[client].id.index));
+        self.say(|| format!("{} breaks off", self.clients[client].index()));
         let client = &mut self.clients[client];
         client.forget_what_will_not_arrive();
-        client.pipe.borrow_mut().break_off();
+        client.connection.break_off();
     }
 
     fn pass_time(&mut self) {
@@ -414,11 +393,11 @@ impl Harness {
 
     /// Runs a turn of the server. One in `leave_one_in` events is delivered a turn later.
     fn turn(&mut self, leave_one_in: u64) {
-        let mut events: Vec<(ClientId, Readiness)> = Vec::new();
-        for client in &self.clients {
-            let mut pipe = client.pipe.borrow_mut();
-            if pipe.has_event() && !(leave_one_in > 1 && self.random.once_in(leave_one_in)) {
-                events.push((client.id, pipe.take_event()));
+        let mut events = Vec::new();
+        for FollowedClient { connection, .. } in &self.clients {
+            let has_event = connection.pipe.borrow().has_event();
+            if has_event && !(leave_one_in > 1 && self.random.once_in(leave_one_in)) {
+                events.push(connection.take_event());
             }
         }
         if events.len() > 1 {
@@ -440,8 +419,8 @@ impl Harness {
             self.follow(step, number);
         }
         for client in &self.clients {
-            assert!(!client.is_taken_over, "client {} is still there, which was to end", client.id.index);
-            assert_eq!(client.owed, 0, "client {} waits for a reply at the end of the turn", client.id.index);
+            assert!(!client.is_taken_over, "client {} is still there, which was to end", client.index());
+            assert_eq!(client.owed, 0, "client {} waits for a reply at the end of the turn", client.index());
         }
         if self.random.once_in(8) || self.trace {
             self.server.executor().queue().check_invariants();
@@ -450,7 +429,11 @@ impl Harness {
     }
 }
 
-impl Client {
+impl FollowedClient {
+    fn index(&self) -> u32 {
+        self.connection.id.index
+    }
+
     /// Notes the next reply that the oracle expects.
     fn expect(&mut self, bytes: Vec<u8>) {
         self.expected.extend(bytes);
@@ -459,11 +442,11 @@ impl Client {
 
     /// A client is answered although no event in the queue has ended its wait.
     fn expect_end_of_wait(&mut self) {
-        let pipe = self.pipe.borrow();
+        let pipe = self.connection.pipe.borrow();
         let reply = match self.abortable_from.take() {
             Some(from) if pipe.read > from => "ABORTED\r\n",
             _ => {
-                assert!(pipe.end_is_known, "client {} is answered, but still waits", self.id.index);
+                assert!(pipe.end_is_known, "client {} is answered, but still waits", self.index());
                 "TIMED_OUT\r\n"
             }
         };
@@ -476,7 +459,7 @@ impl Client {
         let end = bytes.len().min(at + 100);
         panic!(
             "client {} receives \"{}\", then \"{}\" instead of \"{}\"",
-            self.id.index,
+            self.index(),
             bytes[at.saturating_sub(40)..at].escape_ascii(),
             bytes[at..end].escape_ascii(),
             expected.escape_ascii(),
@@ -485,8 +468,8 @@ impl Client {
 
     /// Forgets the requests whose bytes will not arrive, because the connection has ended.
     fn forget_what_will_not_arrive(&mut self) {
-        let arrived = self.sent - self.under_way.len();
-        self.under_way.clear();
+        let arrived = self.sent - self.connection.under_way.len();
+        self.connection.under_way.clear();
         self.requests.retain(|&(_, end)| end <= arrived);
     }
 }

@@ -6,17 +6,18 @@ impl Harness {
     /// Lets all bytes arrive, and reads all replies. Then the server must have nothing left to do.
     pub(super) fn come_to_rest(&mut self) {
         self.say(|| "comes to rest".to_owned());
+        self.pause(false);
         for client in &self.clients {
-            client.pipe.borrow_mut().widen();
+            client.connection.pipe.borrow_mut().widen();
         }
         for _ in 0..TURNS_TO_REST {
             for client in 0..self.clients.len() {
-                while !self.clients[client].under_way.is_empty() {
+                while !self.clients[client].connection.under_way.is_empty() {
                     self.arrive(client);
                 }
                 self.take_replies(client, usize::MAX);
             }
-            let has_events = self.clients.iter().any(|client| client.pipe.borrow().has_event());
+            let has_events = self.clients.iter().any(|client| client.connection.pipe.borrow().has_event());
             let runnable = self.server.next_turn_at().is_some_and(|at| at <= self.now);
             if !has_events && !runnable {
                 return self.check_rest();
@@ -33,8 +34,8 @@ impl Harness {
         let is_in_time = due.is_none_or(|due| next.is_some_and(|next| next <= due));
         assert!(is_in_time && next.is_none_or(|next| next > self.now), "the next turn: {next:?}, {due:?}");
         for client in &self.clients {
-            let index = client.id.index;
-            let pipe = client.pipe.borrow();
+            let index = client.index();
+            let pipe = client.connection.pipe.borrow();
             assert!(
                 !pipe.ended && !pipe.broken && !client.has_quit,
                 "client {index} has ended, but the server has not closed it"

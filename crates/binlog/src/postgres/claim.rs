@@ -164,16 +164,6 @@ fn make_tables(connection: &mut DatabaseConnection) -> Result<(), StoreError> {
     if found != sql::VERSION {
         return Err(StoreError::Version { found });
     }
-    if !connection.query(sql::LACKS_CLOCK)?.is_empty() {
-        let refused = |failure| {
-            let mut error = StoreError::from(failure);
-            if let StoreError::Refused(text) = &mut error {
-                *text += &format!("; as the owner of the tables, do this once: {}", sql::ADD_CLOCK);
-            }
-            error
-        };
-        connection.query(sql::ADD_CLOCK).map_err(refused)?;
-    }
     Ok(())
 }
 

@@ -27,7 +27,7 @@ impl PostgresCopy {
         claim.connection.query("BEGIN")?;
         let mut copy = Self(claim);
         copy.prove()?;
-        // A copy of the previous version may have left rows.
+        // Rows of removed files may be left.
         copy.run("clear_log", &[queue])?;
         copy.run("clear_files", &[queue])?;
         Ok(copy)

@@ -74,11 +74,6 @@ pub(super) const LACKS_SCHEMA: &str = "SELECT 1 WHERE to_regnamespace('beanstalk
 pub(super) const CREATE_SCHEMA: &str = "CREATE SCHEMA IF NOT EXISTS beanstalkd";
 /// Whether the tables exist.
 pub(super) const HAS_TABLES: &str = "SELECT 1 WHERE to_regclass('beanstalkd.version') IS NOT NULL";
-/// Tables of the previous version have no clock. That version ignores these columns.
-pub(super) const LACKS_CLOCK: &str = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_attribute
-    WHERE attrelid = 'beanstalkd.queue'::regclass AND attname = 'clock_at' AND NOT attisdropped)";
-pub(super) const ADD_CLOCK: &str = "ALTER TABLE beanstalkd.queue ADD COLUMN IF NOT EXISTS clock bigint, \
-    ADD COLUMN IF NOT EXISTS clock_at timestamptz";
 pub(super) const READ_VERSION: &str = "SELECT version FROM beanstalkd.version";
 
 /// The epoch of a queue.
@@ -154,7 +149,7 @@ macro_rules! heartbeat_number {
 }
 
 /// The value that each heartbeat sets. It grows even if the clock of the database is set back: a standby only checks
-/// for a change. It is a time because servers of the previous version compare it with the clock of the database.
+/// for a change. It is a time, so that a new owner does not begin with a value that a standby has seen before.
 macro_rules! next_heartbeat {
     () => {
         "heartbeat = greatest(clock_timestamp(), heartbeat + interval '1 microsecond')"

@@ -85,12 +85,15 @@ pub(super) struct Unlogged {
     pub(super) reservations: BTreeMap<JobId, DiskRecord>,
     /// Jobs whose newest state must be logged as soon as the next file exists.
     pub(super) updates: BTreeSet<JobId>,
+    /// Because the disk was full, the log may lack the newest state of a job whose full record is in a file below this
+    /// index. A copy of the job has the state.
+    pub(super) lacks_states_below: u32,
 }
 
 impl Unlogged {
-    /// Whether nothing is missing in the log.
+    /// Whether nothing is missing in the log, except states that are logged with the next changes of their jobs.
     pub(super) fn is_empty(&self) -> bool {
-        let Self { needed, side_effects, reservations, updates } = self;
+        let Self { needed, side_effects, reservations, updates, lacks_states_below: _ } = self;
         needed.is_empty() && side_effects.is_empty() && reservations.is_empty() && updates.is_empty()
     }
 }
@@ -346,9 +349,21 @@ impl Binlog {
     pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, no_room: NoRoom, now: Timestamp) {
         debug_assert!(self.contents.files.file_of(job.id).is_some(), "a changed job has a record in a file");
         self.note_burial(job, now);
-        if !self.append_first_reservation(job, body_len) && no_room == NoRoom::Pending {
-            self.unlogged.updates.insert(job.id);
+        if self.append_first_reservation(job, body_len) {
+            return;
         }
+        match no_room {
+            NoRoom::Pending => drop(self.unlogged.updates.insert(job.id)),
+            NoRoom::Full => self.unlogged.lacks_states_below = self.appender.file() + 1,
+        }
+    }
+
+    /// Whether the log may lack the state of this job, because the disk was full: then its next change must be logged
+    /// with the whole state.
+    #[must_use]
+    pub fn may_lack_state_of(&self, id: JobId) -> bool {
+        let below = self.unlogged.lacks_states_below;
+        self.contents.files.oldest_index() < below && self.file_of(id) < below
     }
 
     /// A job whose state was postponed, if there is room for it now. The caller appends it with

@@ -48,6 +48,8 @@ pub(super) struct Compaction {
     removal: Option<Removal>,
     /// When a removal that has failed is tried again.
     pub(super) removal_retry_at: Option<Timestamp>,
+    /// Whether no further removal may begin now.
+    pub(super) holds_removals: bool,
     /// Bytes that the current turn may still copy.
     turn_bytes: u64,
     /// Bytes that may be copied until something else is logged. Without this limit, copying that frees nothing would
@@ -284,9 +286,7 @@ impl Binlog {
         if !self.ahead.is_disk_full {
             return 0;
         }
-        let closed = self.contents.files.closed().filter(|file| file.live > 0);
-        let longest = closed.map(|file| file.bytes).max().unwrap_or(0);
-        file_units(longest.min(self.config.file_bytes))
+        file_units(self.contents.files.longest_live().min(self.config.file_bytes))
     }
 
     /// Total length of all files, including those made ahead and those to be removed.
@@ -332,6 +332,7 @@ impl Binlog {
         if !self.durability.is_durable_up_to(after)
             || !self.health.is_serving()
             || self.compaction.removal_retry_at.is_some()
+            || self.compaction.holds_removals
         {
             return;
         }

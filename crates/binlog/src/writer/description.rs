@@ -8,6 +8,7 @@
 
 use std::io::{self, ErrorKind};
 
+use super::append::Unlogged;
 use super::appender::Appender;
 use super::compaction::{Compaction, DescribedCompaction};
 use super::durability::{Durability, LogMark};
@@ -51,6 +52,7 @@ struct DescribedProgress {
     next_file: DescribedNextFile,
     /// Syncs done, and the time that they took in microseconds.
     sync_totals: (u64, u64),
+    lacks_states_below: u32,
 }
 
 described!(LogPosition { file, offset });
@@ -65,7 +67,8 @@ described!(DescribedProgress {
     announced_id,
     wall_offset_ns,
     next_file,
-    sync_totals
+    sync_totals,
+    lacks_states_below
 });
 
 impl Described for SequenceNumber {
@@ -99,8 +102,9 @@ impl Binlog {
             config: _,
             health: _,
             warnings: _,
+            // Nothing else is unlogged once the log is quiesced.
+            unlogged: Unlogged { lacks_states_below, .. },
             // Empty, once the log is quiesced.
-            unlogged: _,
             restored_reservations: _,
         } = self;
         files.describe(out);
@@ -117,9 +121,16 @@ impl Binlog {
             wall_offset_ns: clock.wall.0,
             next_file: ahead.described(),
             sync_totals: durability.sync_totals(),
+            lacks_states_below: *lacks_states_below,
         };
         progress.describe(out);
         compaction.described().describe(out);
+    }
+
+    /// Whether the log lacks changes for which there has been no room.
+    #[must_use]
+    pub fn lacks_changes(&self) -> bool {
+        !self.unlogged.is_empty()
     }
 
     /// Whether the new program can continue with the output of [`Binlog::describe`]: nothing waits for room.
@@ -143,6 +154,7 @@ impl Binlog {
         let DescribedLog { contents, progress, compaction } = described;
         let DescribedProgress { end, nonce, appended, durable, next_id, announced_id, next_file, .. } =
             progress;
+        let lacks_states_below = progress.lacks_states_below;
         let read = |error| OpenError::Read { file: end.file, error };
         storage.prepare(end.file).map_err(read)?;
         if storage.size(end.file).map_err(read)? < end.offset {
@@ -156,7 +168,7 @@ impl Binlog {
             contents,
             ids: Ids::resume(config.sync, next_id, announced_id),
             appender: Appender::resume(end, nonce, appended),
-            unlogged: super::append::Unlogged::default(),
+            unlogged: Unlogged { lacks_states_below, ..Unlogged::default() },
             restored_reservations: Vec::new(),
             ahead: FilesAhead::resume(&config, next_file),
             compaction: Compaction::resume(compaction),
@@ -236,6 +248,7 @@ impl DescribedLog {
         expect(durable.ids <= MAX_NUMBER && *announced_id <= MAX_NUMBER, "the ids of the log")?;
         expect((1..=MAX_NUMBER).contains(next_id), "the ids of the log")?;
         let DescribedNextFile { next_index, usual_bytes, .. } = *next_file;
+        expect(self.progress.lacks_states_below <= end.file + 1, "the states that the log lacks")?;
         let newest = self.contents.room.newest_spare().unwrap_or(end.file);
         expect(newest < next_index && next_index <= MAX_INDEX + 1, "the next file of the log")?;
         let is_length = usual_bytes.is_multiple_of(BLOCK_BYTES) && (1..=MAX_NUMBER).contains(&usual_bytes);

@@ -23,7 +23,7 @@ use self::append::Unlogged;
 use self::appender::Appender;
 use self::compaction::Compaction;
 use self::durability::Durability;
-use self::files_ahead::{FilesAhead, OPEN_AHEAD};
+use self::files_ahead::{Creation, FilesAhead, OPEN_AHEAD};
 use self::ids::Ids;
 
 mod append;
@@ -227,6 +227,7 @@ impl Binlog {
                 return Err(error);
             }
             usual_bytes = log.ahead.usual_bytes;
+            log.ahead.creation = Creation::Idle;
             log.make_next_file();
         }
         log.ahead.usual_bytes = usual_bytes;
@@ -492,17 +493,21 @@ impl Binlog {
     }
 
     /// Writes everything, and waits for the store: then the new program of a hand-over can continue the log, as after a
-    /// crash in which nothing was lost. Returns whether a task was in progress: it may have made room.
+    /// crash in which nothing was lost. Unless the log needs the room, no further file is removed meanwhile: the new
+    /// program removes the files that are left. Returns whether a task was in progress: it may have made room.
     ///
     /// # Errors
     /// As [`Binlog::commit`].
-    pub fn quiesce(&mut self, now: Timestamp) -> Result<bool, BinlogError> {
+    pub fn quiesce(&mut self, needs_room: bool, now: Timestamp) -> Result<bool, BinlogError> {
         self.outcome()?;
         let mut has_waited = false;
+        self.compaction.holds_removals = !needs_room;
         while let Some(done) = self.storage.wait() {
-            self.on_completion(done, now)?;
+            self.note(done, now);
             has_waited = true;
         }
+        self.compaction.holds_removals = false;
+        self.outcome()?;
         self.clock.last_turn_at = now;
         self.log_needed();
         self.flush(self.config.sync != SyncPolicy::Never, now)?;

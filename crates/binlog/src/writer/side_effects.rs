@@ -210,8 +210,8 @@ impl Binlog {
         self.reserve(LoggedReservation::record_bytes(identity_len, name_len), 0).map(drop)
     }
 
-    /// Logs that a session has reserved the job, or that the end of its reservation has changed. No other record says
-    /// that the job is reserved: after a crash between two records, it would be ready, even if it was delayed or
+    /// Logs that a session has reserved the job, or that the end of its reservation has changed. No record before it
+    /// says that the job is reserved: after a crash between the two, it would be ready, even if it was delayed or
     /// buried.
     ///
     /// # Errors

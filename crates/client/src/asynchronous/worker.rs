@@ -2,41 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::client::Client;
-use crate::address::Address;
-use crate::connector::Connector;
-use crate::core::engine::Engine;
 use crate::error::Error;
 use crate::span::Span;
-use crate::work::run::{JobRunner, RunningSlot, SlotConnection};
+use crate::work::run::{JobRunner, RunningSlot};
 use crate::work::{Delivery, Outcome, Report, Worker};
-
-impl SlotConnection for Client {
-    async fn open(connector: &Connector, server: &Address) -> Result<Self, Error> {
-        connector.connect_async(server).await
-    }
-
-    async fn leave(self) -> Result<(), Error> {
-        self.quit().await
-    }
-
-    async fn pause(time: Duration) {
-        tokio::time::sleep(time).await;
-    }
-
-    fn engine(&mut self) -> &mut Engine {
-        &mut self.engine
-    }
-
-    fn hang_up(&mut self) {
-        (**self).hang_up();
-    }
-}
 
 impl Worker {
     /// Works until it is stopped, like [`Self::run`], with tokio: a handler is a task. A panic of a handler is a

@@ -1,6 +1,7 @@
 //! The blocking driver: a method returns when its reply has arrived.
 //!
-//! Owns: sockets, time-outs and pauses. `core` interprets the bytes. Driven by: the caller's thread.
+//! Owns: sockets, time-outs and pauses. `core` interprets the bytes, and the macros of `drivers` make the methods.
+//! Driven by: the caller's thread.
 
 pub(crate) mod client;
 pub(crate) mod connection;

@@ -1,18 +1,20 @@
 //! The socket of a connection: TCP, TLS or unix.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 #[cfg(feature = "tls")]
-use beanstalkd_protocol::Command;
-use socket2::{SockRef, Socket};
+use beanstalkd_protocol::{Received, Reply};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
 use crate::connector::{Connector, configure_tcp};
+use crate::drivers;
 #[cfg(feature = "tls")]
-use crate::tls::TlsStream;
+use crate::tls::{Handshake, TlsStream};
 
 /// The socket of a connection.
 #[derive(Debug)]
@@ -30,14 +32,17 @@ impl BlockingStream {
         connector: &Connector,
         timeout: Option<Duration>,
     ) -> io::Result<Self> {
+        // One for the resolution of the name, the connect, and the handshake of TLS.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         match address {
-            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path)?)),
+            Address::Unix(path) => connect_unix(path, deadline).map(Self::Unix),
             Address::Tcp { host, port } => {
-                let stream = connect_tcp(host, *port, timeout)?;
+                let stream = connect_tcp(host, *port, deadline)?;
                 configure_tcp(&stream)?;
                 #[cfg(feature = "tls")]
                 if let Some(tls) = &connector.tls {
-                    let stream = tls.begin(host, stream, timeout, || speaks_protocol(host, *port))?;
+                    let is_plain = || speaks_protocol(host, *port, deadline).unwrap_or(false);
+                    let stream = tls.begin(host, stream, deadline, is_plain)?;
                     return Ok(Self::Tls(Box::new(stream)));
                 }
                 Ok(Self::Tcp(stream))
@@ -118,25 +123,59 @@ impl Closer {
 
 /// Whether a port speaks the protocol without TLS; a second connection tries that.
 #[cfg(feature = "tls")]
-fn speaks_protocol(host: &str, port: u16) -> bool {
+fn speaks_protocol(host: &str, port: u16, deadline: Option<Instant>) -> io::Result<bool> {
     const PATIENCE: Duration = Duration::from_secs(2);
-    let address = Address::Tcp { host: host.to_owned(), port };
-    let opened = Connector::plain(Some(PATIENCE)).open(&address);
-    opened.is_ok_and(|mut connection| connection.call(Command::ListTubeUsed).is_ok())
+    let deadline = (Instant::now() + PATIENCE).min(deadline.unwrap_or(Instant::now() + PATIENCE));
+    let mut stream = connect_tcp(host, port, Some(deadline))?;
+    let mut stream = Handshake::new(&mut stream, Some(deadline));
+    stream.write_all(b"list-tube-used\r\n")?;
+    let (mut received, mut bytes) = (Vec::new(), [0; 256]);
+    loop {
+        let count = stream.read(&mut bytes)?;
+        received.extend_from_slice(&bytes[..count]);
+        match Reply::read(&received) {
+            Ok(Received::Whole(..)) => return Ok(true),
+            Ok(Received::Needs(_)) if count > 0 => {}
+            Ok(Received::Needs(_)) | Err(_) => return Ok(false),
+        }
+    }
+}
+
+/// Connects to a unix socket. While the backlog of its listener is full, the system makes the connect wait.
+fn connect_unix(path: &Path, deadline: Option<Instant>) -> io::Result<UnixStream> {
+    let (socket, address) = (Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?);
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // The time-out of writes is also that of the connect.
+        socket.set_write_timeout(left.map(at_least_a_millisecond))?;
+        match socket.connect(&address) {
+            // With a time-out, the system does not go on by itself after a signal.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            connected => return connected.map(|()| socket.into()),
+        }
+    }
 }
 
 /// Connects to the first address of the host that accepts a connection.
-fn connect_tcp(host: &str, port: u16, timeout: Option<Duration>) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in (host, port).to_socket_addrs()? {
-        let connected = match timeout {
-            Some(timeout) => TcpStream::connect_timeout(&address, timeout.max(Duration::from_millis(1))),
-            None => TcpStream::connect(address),
-        };
-        match connected {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
+fn connect_tcp(host: &str, port: u16, deadline: Option<Instant>) -> io::Result<TcpStream> {
+    connect_to_one(&(host, port).to_socket_addrs()?.collect::<Vec<_>>(), deadline)
+}
+
+pub(crate) fn connect_to_one(addresses: &[SocketAddr], deadline: Option<Instant>) -> io::Result<TcpStream> {
+    drivers::connect::connect_to_one!(blocking, addresses, deadline, Instant::now, connect_within)
+}
+
+fn connect_within(address: SocketAddr, limit: Option<Duration>) -> io::Result<TcpStream> {
+    match limit {
+        Some(limit) => TcpStream::connect_timeout(&address, at_least_a_millisecond(limit)),
+        None => TcpStream::connect(address),
     }
-    Err(last)
+}
+
+/// A time-out for the system, which refuses zero.
+pub(super) fn at_least_a_millisecond(timeout: Duration) -> Duration {
+    timeout.max(Duration::from_millis(1))
 }

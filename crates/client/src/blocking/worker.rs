@@ -5,41 +5,15 @@ use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
 
 use super::client::Client;
-use crate::address::Address;
-use crate::connector::Connector;
-use crate::core::engine::Engine;
 use crate::error::Error;
 use crate::span::Span;
-use crate::work::run::{JobRunner, RunningSlot, SlotConnection};
+use crate::work::run::{JobRunner, RunningSlot};
 use crate::work::{Delivery, Outcome, Report, Worker};
 
-impl SlotConnection for Client {
-    async fn open(connector: &Connector, server: &Address) -> Result<Self, Error> {
-        connector.connect(server)
-    }
-
-    async fn leave(self) -> Result<(), Error> {
-        self.quit()
-    }
-
-    async fn pause(time: Duration) {
-        thread::sleep(time);
-    }
-
-    fn engine(&mut self) -> &mut Engine {
-        &mut self.engine
-    }
-
-    fn hang_up(&mut self) {
-        (**self).hang_up();
-    }
-}
-
 /// The result of a future of the blocking driver, whose steps are complete when they return.
-fn now<F: Future>(future: F) -> F::Output {
+fn poll_once<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => unreachable!("a step of the blocking driver is complete when it returns"),
@@ -63,7 +37,7 @@ impl Worker {
                 .iter()
                 .map(|slot| {
                     scope.spawn(move || {
-                        let slot = AssertUnwindSafe(|| now(self.run_slot::<Client>(slot, jobs)));
+                        let slot = AssertUnwindSafe(|| poll_once(self.run_slot::<Client>(slot, jobs)));
                         let ended = catch_unwind(slot);
                         // An error of one slot ends them all, and so does a panic; an empty server does not.
                         if !matches!(ended, Ok(Ok(()))) {
@@ -104,7 +78,7 @@ impl JobRunner<Client> for Threads<'_> {
             loop {
                 match end.recv_timeout(delivery.touch_every()) {
                     Ok(outcome) => return outcome,
-                    Err(mpsc::RecvTimeoutError::Timeout) => now(slot.touch_running(delivery, span)),
+                    Err(mpsc::RecvTimeoutError::Timeout) => poll_once(slot.touch_running(delivery, span)),
                     Err(mpsc::RecvTimeoutError::Disconnected) => {
                         return Outcome::Failed("the handler has not ended".to_owned());
                     }

@@ -109,6 +109,14 @@ mod tests {
             std::iter::from_fn(|| backoff.next_pause(&reconnect)).map(|pause| pause.as_millis()).collect();
         assert_eq!(ms, [0, 50, 100, 200, 400, 800]);
         let mut backoff = Backoff::default();
+        let (first, max) = (Duration::from_millis(10), Duration::from_millis(25));
+        let shorter = Reconnect::new().pauses(first, max).give_up_after(Duration::from_millis(100));
+        for (attempt, ms) in [(1, 0), (2, 10), (3, 20), (4, 25), (5, 25)] {
+            assert_eq!(backoff.next(), attempt);
+            assert_eq!(backoff.next_pause(&shorter), Some(Duration::from_millis(ms)), "attempt {attempt}");
+        }
+        assert_eq!(backoff.next_pause(&shorter), None, "105 ms in all");
+        let mut backoff = Backoff::default();
         assert!((0..1000).all(|_| backoff.next_pause(&Reconnect::forever()).is_some()));
         let mut backoff = Backoff::default();
         let at_once = Reconnect::new().give_up_after(Duration::ZERO);

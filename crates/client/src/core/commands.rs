@@ -3,13 +3,13 @@
 //! Owns: the request of each method, and the meaning of each reply to it. A reply that refuses the command is
 //! [`Error::Refused`](crate::Error::Refused).
 
-/// Passes the table to the macro `$make`. A row has the method, its preconditions, the request, and the results of the
-/// replies to it. A new command is a row here. The first line names what a result can use: the fields of RESERVED
-/// lines.
+/// Passes the table to the macro `$make`, for a driver. A row has the method, its preconditions, the request, and the
+/// results of the replies to it. A new command is a row here. The first line names what a result can use: the fields of
+/// RESERVED lines.
 macro_rules! with_commands {
-    ($make:ident) => {
+    ($make:ident, $driver:ident) => {
         $make! {
-            with fields;
+            $driver, with fields;
 
             // Producers.
 

@@ -192,12 +192,17 @@ impl ConnectionState {
 mod tests {
     use super::*;
 
-    fn said(commands: &[&str]) -> Vec<String> {
+    fn after(commands: &[&str]) -> ConnectionState {
         let mut state = ConnectionState::default();
         for line in commands {
             let command = beanstalkd_protocol::parse(line.as_bytes()).unwrap();
             state.apply(StateChange::of(&command).unwrap());
         }
+        state
+    }
+
+    fn said(commands: &[&str]) -> Vec<String> {
+        let state = after(commands);
         let mut lines = Vec::new();
         state.for_each_command(|command| {
             let mut line = Vec::new();
@@ -227,6 +232,37 @@ mod tests {
         assert!(said(&["reserve-fields age", "reserve-fields"]).is_empty());
         assert!(said(&["watch a", "ignore a", "use a", "use default"]).is_empty());
         assert_eq!(said(&["use a", "use b"]), ["use b"]);
+    }
+
+    #[test]
+    fn each_caller_begins_with_the_default_tube() {
+        let [a, b]: [TubeName; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+        let default = TubeName::default_tube();
+        let mut state = after(&[]);
+        assert!(state.uses(&default) && !state.uses(&a) && state.choose_if_used(&default));
+        state.forget_choice();
+        assert!(!state.is_use_stale(), "it uses the default tube");
+
+        let mut state = after(&["use a"]);
+        assert!(state.uses(&a) && !state.uses(&b) && !state.uses(&default) && !state.is_use_stale());
+        state.forget_choice();
+        assert!(state.is_use_stale() && state.uses(&default) && !state.uses(&a));
+        assert!(!state.choose_if_used(&default), "the connection uses another tube");
+        assert!(!state.choose_if_used(&b) && state.is_use_stale());
+        assert!(state.choose_if_used(&a) && !state.is_use_stale() && state.uses(&a));
+
+        let mut state = after(&["use a", "use default"]);
+        state.forget_choice();
+        assert!(!state.is_use_stale());
+    }
+
+    #[test]
+    fn only_the_used_tube_may_differ() {
+        let one = after(&["use a", "watch c"]);
+        assert!(one.is_as_but_for_use(&after(&["use b", "watch c"])));
+        for other in ["watch d", "auth t", "session s 5", "reserve-mode weighted", "reserve-fields age"] {
+            assert!(!one.is_as_but_for_use(&after(&["use a", "watch c", other])), "{other}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::tag::Tag;
 
 /// A job with its body, from a reserve or a peek.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Job {
     /// The id.
     pub id: u64,
@@ -131,6 +132,7 @@ impl Cursor {
 
 /// The counters of a job: the keys of `stats-job`. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 #[allow(missing_docs, reason = "the keys of stats-job")]
 pub struct JobInfo {
     pub id: u64,
@@ -151,12 +153,18 @@ pub struct JobInfo {
     /// The job waits until a group is empty.
     pub held: bool,
     pub tags: Vec<Tag>,
+    /// The session that has reserved the job, if it is of the identity of this connection.
+    pub session: Option<String>,
     /// The original tube of a dead job.
     pub dead_from: Option<TubeName>,
+    /// Since when a dead job is dead, in seconds since 1970.
+    pub dead_since: Option<u64>,
     /// The trace of the tag `trc:`.
     pub trace: Option<TraceParent>,
     /// The failures that count for the rule `max-attempts` of its tube.
     pub failures: Option<u64>,
+    /// The words for what the job waits for, such as `delay` or `pause`. `list-jobs` does not have them.
+    pub waits_for: Vec<String>,
 }
 
 impl JobInfo {
@@ -186,11 +194,19 @@ impl JobInfo {
             kicks: keys.number_or_zero("kicks"),
             held: keys.get("held") == Some("true"),
             tags: tags(keys),
+            session: keys.get("session").filter(|name| !name.is_empty()).map(str::to_owned),
             dead_from: keys.get("dead-from").and_then(|name| name.parse().ok()),
+            dead_since: keys.number("dead-since").filter(|seconds| *seconds > 0),
             trace: keys.get("trace").and_then(|text| text.parse().ok()),
             failures: keys.number("failures"),
+            waits_for: words(keys.get("waits-for")).map(str::to_owned).collect(),
         })
     }
+}
+
+/// The words of a value with spaces between them.
+fn words(value: Option<&str>) -> impl Iterator<Item = &str> {
+    value.unwrap_or_default().split_ascii_whitespace()
 }
 
 fn missing(key: &str) -> YamlError {
@@ -217,6 +233,7 @@ fn tags(keys: &Dictionary) -> Vec<Tag> {
 
 /// A page of `list-jobs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Page {
     /// The cursor of the next page; `None` on the last page.
     pub next: Option<Cursor>,
@@ -240,7 +257,7 @@ pub struct Extensions(BTreeSet<String>);
 impl Extensions {
     /// Reads the key `extensions` from the data of `stats`. C beanstalkd has no such key.
     pub fn from_stats(stats: &Dictionary) -> Self {
-        let words = stats.get("extensions").unwrap_or_default().split_ascii_whitespace();
+        let words = words(stats.get("extensions"));
         Self(words.map(|word| word.trim_end_matches(':').to_owned()).collect())
     }
 
@@ -264,6 +281,18 @@ mod tests {
         let job = JobInfo::from_stats(&parse_dictionary(C_JOB).unwrap()).unwrap();
         assert_eq!((job.id, job.state, job.pri, job.time_left), (3, JobState::Delayed, u32::MAX, 1));
         assert_eq!((job.bytes, job.held, job.tags, job.dead_from), (None, false, Vec::new(), None));
+        assert_eq!((job.session, job.dead_since, job.waits_for), (None, None, Vec::new()));
+    }
+
+    #[test]
+    fn a_job_has_its_session_its_death_and_what_it_waits_for() {
+        let with = |more: &str| [C_JOB, more.as_bytes()].concat();
+        let info = |data: &[u8]| JobInfo::from_stats(&parse_dictionary(data).unwrap()).unwrap();
+        let job = info(&with("session: \"worker-7\"\ndead-since: 1784000000\nwaits-for: \"pause key\"\n"));
+        assert_eq!((job.session.as_deref(), job.dead_since), (Some("worker-7"), Some(1_784_000_000)));
+        assert_eq!(job.waits_for, ["pause", "key"]);
+        let job = info(&with("session: \"\"\ndead-since: 0\nwaits-for: \"worker\"\n"));
+        assert_eq!((job.session, job.dead_since, job.waits_for), (None, None, vec!["worker".to_owned()]));
     }
 
     #[test]
@@ -299,7 +328,13 @@ mod tests {
     #[test]
     fn a_traceparent_has_four_parts_of_hexadecimal_digits() {
         let good = format!("00-{}-{}-0A", "a".repeat(32), "F".repeat(16));
-        assert!(!good.parse::<TraceParent>().unwrap().is_sampled());
+        let trace: TraceParent = good.parse().unwrap();
+        assert!(!trace.is_sampled());
+        assert_eq!((trace.trace_id(), trace.parent_id()), (&*"a".repeat(32), &*"F".repeat(16)));
+        for (flags, is_sampled) in [("00", false), ("01", true), ("02", false), ("03", true)] {
+            let trace: TraceParent = good.replace("0A", flags).parse().unwrap();
+            assert_eq!(trace.is_sampled(), is_sampled, "{flags}");
+        }
         for bad in [
             "",
             "-",

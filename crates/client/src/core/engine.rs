@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use beanstalkd_protocol::{Command, Refusal, Reply, Verb, parse_dictionary};
 use beanstalkd_types::job::JobId;
+use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::backoff::Backoff;
 use super::data::Extensions;
+use super::earlier_wait::EarlierWait;
 use super::exchange::{Answer, Exchange};
-use super::request::Request;
+use super::request::{Request, is_reserve};
 use crate::connector::Connector;
 use crate::error::Error;
 
@@ -22,7 +24,7 @@ use crate::error::Error;
 pub(crate) enum EngineStep {
     /// Nothing: the reply has arrived, or the server has accepted the greeting of a new connection.
     Done,
-    /// Opens a connection, after the pause that [`Engine::failed`] has returned, and calls [`Engine::opened`].
+    /// Opens a connection, after the pause of [`Recovery::Reopen`], and calls [`Engine::opened`].
     Open,
     /// Writes bytes of [`Exchange::unsent`].
     Write,
@@ -37,6 +39,8 @@ pub(crate) enum Goal {
     Greeting,
     /// The next reply for the caller.
     Reply,
+    /// No reserve of an earlier caller is without a reply, or the limit of [`Preliminary::EarlierReserve`] is over.
+    EarlierReserve,
 }
 
 /// A request that the connection makes before one of its caller.
@@ -46,8 +50,30 @@ pub(crate) enum Preliminary {
     Extensions,
     /// Uses the tube `default`.
     UseDefault,
+    /// Waits for the reply to a reserve whose caller no longer waits, within the limit of the next one: its job
+    /// answers that one. If both were sent, the next one would wait for a second job.
+    EarlierReserve(Option<Duration>),
     /// Touches a job that may answer a reserve: it was assigned to an earlier one, whose caller no longer waited.
     Touch(JobId),
+}
+
+impl Preliminary {
+    /// The goal for which the driver waits.
+    pub(crate) fn goal(self) -> Goal {
+        match self {
+            Self::EarlierReserve(_) => Goal::EarlierReserve,
+            Self::Extensions | Self::UseDefault | Self::Touch(_) => Goal::Reply,
+        }
+    }
+}
+
+/// What the driver does after a failed step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// Opens the connection again after this pause.
+    Reopen(Duration),
+    /// Takes the next step: the connection is open, and only the limit of a wait for an earlier reserve is over.
+    GoOn,
 }
 
 /// Whether a lost connection is opened again.
@@ -86,6 +112,8 @@ pub(crate) struct Engine {
     began: Option<Instant>,
     /// When the driver began to wait for the next byte; `None` if it does not wait.
     waits_since: Option<Instant>,
+    /// The last wait for the reply to an earlier reserve.
+    earlier: EarlierWait,
 }
 
 impl Engine {
@@ -117,6 +145,7 @@ impl Engine {
             has_begun: false,
             began: None,
             waits_since: None,
+            earlier: EarlierWait::default(),
         }
     }
 
@@ -128,15 +157,29 @@ impl Engine {
         if !self.is_open {
             return Ok(EngineStep::Open);
         }
-        if goal == Goal::Greeting && self.exchange.is_greeted() {
+        if self.is_reached(goal) {
             return Ok(EngineStep::Done);
         }
-        let missing = self.exchange.missing()?;
-        // On the way, `missing` may have handled the last reply of the greeting.
-        if goal == Goal::Greeting && self.exchange.is_greeted() || goal == Goal::Reply && missing == 0 {
+        let missing = self.exchange.receive_next()?;
+        // `receive_next` may have handled the last reply of the greeting, or the one to an earlier reserve.
+        if self.is_reached(goal) || goal == Goal::Reply && missing == 0 {
             return Ok(EngineStep::Done);
         }
         if self.exchange.unsent().is_empty() { Ok(EngineStep::Read(missing)) } else { Ok(EngineStep::Write) }
+    }
+
+    /// Whether the goal needs no further byte. For a reply, the next step says so.
+    fn is_reached(&self, goal: Goal) -> bool {
+        match goal {
+            Goal::Greeting => self.exchange.is_greeted(),
+            Goal::EarlierReserve => self.earlier.is_over() || !self.exchange.has_abandoned_reserve(),
+            Goal::Reply => false,
+        }
+    }
+
+    /// Whether a reply has not come in time, and none since.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late
     }
 
     /// Whether the socket can be used.
@@ -144,9 +187,13 @@ impl Engine {
         self.is_open
     }
 
-    /// Notes that the driver begins to take steps, before it sends any byte of the command.
-    pub(crate) fn begin_steps(&mut self, now: impl FnOnce() -> Instant) {
-        self.waits_since = None;
+    /// Notes that the driver begins to take steps for this goal, before it sends any byte of the command.
+    pub(crate) fn begin_steps(&mut self, goal: Goal, now: impl FnOnce() -> Instant) {
+        match goal {
+            // This goes on with the wait of an earlier caller; otherwise, a server that hangs would never be late.
+            Goal::EarlierReserve => {}
+            Goal::Greeting | Goal::Reply => self.waits_since = None,
+        }
         if mem::take(&mut self.has_begun) {
             self.began = Some(now());
         }
@@ -163,7 +210,17 @@ impl Engine {
             EngineStep::Read(_) => self.timeout(goal),
             EngineStep::Done | EngineStep::Open | EngineStep::Write => self.max_timeout(),
         };
-        since.checked_add(timeout?)
+        let usual = timeout.and_then(|timeout| since.checked_add(timeout));
+        match goal {
+            Goal::EarlierReserve => {
+                let timeout = self.max_timeout();
+                self.earlier.deadline(usual, timeout, now)
+            }
+            Goal::Greeting | Goal::Reply => {
+                self.earlier = EarlierWait::Idle;
+                usual
+            }
+        }
     }
 
     /// Gives up the commands that were to be sent again for some time, if it is over.
@@ -184,13 +241,19 @@ impl Engine {
         }
     }
 
-    /// Handles a failed step. Returns the pause before the connection must be opened again.
+    /// Handles a failed step.
     ///
     /// # Errors
-    /// If it must not be opened again: the same error.
-    pub(crate) fn failed(&mut self, error: Error, now: Instant) -> Result<Duration, Error> {
+    /// If the connection must not be opened again: the same error.
+    pub(crate) fn failed(&mut self, error: Error, now: Instant) -> Result<Recovery, Error> {
+        // The server is not late: it may leave the earlier reserve without a reply for longer.
+        if matches!(error, Error::TimedOut) && self.earlier.time_out() {
+            return Ok(Recovery::GoOn);
+        }
         if !error.is_end_of_connection() && self.exchange.is_greeted() {
-            self.is_late |= matches!(error, Error::TimedOut);
+            if matches!(error, Error::TimedOut) {
+                (self.is_late, self.waits_since) = (true, None);
+            }
             return Err(error);
         }
         self.hang_up();
@@ -207,7 +270,7 @@ impl Engine {
         // At least the time since any command without a reply was sent.
         let since_sent = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         self.exchange.begin_again(since_sent);
-        Ok(pause)
+        Ok(Recovery::Reopen(pause))
     }
 
     /// Gives the connection up: the next caller gets another one.
@@ -222,6 +285,7 @@ impl Engine {
     /// If the connection is lost permanently.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
         (self.backoff, self.has_begun) = (Backoff::default(), true);
+        self.earlier = EarlierWait::Idle;
         self.exchange.abandon();
         let can_open = self.reopening != Reopening::Never && self.connector.reconnect.is_some();
         // With a peer that has vanished, every command would time out.
@@ -264,7 +328,9 @@ impl Engine {
     pub(crate) fn timeout(&self, goal: Goal) -> Option<Duration> {
         let wait = match goal {
             Goal::Greeting => Some(Duration::ZERO),
-            Goal::Reply => self.exchange.longest_wait().map(|seconds| Duration::from_nanos(seconds.as_ns())),
+            Goal::Reply | Goal::EarlierReserve => {
+                self.exchange.longest_wait().map(|seconds| Duration::from_nanos(seconds.as_ns()))
+            }
         };
         self.max_timeout()?.checked_add(wait?)
     }
@@ -279,7 +345,9 @@ impl Engine {
 
     /// Whether the server must report its extensions before the request may be sent.
     fn must_ask(&self, request: &Request<'_>) -> bool {
-        self.extensions.is_none() && self.connector.check_extensions && request.lacks(|_| false).is_some()
+        self.extensions.is_none()
+            && self.connector.check_extensions
+            && request.required_extensions().next().is_some()
     }
 
     /// Whether the tube `default` must be used before the request may be sent.
@@ -287,19 +355,45 @@ impl Engine {
         self.exchange.state.is_use_stale() && request.needs_used_tube()
     }
 
-    /// The request that must have its reply before this one may be sent; `None` if there is none.
+    /// What must be done before this request of a caller may be sent; `None` if there is nothing. Earlier callers no
+    /// longer wait.
     ///
     /// # Errors
-    /// If the server would misunderstand this one.
+    /// If the server would misunderstand the request.
+    pub(crate) fn preliminary_of_call(
+        &mut self,
+        request: &Request<'_>,
+    ) -> Result<Option<Preliminary>, Error> {
+        self.check(request)?;
+        self.exchange.abandon();
+        Ok(self.next_preliminary(request))
+    }
+
+    /// As [`Self::preliminary_of_call`], for a request of a pipeline: its earlier requests keep their replies.
+    ///
+    /// # Errors
+    /// If the server would misunderstand the request.
     pub(crate) fn preliminary(&mut self, request: &Request<'_>) -> Result<Option<Preliminary>, Error> {
         self.check(request)?;
-        Ok(if self.must_ask(request) {
-            Some(Preliminary::Extensions)
-        } else if self.must_use_default(request) {
-            Some(Preliminary::UseDefault)
-        } else {
-            self.exchange.strays.first_for(request).map(Preliminary::Touch)
-        })
+        Ok(self.next_preliminary(request))
+    }
+
+    fn next_preliminary(&self, request: &Request<'_>) -> Option<Preliminary> {
+        // The earlier reserve comes first: a server may wait for a job before it replies to any of the others. A batch
+        // that waits for no job has its own result, with or without jobs.
+        let is_batch_now =
+            request.verb() == Verb::ReserveBatch && request.longest_wait() == Some(Seconds::ZERO);
+        if is_reserve(request.verb()) && !is_batch_now && self.exchange.has_abandoned_reserve() {
+            let limit = request.longest_wait().map(|seconds| Duration::from_nanos(seconds.as_ns()));
+            return Some(Preliminary::EarlierReserve(limit));
+        }
+        if let Some(id) = self.exchange.strays.first_for(request) {
+            return Some(Preliminary::Touch(id));
+        }
+        if self.must_ask(request) {
+            return Some(Preliminary::Extensions);
+        }
+        self.must_use_default(request).then_some(Preliminary::UseDefault)
     }
 
     /// Begins this request of the connection itself.
@@ -309,6 +403,12 @@ impl Engine {
     pub(crate) fn begin_as(&mut self, preliminary: Preliminary) -> Result<(), Error> {
         let default = TubeName::default_tube();
         let command = match preliminary {
+            Preliminary::EarlierReserve(limit) => {
+                self.begin()?;
+                self.has_begun = false;
+                self.earlier = EarlierWait::within(limit);
+                return Ok(());
+            }
             Preliminary::Extensions => Command::Stats,
             Preliminary::UseDefault => Command::Use(default.as_str()),
             Preliminary::Touch(id) => Command::Touch { id, for_s: None },
@@ -316,11 +416,17 @@ impl Engine {
         self.begin_with(&command.into())
     }
 
-    /// Handles the reply to a request of the connection itself. Returns whether the first job of [`Strays`] answers
-    /// the caller: the server still has it reserved.
+    /// Handles the reply to a request of the connection itself. Returns whether [`Strays::take`] answers the caller:
+    /// the server still has the first job reserved, or there was none within the limit.
     ///
-    /// [`Strays`]: super::exchange::Strays
+    /// [`Strays::take`]: super::exchange::Strays::take
     pub(crate) fn handle_answer(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
+        if matches!(preliminary, Preliminary::EarlierReserve(_)) {
+            let is_over = mem::take(&mut self.earlier).is_over();
+            self.is_late &= is_over;
+            self.exchange.strays.has_timed_out = is_over;
+            return Ok(is_over);
+        }
         let (reply, _) = self.reply()?;
         match (preliminary, reply) {
             (Preliminary::Extensions, Reply::Data(data)) => {
@@ -334,6 +440,7 @@ impl Engine {
                 Ok(false)
             }
             (Preliminary::Extensions, other) => Err(Error::of_reply(Verb::Stats, &other)),
+            (Preliminary::EarlierReserve(_), _) => Ok(false),
             (Preliminary::UseDefault, other) => Err(Error::of_reply(Verb::Use, &other)),
             (Preliminary::Touch(_), other) => Err(Error::of_reply(Verb::Touch, &other)),
         }
@@ -347,21 +454,19 @@ impl Engine {
         self.extensions.as_ref()
     }
 
-    /// Refuses a request that this server would misunderstand.
+    /// Refuses a request that this server would misunderstand, as far as its extensions are known.
     fn check(&self, request: &Request<'_>) -> Result<(), Error> {
         if request.is_too_big() {
             return Err(Error::Refused(Refusal::JobTooBig));
         }
-        let Some(extensions) = self.extensions.as_ref().filter(|_| self.connector.check_extensions) else {
-            return Ok(());
-        };
-        match request.lacks(|word| extensions.has(word)) {
+        let Some(extensions) = &self.extensions else { return Ok(()) };
+        match request.required_extensions().find(|word| !extensions.has(word)) {
             Some(word) => Err(Error::Unsupported { extension: word.to_owned() }),
             None => Ok(()),
         }
     }
 
-    /// Whether the error may mean that the server does not have this extension, so that it should be asked.
+    /// Whether the server should be asked for its extensions, because the error may mean that it lacks this one.
     pub(crate) fn may_lack_extension(&self, extension: Option<&str>, error: &Error) -> bool {
         extension.is_some() && self.connector.check_extensions && self.is_open && error.may_be_unsupported()
     }
@@ -369,9 +474,7 @@ impl Engine {
     /// The meaning of the error, as far as the extensions of the server are known.
     pub(crate) fn explain(&self, extension: Option<&'static str>, error: Error) -> Error {
         match (extension, &self.extensions) {
-            (Some(word), Some(extensions))
-                if self.may_lack_extension(extension, &error) && !extensions.has(word) =>
-            {
+            (Some(word), Some(extensions)) if error.may_be_unsupported() && !extensions.has(word) => {
                 Error::Unsupported { extension: word.to_owned() }
             }
             _ => error,

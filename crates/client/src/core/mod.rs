@@ -1,16 +1,15 @@
-//! The code that both drivers share: the blocking and the asynchronous one.
+//! The decisions of a connection, without sockets and waits.
 //!
 //! Owns: the commands and the meaning of their replies, the order of commands and replies, the requests that come
-//! before one of a caller, the greeting of a new connection, and which commands are sent again on it. Never opens,
-//! reads, writes or waits; nothing here has a socket or a clock. Driven by: [`Connection`](crate::Connection), and the
-//! one with the same name in `asynchronous`. Both are written out: methods that a macro makes have one documentation
-//! for two drivers, and errors of the compiler that name no line of theirs; with a feature that chooses between the
-//! drivers, no program could use both.
+//! before one of a caller, the greeting of a new connection, which commands are sent again on it, and the next step.
+//! Never opens, reads, writes or waits; nothing here has a socket or reads the clock: an instant is an argument. Driven
+//! by: the macros of [`drivers`](crate::drivers), which both drivers expand.
 
 mod backoff;
 mod commands;
 mod connection_state;
 pub(crate) mod data;
+mod earlier_wait;
 pub(crate) mod engine;
 pub(crate) mod exchange;
 pub(crate) mod fields;

@@ -3,7 +3,7 @@
 //! Owns: the order of sending and waiting, and the position of the next result. Driven by: a driver, which waits for a
 //! reply whenever [`Pipeline::next_wait`] asks for one.
 
-use beanstalkd_protocol::Reply;
+use beanstalkd_protocol::{Refusal, Reply};
 
 use super::engine::{Engine, Preliminary};
 use super::request::Request;
@@ -53,12 +53,12 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
         engine: &mut Engine,
         request: Option<&Request<'_>>,
     ) -> Result<Option<Wait>, Error> {
-        let Some(request) = request else { return Ok((!engine.exchange.is_idle()).then_some(Wait::Result)) };
+        let Some(request) = request else { return Ok(engine.exchange.has_caller().then_some(Wait::Result)) };
         if !self.is_done {
             match engine.preliminary(request) {
                 Ok(None) => {}
                 // Results have the order of their requests.
-                Ok(Some(_)) | Err(_) if !engine.exchange.is_idle() => return Ok(Some(Wait::Result)),
+                Ok(Some(_)) | Err(_) if engine.exchange.has_caller() => return Ok(Some(Wait::Result)),
                 Ok(Some(preliminary)) => return Ok(Some(Wait::Preliminary(preliminary))),
                 Err(error) => return self.pass_on(Err(error)).map(|()| None),
             }
@@ -92,7 +92,10 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
     ) -> Result<(), Error> {
         let result = match prepared {
             Ok(false) => return Ok(()),
-            Ok(true) => engine.exchange.strays.take().map(|(reply, _)| reply),
+            Ok(true) => match (self.refusals, engine.exchange.strays.take()) {
+                (Refusals::AreErrors, Ok((Reply::TimedOut, _))) => Err(Error::Refused(Refusal::TimedOut)),
+                (Refusals::AreErrors | Refusals::AreReplies, answer) => answer.map(|(reply, _)| reply),
+            },
             Err(error) => Err(error),
         };
         self.is_done = true;

@@ -85,13 +85,14 @@ impl PutOptions {
 
     /// For how long a second put of the same job stores nothing, even if the job has been deleted: the seconds of
     /// `idp`. Without them, a put that may have been executed must not be sent again.
-    pub(crate) fn is_same_job_for(&self) -> Option<Seconds> {
+    pub(crate) fn duplicate_window(&self) -> Option<Seconds> {
         self.tags.iter().find_map(Tag::cooldown)
     }
 }
 
 /// The result of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Inserted {
     /// The id of the new job, or of the existing job with the same idempotency key.
     pub id: u64,

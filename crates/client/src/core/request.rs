@@ -9,6 +9,7 @@ use super::put::PutOptions;
 
 /// A request: a command, for a put with its body.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum Request<'a> {
     /// A command without a body.
     Line(Command<'a>),
@@ -30,6 +31,7 @@ impl<'a> From<Command<'a>> for Request<'a> {
 /// server has executed it. A command whose last byte the server has not received is always sent again: it was not
 /// executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Repeat {
     /// The command is sent again: executing it twice has the same effect as once.
     Always,
@@ -89,7 +91,7 @@ impl Request<'_> {
             Self::Line(_) | Self::PageAfter(..) | Self::Complete(..) => {
                 repeat_of(self.verb()).unwrap_or(Repeat::Always)
             }
-            Self::Put(options, _) => options.is_same_job_for().map_or(Repeat::Never, Repeat::Within),
+            Self::Put(options, _) => options.duplicate_window().map_or(Repeat::Never, Repeat::Within),
         }
     }
 
@@ -111,20 +113,19 @@ impl Request<'_> {
         }
     }
 
-    /// The first extension that the request needs and that a server without it would not refuse cleanly: the server
-    /// would read a body as commands, or wait for another time. `has` returns whether the server has it.
-    pub(crate) fn lacks(&self, mut has: impl FnMut(&str) -> bool) -> Option<&str> {
-        match self {
-            Self::Put(options, _) => options.extensions().find(|word| !has(word)),
-            Self::Complete(_, puts) => {
-                let words = puts.iter().flat_map(|(options, _)| options.extensions());
-                std::iter::once(Verb::Complete.as_str()).chain(words).find(|word| !has(word))
-            }
+    /// The extensions that the request needs and that a server without them would not refuse cleanly: the server would
+    /// read a body as commands, or wait for another time.
+    pub(crate) fn required_extensions(&self) -> impl Iterator<Item = &str> {
+        let (word, put, puts) = match *self {
+            Self::Put(options, _) => (None, Some(options), &[][..]),
+            Self::Complete(_, puts) => (Some(Verb::Complete.as_str()), None, puts),
             Self::Line(Command::ReserveWithTimeout { timeout_s }) if timeout_s.thousandths() > 0 => {
-                Some("fractions").filter(|word| !has(word))
+                (Some("fractions"), None, &[][..])
             }
-            Self::Line(_) | Self::PageAfter(..) => None,
-        }
+            Self::Line(_) | Self::PageAfter(..) => (None, None, &[][..]),
+        };
+        let all_options = put.into_iter().chain(puts.iter().map(|(options, _)| options));
+        word.into_iter().chain(all_options.flat_map(PutOptions::extensions))
     }
 
     /// Whether the effect of the command depends on the used tube.
@@ -180,6 +181,11 @@ pub(crate) fn extension_of(verb: Verb) -> Option<&'static str> {
     matches!(verb.origin(), Origin::Ours | Origin::OursGuarded).then_some(verb.as_str())
 }
 
+/// Whether the command reserves the next job of the watched tubes.
+pub(crate) fn is_reserve(verb: Verb) -> bool {
+    matches!(verb, Verb::Reserve | Verb::ReserveWithTimeout | Verb::ReserveWithAbort | Verb::ReserveBatch)
+}
+
 /// Appends a put with its body, without the last CRLF.
 fn put(options: &PutOptions, body: &[u8], out: &mut Vec<u8>) {
     options.write(body.len() as u32, out);
@@ -212,4 +218,46 @@ fn repeat_of(verb: Verb) -> Option<Repeat> {
         V::Put | V::Kick | V::KickJob | V::Move => Repeat::Never,
         V::FlushTube | V::FlushBuried | V::DeleteBatch | V::Quit => Repeat::Never,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(line: &str) -> Request<'_> {
+        Request::Line(beanstalkd_protocol::parse(line.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_refusal_of_the_server_is_blamed_on_an_extension_only_if_the_command_has_one() {
+        for (line, extension) in [
+            ("delete 1", None),
+            ("release 1 0 60", None),
+            ("release 1 0 0.5", Some("fractions")),
+            ("release 1 0 60 uncounted", Some("release-uncounted")),
+            ("pause-tube t 60", None),
+            ("pause-tube t 0.5", Some("fractions")),
+            ("touch 1", None),
+            ("touch 1 60", Some("touch-seconds")),
+            ("watch t", None),
+            ("watch t 2", Some("reserve-mode")),
+            ("touch-all", Some("touch-all")),
+        ] {
+            assert_eq!(request(line).extension(), extension, "{line}");
+        }
+    }
+
+    #[test]
+    fn some_commands_depend_on_the_used_tube() {
+        for (line, needs) in [("kick 1", true), ("peek-ready", true), ("peek 1", false), ("delete 1", false)]
+        {
+            assert_eq!(request(line).needs_used_tube(), needs, "{line}");
+        }
+        let here = PutOptions::new().tag("grp:g".parse().unwrap());
+        let there = PutOptions::new().tag("grp:g".parse().unwrap()).tag("tub:t".parse().unwrap());
+        assert!(Request::Put(&here, b"").needs_used_tube() && !Request::Put(&there, b"").needs_used_tube());
+        let complete =
+            |options: &PutOptions| Request::Complete(JobId(1), &[(options.clone(), b"")]).needs_used_tube();
+        assert!(complete(&here) && !complete(&there));
+    }
 }

@@ -45,6 +45,9 @@ pub(crate) const STOP_TURN: Duration = Duration::from_millis(100);
 /// this time.
 pub(crate) const MAX_SILENCE: Duration = Duration::from_secs(10);
 
+/// How long a stopped worker waits for the reply to a command after an overdue reply.
+pub(crate) const LATE_TURN: Duration = Duration::from_secs(1);
+
 /// How often the end of a job is tried on another connection of its session. If so many are lost, more do not help.
 pub(crate) const MAX_SETTLES: usize = 5;
 
@@ -115,7 +118,8 @@ impl Delivery {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// How often the worker touches the job: three times in a TTR, in time for the shortest TTR of a second.
+    /// How often the worker touches the job: three times in a TTR, in time for the shortest TTR of a second, and at
+    /// least once a minute.
     pub(crate) fn touch_every(&self) -> Duration {
         Duration::from_millis((self.ttr.saturating_mul(1000) / 3).clamp(300, 60_000))
     }
@@ -123,6 +127,7 @@ impl Delivery {
 
 /// The result of a handler. `Result<(), E>` can be used: `Ok` is [`Self::Done`], `Err` is [`Self::Failed`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The job is done, and will be deleted.
     Done,
@@ -306,8 +311,9 @@ pub struct Stopper(Arc<AtomicBool>);
 impl Stopper {
     /// Stops the worker: it runs no further job, and ends when its handlers have ended. A job that it was about to get
     /// is ready again. If the server hangs, a slot without a job ends after about ten seconds; one that waits for the
-    /// end of its job to be confirmed ends after the connector's time-out. Only a slot that has not been connected yet
-    /// can take longer: it makes a few attempts, of ten seconds each.
+    /// end of its job to be confirmed ends after the connector's time-out, or a second later if the reply to another
+    /// command was already overdue. Only a slot that has not been connected yet can take longer: it makes a few
+    /// attempts, of ten seconds each.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

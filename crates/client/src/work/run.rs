@@ -11,7 +11,8 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::{
-    Delivery, Event, MAX_SETTLES, MAX_SILENCE, Outcome, STOP_TURN, Settled, Worker, WorkerSlot, seconds,
+    Delivery, Event, LATE_TURN, MAX_SETTLES, MAX_SILENCE, Outcome, STOP_TURN, Settled, Worker, WorkerSlot,
+    seconds,
 };
 use crate::address::Address;
 use crate::connector::Connector;
@@ -135,7 +136,8 @@ impl Worker {
             }
         }
         let mut client = running.client;
-        if client.engine().number().is_some() {
+        // If a reply is late, that of `quit` would be, too.
+        if client.engine().number().is_some() && !client.engine().is_late() {
             client.engine().worker_timeout = Some(MAX_SILENCE);
             // If the server is gone, so are the reservations.
             let _ = client.leave().await;
@@ -205,11 +207,13 @@ pub(crate) struct RunningSlot<'a, C> {
 
 impl<C: SlotClient> RunningSlot<'_, C> {
     /// The client for the next commands, whose lost connection is opened again like this. Between further attempts the
-    /// slot pauses itself, because a stop ends them. For a stopped worker the time-out is shorter.
+    /// slot pauses itself, because a stop ends them. For a stopped worker the time-out is shorter, and much shorter on
+    /// a connection on which a reply is late: the server still gets the command if it answers again later.
     fn client_with(&mut self, reopening: Reopening) -> &mut C {
         let engine = self.client.engine();
         engine.reopening = reopening;
-        engine.worker_timeout = self.worker.stopper.is_stopped().then_some(MAX_SILENCE);
+        let max = if engine.is_late() { LATE_TURN } else { MAX_SILENCE };
+        engine.worker_timeout = self.worker.stopper.is_stopped().then_some(max);
         &mut self.client
     }
 
@@ -382,6 +386,7 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     async fn seconds(&mut self, time: Duration) -> Seconds {
         let has_fractions = time.subsec_nanos() > 0
             && self.client.extensions().await.is_ok_and(|extensions| extensions.has("fractions"));
+        self.client_with(Reopening::Never);
         seconds(time, has_fractions)
     }
 }

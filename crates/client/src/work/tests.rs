@@ -157,6 +157,65 @@ fn a_server_that_answers_wrong_again_and_again_is_asked_less_and_less() {
 }
 
 #[test]
+fn the_reply_to_its_last_command_says_what_has_become_of_a_job() {
+    for (result, settled, goes_on) in [
+        (Ok(true), Settled::Deleted, true),
+        (Ok(false), Settled::Buried, true),
+        (Err(Error::Unconfirmed { command: "delete" }), Settled::Unconfirmed, true),
+        (Err(Error::Closed), Settled::Unconfirmed, true),
+        (Err(Error::Refused(Refusal::NotFound)), Settled::Lost, true),
+        (Err(Error::Refused(Refusal::Forbidden)), Settled::Unconfirmed, false),
+    ] {
+        let text = format!("{result:?}");
+        let (found, next) = Settled::Deleted.after(result);
+        assert_eq!((found, next.is_ok()), (settled, goes_on), "{text}");
+    }
+}
+
+#[test]
+fn only_a_session_lets_a_command_for_a_job_be_sent_on_another_connection() {
+    let pauses =
+        |worker: &Worker, error: &Error| worker.pause_for_job(error, &mut Backoff::default()).is_some();
+    let connector = Connector::new().session("s".parse().unwrap(), Duration::from_secs(9));
+    let with_session = Worker::new(connector, "127.0.0.1:1".parse().unwrap());
+    assert!(pauses(&with_session, &Error::Closed) && pauses(&with_session, &Error::TimedOut));
+    assert!(!pauses(&with_session, &Error::Refused(Refusal::NotFound)));
+    assert!(!pauses(&worker(Retry::new()), &Error::Closed), "without a session");
+    with_session.stopper().stop();
+    assert!(pauses(&with_session, &Error::Closed));
+    assert!(!pauses(&with_session, &Error::TimedOut), "it stops, and the server hangs");
+}
+
+#[test]
+fn a_worker_ends_if_no_slot_finds_its_server_at_first() {
+    let two = || worker(Retry::new()).server("127.0.0.1:2".parse().unwrap()).slots(2);
+    let failed = |worker: &Worker, start: &slot::FirstConnections, attempt| {
+        start.failed(worker, Error::Closed, attempt, Duration::ZERO).ok()
+    };
+    let (worker, start) = (two(), two().make_slots().unwrap().1);
+    for attempt in [1, 2, 1, 2, 1] {
+        assert_eq!(failed(&worker, &start, attempt), Some(true), "the fourth slot has not tried yet");
+    }
+    assert_eq!(failed(&worker, &start, 1), None, "none of four slots has a server");
+    let (worker, start) = (two(), two().make_slots().unwrap().1);
+    start.connected();
+    assert!((0..4).all(|_| failed(&worker, &start, 1) == Some(true)), "one of them has");
+    let forbidden = Error::Refused(Refusal::Forbidden);
+    assert!(start.failed(&worker, forbidden, 1, Duration::ZERO).is_err(), "a refusal is permanent");
+    let connector = Connector::new().reconnect(Reconnect::new().give_up_after(Duration::from_secs(9)));
+    let impatient =
+        Worker::new(connector, "127.0.0.1:1".parse().unwrap()).server("127.0.0.1:2".parse().unwrap());
+    for (seconds, goes_on) in [(9, true), (10, false)] {
+        let result = start.failed(&impatient, Error::Closed, 2, Duration::from_secs(seconds));
+        assert_eq!(result.is_ok(), goes_on, "{seconds}");
+    }
+    assert!(start.result().is_ok());
+    let until_empty = two().until_empty();
+    assert_eq!(failed(&until_empty, &start, 1), Some(false));
+    assert!(start.result().is_err(), "the jobs of one server were not done");
+}
+
+#[test]
 fn a_delay_is_never_shorter_than_asked_for() {
     let ms = Duration::from_millis;
     assert_eq!((seconds(ms(1500), true), seconds(ms(1500), false)), (Seconds::new(1, 500), 2.into()));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use beanstalk_client::{JobState, Seconds};
+use beanstalk_client::{JobState, Seconds, Tag, TagError};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
@@ -195,6 +195,15 @@ pub struct Delay {
     /// Time until the job becomes ready
     #[arg(long = "delay", short = 'd', value_parser = seconds, default_value = "0s", value_name = "TIME")]
     pub seconds: Seconds,
+}
+
+/// A tag that is kept with the job. TUBE is the tube of a put.
+pub fn tag_of_put(text: &str) -> Result<Tag, String> {
+    let tag: Tag = text.parse().map_err(|error: TagError| error.to_string())?;
+    match tag.word() {
+        "tub" => Err(format!("{text} names another tube: give that one as TUBE")),
+        _ => Ok(tag),
+    }
 }
 
 /// Parses a state. The completions have all of them.

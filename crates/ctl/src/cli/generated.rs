@@ -18,8 +18,11 @@ use super::tube_completion::with_tubes;
 /// The argument that makes this program write the files into the directory that follows it.
 const ARGUMENT: &str = "__generate";
 
+/// The program of the manual page, with its version.
+const NAME: &str =
+    concat!("beanstalkctl ", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 /// The date of the manual page: when its text last changed, not when it was generated.
-const DATE: &str = "2026-11-23";
+const DATE: &str = "2026-11-29";
 
 const CAVEATS: [&str; 4] = [
     "On a server without list-jobs, such as C beanstalkd, beanstalkctl asks for every id from the newest down, until \
@@ -153,7 +156,7 @@ fn manual() -> io::Result<Vec<u8>> {
     let mut cli = Cli::command();
     cli.build();
     let mut roff = Roff::new();
-    roff.control("TH", ["BEANSTALKCTL", "1", DATE, "beanstalkctl 2.0", "User Commands"]);
+    roff.control("TH", ["BEANSTALKCTL", "1", DATE, NAME, "User Commands"]);
     roff.control("SH", ["NAME"]);
     text(&mut roff, "beanstalkctl - show and change the tubes and jobs of a beanstalkd");
     roff.control("SH", ["SYNOPSIS"]);

@@ -10,7 +10,7 @@ pub use arguments::{ActOn, Confirm, Delay, Id, JobFilter, JobRate, RedriveArgume
 
 use crate::commands::tubes::SortColumn;
 pub use arguments::glob;
-use arguments::{duration, id, seconds, states, whole_seconds};
+use arguments::{duration, id, seconds, states, tag_of_put, whole_seconds};
 use beanstalk_client::{Address, JobState, Seconds, Tag, TubeName};
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -332,6 +332,7 @@ pub struct PutArguments {
     #[arg(
         long = "tag",
         value_name = "TAG",
+        value_parser = tag_of_put,
         help = "idp:KEY[:SECONDS], con:KEY[:LIMIT], grp:NAME, aft:NAME, exp:SECONDS or trc:TRACEPARENT; the server \
                 must support it"
     )]

@@ -41,7 +41,7 @@ _beanstalkctl_tubes() {
     for ((i = 1; i + 1 < ${#words[@]}; i++)); do
         case "${words[i]}" in
             OPTIONS) options+=("${words[i]}" "${words[i + 1]}") ;;
-            --tls) options+=(--tls) ;;
+            --server=*|--ca=*|--cert=*|--key=*|--token-file=*|--tls) options+=("${words[i]}") ;;
         esac
     done
     "${words[0]}" "${options[@]}" tubes --json 2>/dev/null </dev/null | sed -n 's/.*"name":"\([^"]*\)".*/\1/p' | sort -u

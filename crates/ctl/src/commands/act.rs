@@ -55,28 +55,25 @@ pub enum JobChange {
 }
 
 impl JobChange {
-    fn verb(&self) -> &'static str {
+    /// The verb, and its past participle.
+    fn words(&self) -> (&'static str, &'static str) {
         match self {
-            Self::Delete => "delete",
-            Self::Kick => "kick",
-            Self::Bury => "bury",
-            Self::Release { .. } => "release",
-            Self::Move(_) => "move",
-            Self::Redrive(_) => "redrive",
-            Self::Reprioritize(_) => "reprioritize",
+            Self::Delete => ("delete", "deleted"),
+            Self::Kick => ("kick", "kicked"),
+            Self::Bury => ("bury", "buried"),
+            Self::Release { .. } => ("release", "released"),
+            Self::Move(_) => ("move", "moved"),
+            Self::Redrive(_) => ("redrive", "redriven"),
+            Self::Reprioritize(_) => ("reprioritize", "reprioritized"),
         }
     }
 
+    fn verb(&self) -> &'static str {
+        self.words().0
+    }
+
     fn done(&self) -> &'static str {
-        match self {
-            Self::Delete => "deleted",
-            Self::Kick => "kicked",
-            Self::Bury => "buried",
-            Self::Release { .. } => "released",
-            Self::Move(_) => "moved",
-            Self::Redrive(_) => "redriven",
-            Self::Reprioritize(_) => "reprioritized",
-        }
+        self.words().1
     }
 
     /// Whether the job can be changed. A reserved job belongs to its client, and one that waits for a group cannot be
@@ -191,8 +188,8 @@ impl Targets {
         format!(" back to {}{rate}", names.join(", "))
     }
 
-    /// The part of the question about jobs that stay unchanged.
-    fn left_out(&self) -> String {
+    /// The numbers of jobs that stay unchanged, as text; `None` if there are none.
+    fn left_out(&self) -> Option<String> {
         let mut parts = Vec::new();
         if !self.left_out.is_empty() {
             parts.push(states(&self.left_out));
@@ -200,7 +197,12 @@ impl Targets {
         if self.not_dead > 0 {
             parts.push(format!("{} not dead", with_commas(self.not_dead)));
         }
-        if parts.is_empty() { String::new() } else { format!(", and leave out {}", parts.join(", ")) }
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// Why the jobs of `left_out` stay unchanged; `None` if there are none.
+    fn cannot(&self, change: &JobChange) -> Option<String> {
+        (!self.left_out.is_empty()).then(|| format!("{} cannot be {}", states(&self.left_out), change.done()))
     }
 
     fn tubes(&self) -> String {
@@ -269,7 +271,7 @@ pub fn run(server: &mut Server, change: JobChange, on: &ActOn, out: &mut Output)
         targets.tubes(),
         targets.back_to(&change),
         server.address,
-        targets.left_out(),
+        targets.left_out().map_or(String::new(), |left_out| format!(", and leave out {left_out}")),
     );
     let by_id = !on.ids.is_empty() && !on.confirm.dry_run;
     if !by_id && !confirm::ask(&on.confirm, &what)? {
@@ -277,9 +279,9 @@ pub fn run(server: &mut Server, change: JobChange, on: &ActOn, out: &mut Output)
     }
     let mut report = ChangeReport::default();
     let ended = act_on_all(server, &change, &targets, &mut report);
-    let printed = print_report(&change, total, &report, out);
+    let printed = print_report(&change, &targets, &report, out);
     ended?;
-    conclude(&change, &targets, &report)?;
+    conclude(&change, &targets, &report, by_id)?;
     printed
 }
 
@@ -327,11 +329,7 @@ fn find(server: &mut Server, change: &JobChange, on: &ActOn) -> Result<Targets> 
 }
 
 fn nothing(change: &JobChange, targets: &Targets) -> Failure {
-    let cannot = if targets.left_out.is_empty() {
-        String::new()
-    } else {
-        format!("; {} cannot be {}", states(&targets.left_out), change.done())
-    };
+    let cannot = targets.cannot(change).map_or(String::new(), |cannot| format!("; {cannot}"));
     let text = match targets.missing.as_slice() {
         // The server does not show that a job is dead to a client without a role for the tube that it came from.
         [] if targets.not_dead > 0 => format!(
@@ -339,7 +337,7 @@ fn nothing(change: &JobChange, targets: &Targets) -> Failure {
              which this client has a role"
         ),
         [] => format!("no job matches{cannot}"),
-        [id] => format!("there is no job {id}"),
+        [id] => format!("there is no job {id}{cannot}"),
         several => format!("{} of these jobs do not exist{cannot}", several.len()),
     };
     if targets.left_out.is_empty() { Failure::NothingMatched(text) } else { Failure::Refused(text) }
@@ -380,7 +378,8 @@ fn act_on_all(
     Ok(())
 }
 
-fn print_report(change: &JobChange, matched: u64, report: &ChangeReport, out: &mut Output) -> Result {
+fn print_report(change: &JobChange, targets: &Targets, report: &ChangeReport, out: &mut Output) -> Result {
+    let matched = targets.jobs.len() as u64;
     let value = json!({
         "action": change.verb(),
         "matched": matched,
@@ -388,8 +387,11 @@ fn print_report(change: &JobChange, matched: u64, report: &ChangeReport, out: &m
         "gone": report.gone,
         "changed": report.stale,
         "refused": report.refused(),
+        "left_out": targets.left_out.values().sum::<u64>() + targets.not_dead,
     });
-    let details = report.to_string();
+    let left_out = targets.left_out().map(|left_out| format!("left out {left_out}"));
+    let details = Some(report.to_string()).filter(|details| !details.is_empty());
+    let details = details.into_iter().chain(left_out).collect::<Vec<_>>().join("; ");
     let of = if report.done == matched { String::new() } else { format!(" of {}", with_commas(matched)) };
     let colon = if details.is_empty() { "" } else { "; " };
     out.value_or_line(
@@ -398,13 +400,19 @@ fn print_report(change: &JobChange, matched: u64, report: &ChangeReport, out: &m
     )
 }
 
-fn conclude(change: &JobChange, targets: &Targets, report: &ChangeReport) -> Result {
+fn conclude(change: &JobChange, targets: &Targets, report: &ChangeReport, by_id: bool) -> Result {
     if report.refused() > 0 {
         return Err(Failure::Refused(format!("the server has refused {}", counted(report.refused(), "job"))));
     }
-    // Jobs that were given by id must exist. Jobs that a filter matched may have been deleted in the meantime.
-    if !targets.missing.is_empty() {
-        return Err(Failure::no_jobs(&targets.missing));
+    // Jobs that were given by id must exist, in a state that allows the change. Others may have been deleted in the
+    // meantime.
+    let missing = (!targets.missing.is_empty()).then(|| Failure::no_jobs(&targets.missing));
+    if by_id && let Some(cannot) = targets.cannot(change) {
+        let missing = missing.map_or(String::new(), |missing| format!("; {missing}"));
+        return Err(Failure::Refused(format!("{cannot}{missing}")));
+    }
+    if let Some(missing) = missing {
+        return Err(missing);
     }
     if report.done == 0 {
         return Err(Failure::NothingMatched(format!("no job was {}", change.done())));

@@ -3,7 +3,7 @@
 //! Without `flush-tube`, ready jobs are reserved and deleted, many at once, and delayed and buried jobs are peeked at
 //! and deleted one after the other. Reserved jobs cannot be deleted then.
 
-use beanstalk_client::{Client, Command, JobState, Reply, TubeName};
+use beanstalk_client::{Client, Command, JobId, JobState, Reply, TubeName};
 use serde_json::json;
 
 use super::confirm;
@@ -113,13 +113,12 @@ fn flush_ready(
     let mut left = count;
     while left > 0 && !interrupt::requested() {
         let reserves = (0..left.min(BATCH)).map(|_| Command::ReserveWithTimeout { timeout_s: 0.into() });
-        let (mut ids, mut failed) = (Vec::new(), None);
-        client.pipeline(reserves, |_, reply| match reply {
-            Reply::Reserved(id, _) => ids.push(id),
-            Reply::TimedOut | Reply::DeadlineSoon => {}
-            other => failed = failed.take().or(Some(unexpected("reserve-with-timeout", &other))),
+        let reserved = client.call_all(reserves, |reply| match reply {
+            Reply::Reserved(id, _) => Ok(Some(id)),
+            Reply::TimedOut | Reply::DeadlineSoon => Ok(None),
+            other => Err(unexpected("reserve-with-timeout", &other)),
         })?;
-        failed.map_or(Ok(()), Err)?;
+        let ids: Vec<JobId> = reserved.into_iter().filter_map(Result::transpose).collect::<Result<_>>()?;
         if ids.is_empty() {
             break;
         }

@@ -18,12 +18,15 @@ pub mod wait;
 pub mod watch;
 pub mod why;
 
+use std::collections::BTreeMap;
+
 use beanstalk_client::{Address, Connector, Seconds, Tls, Token};
 
 use crate::cli::{Cli, CtlCommand, GlobalOptions};
 use crate::failure::{Failure, OfFile, Result};
 use crate::input;
 use crate::interrupt;
+use crate::opening::Opening;
 use crate::output::{Output, say};
 use crate::server::Server;
 use crate::{top, transfer, work};
@@ -44,51 +47,50 @@ impl ServerArguments {
         &self.addresses
     }
 
-    /// Connects to each server, to all at the same time: one that does not answer delays none of the others.
-    fn open(&self) -> Vec<Result<Server>> {
-        let open = |address| Server::open(address, &self.connector);
-        if let [only] = self.addresses.as_slice() {
-            return vec![open(only)];
-        }
-        std::thread::scope(|scope| {
-            let opening: Vec<_> =
-                self.addresses.iter().map(|address| scope.spawn(move || open(address))).collect();
-            let ended = |_| Err(Failure::Local("the thread that connects has ended".to_owned()));
-            opening.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
-        })
+    /// Connects to all servers at the same time.
+    fn open(&self) -> Opening {
+        Opening::new(&self.addresses, &self.connector)
     }
 
-    /// Calls `each` with each connected server, in the order of the command line. If it fails for one of several,
-    /// reports that and continues with the others; the failure at the end has the exit code of the first.
-    pub fn each(&self, mut each: impl FnMut(&mut Server) -> Result) -> Result {
-        let mut first = Ok(());
-        for opened in self.open() {
+    /// Calls `each` with each connected server, in the order of [`Opening`], and flushes the output after it. If it
+    /// fails for one of several, reports that and continues with the others; the failure at the end has the exit code
+    /// of the first on the command line.
+    pub fn each(&self, out: &mut Output, mut each: impl FnMut(&mut Server, &mut Output) -> Result) -> Result {
+        let (mut codes, mut printed) = (BTreeMap::new(), Ok(()));
+        for (position, opened) in self.open() {
             let done = opened.and_then(|mut server| {
-                let done = each(&mut server);
+                let done = each(&mut server, out);
                 done.map_err(|failure| self.name(failure, &server.address))
             });
-            match done {
+            match done.and_then(|()| out.flush()) {
+                // The other servers are changed, too.
+                Err(Failure::OutputClosed) => printed = Err(Failure::OutputClosed),
                 Err(failure) if self.addresses.len() == 1 => return Err(failure),
-                Err(Failure::OutputClosed) => return first.and(Err(Failure::OutputClosed)),
                 Err(failure) => {
                     say(&failure.to_string());
-                    first = first.and(Err(Failure::Reported(failure.code())));
+                    codes.insert(position, failure.code());
                 }
                 Ok(()) => {}
             }
         }
-        first
+        codes.first_key_value().map_or(printed, |(_, code)| Err(Failure::Reported(*code)))
     }
 
-    /// Connects to each server that answers; the failure of the first if none does.
+    /// Waits until one of the servers is connected, and returns it in its position; the failure of the first server if
+    /// none can be connected.
     pub fn open_some(&self) -> Result<Vec<Option<Server>>> {
-        let mut opened = self.open();
-        if opened.iter().all(Result::is_err)
-            && let Some(Err(failure)) = opened.drain(..).next()
-        {
-            return Err(failure);
+        let mut servers: Vec<Option<Server>> = self.addresses.iter().map(|_| None).collect();
+        let mut failures = BTreeMap::new();
+        for (position, opened) in self.open() {
+            match opened {
+                Ok(server) => {
+                    servers[position] = Some(server);
+                    return Ok(servers);
+                }
+                Err(failure) => drop(failures.insert(position, failure)),
+            }
         }
-        Ok(opened.into_iter().map(Result::ok).collect())
+        failures.pop_first().map_or(Ok(servers), |(_, failure)| Err(failure))
     }
 
     /// Adds the address to the failure if there are several servers.

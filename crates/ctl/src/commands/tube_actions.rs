@@ -29,13 +29,12 @@ pub fn pause(server: &mut Server, arguments: &TubeArguments, seconds: Seconds, o
         return out.dry_run(verb, count);
     }
     let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.as_str(), delay_s: seconds });
-    let (mut done, mut failed) = (0, None);
-    server.client.pipeline(pauses, |_, reply| match reply {
-        Reply::Paused => done += 1,
-        Reply::NotFound => {} // the tube was removed in the meantime
-        other => failed = failed.take().or(Some(unexpected("pause-tube", &other))),
-    })?;
-    failed.map_or(Ok(()), Err)?;
+    let paused = server.client.call_all(pauses, |reply| match reply {
+        Reply::Paused => Ok(1),
+        Reply::NotFound => Ok(0), // the tube was removed in the meantime
+        other => Err(unexpected("pause-tube", &other)),
+    });
+    let done = paused?.into_iter().sum::<Result<u64>>()?;
     let past = if seconds.is_zero() { "resumed" } else { "paused" };
     out.value_or_line(
         &json!({ "action": verb, "matched": count, "done": done }),
@@ -46,7 +45,7 @@ pub fn pause(server: &mut Server, arguments: &TubeArguments, seconds: Seconds, o
 /// Begins or ends drain mode.
 pub fn drain(servers: &ServerArguments, on: bool, out: &mut Output) -> Result {
     let (verb, signal) = if on { ("drain", "USR1") } else { ("undrain", "USR2") };
-    servers.each(|server| {
+    servers.each(out, |server, out| {
         let address = server.address.to_string();
         if !server.has(verb) {
             let pid = server.stats.get("pid").unwrap_or("PID");

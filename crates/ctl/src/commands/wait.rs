@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::interrupt;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::server::Server;
 
 /// The longest wait for a job at a time. The program checks for an interrupt after each.
@@ -27,15 +27,23 @@ pub fn run(server: &mut Server, ids: &[u64], time: Option<Seconds>, out: &mut Ou
     let give_up_at = time.map(|time| Instant::now() + Duration::from_nanos(time.as_ns()));
     // A job that exists here and is missing later was deleted in between.
     let found = server.job_infos(ids.iter().copied())?;
-    let (mut missing, mut buried, mut late, mut printed) = (Vec::new(), Vec::new(), Vec::new(), Ok(()));
+    let (mut missing, mut buried, mut late) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut printed, mut failed) = (Ok(()), None);
     for (&id, info) in ids.iter().zip(found) {
         if info.is_none() {
             missing.push(id);
             continue;
         }
-        let Some(end) = wait_for(server, id, give_up_at)? else {
-            late.push(format!("job {id} was not done in time"));
-            continue;
+        let end = match wait_for(server, id, give_up_at) {
+            Ok(Some(end)) => end,
+            Ok(None) => {
+                late.push(format!("job {id} was not done in time"));
+                continue;
+            }
+            Err(failure) => {
+                failed = Some(failure);
+                break;
+            }
         };
         let word = match end {
             WaitEnd::Deleted => "deleted",
@@ -58,7 +66,15 @@ pub fn run(server: &mut Server, ids: &[u64], time: Option<Seconds>, out: &mut Ou
         wrong.push(format!("buried: {}", buried.join(", ")));
     }
     wrong.append(&mut late);
-    if wrong.is_empty() { printed } else { Err(Failure::NothingMatched(wrong.join("; "))) }
+    let wrong = (!wrong.is_empty()).then(|| wrong.join("; "));
+    match (failed, wrong) {
+        (None, None) => printed,
+        (None, Some(wrong)) => Err(Failure::NothingMatched(wrong)),
+        (Some(failure), wrong) => {
+            wrong.iter().for_each(|wrong| say(wrong));
+            Err(failure)
+        }
+    }
 }
 
 /// The end of the job; `None` if it does not come in time.

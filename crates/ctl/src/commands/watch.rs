@@ -3,10 +3,12 @@
 //! The protocol has no notifications, so this compares the counters of each tube with those of the previous sample. A
 //! job that comes and goes between two samples shows only in the counters of events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
-use beanstalk_client::{Address, JobState};
+use beanstalk_client::{Address, Connector, JobState};
 use globset::GlobMatcher;
 use serde_json::{Map, Value, json};
 
@@ -48,6 +50,16 @@ impl TubeSample {
 /// The samples of all tubes of a server.
 type Samples = BTreeMap<String, TubeSample>;
 
+/// What the threads report to the loop that prints.
+enum Update {
+    /// The last sample of the server with this position, and a new one.
+    Sampled(usize, Option<Samples>, Samples),
+    /// The server with this position is down.
+    Failed(usize, Failure),
+    /// A signal stops the program.
+    Stopped,
+}
+
 /// Watches until Ctrl-C. If one of several servers is down, reports that and continues with the others.
 pub fn run(
     servers: &ServerArguments,
@@ -55,68 +67,81 @@ pub fn run(
     interval: Duration,
     out: &mut Output,
 ) -> Result {
-    let several = servers.addresses().len() > 1;
-    let mut all = Vec::new();
-    for opened in servers.open() {
-        match opened {
-            Ok(server) => all.push(Watched { server: Some(server), last: None }),
-            Err(failure) if !several => return Err(failure),
-            Err(failure) => {
-                say(&failure.to_string());
-                all.push(Watched::default());
+    let addresses = servers.addresses();
+    let several = addresses.len() > 1;
+    let (sender, updates) = mpsc::channel();
+    for (position, address) in addresses.iter().enumerate() {
+        let (address, connector) = (address.clone(), servers.connector().clone());
+        let mut watched = WatchedServer { address, connector, several, server: None, last: None };
+        let (sender, patterns) = (sender.clone(), patterns.to_vec());
+        thread::spawn(move || {
+            while sender.send(watched.update(position, &patterns)).is_ok() {
+                thread::sleep(interval);
             }
+        });
+    }
+    thread::spawn(move || {
+        while !interrupt::wait(Duration::MAX) {}
+        // The send fails if the loop has ended.
+        let _ = sender.send(Update::Stopped);
+    });
+    let mut down = BTreeSet::new();
+    for update in updates {
+        match update {
+            Update::Sampled(position, before, now) => {
+                let address = addresses[position].to_string();
+                if down.remove(&position) {
+                    say(&format!("{address} is back"));
+                }
+                report(&address, several, before.as_ref(), &now, out)?;
+                out.flush()?;
+            }
+            Update::Failed(_, failure) if !several => return Err(failure),
+            Update::Failed(position, failure) => {
+                if down.insert(position) {
+                    say(&failure.to_string());
+                }
+                if down.len() == addresses.len() {
+                    return Err(Failure::Reported(Failure::CONNECTION_CODE));
+                }
+            }
+            Update::Stopped => break,
         }
     }
-    loop {
-        for (address, watched) in servers.addresses().iter().zip(&mut all) {
-            match watched.sample(servers, address, patterns) {
-                Ok((before, now)) => report(&address.to_string(), several, before.as_ref(), &now, out)?,
-                Err(failure) if !several => return Err(failure),
-                Err(failure) => watched.fail(&failure),
-            }
-        }
-        out.flush()?;
-        if all.iter().all(|watched| watched.server.is_none()) {
-            return Err(Failure::Reported(Failure::Connection(String::new()).code()));
-        }
-        if interrupt::wait(interval) {
-            return Ok(());
-        }
-    }
+    Ok(())
 }
 
-/// A server, `None` while it is down, which has been reported; and its last sample.
-#[derive(Default)]
-struct Watched {
+/// A server that a thread samples, so that one that does not answer delays none of the others.
+struct WatchedServer {
+    address: Address,
+    connector: Connector,
+    /// Whether there are other servers, so that failures name this one.
+    several: bool,
+    /// `None` while it is down.
     server: Option<Server>,
     last: Option<Samples>,
 }
 
-impl Watched {
-    /// The last sample and a new one. Connects again if the server is down.
-    fn sample(
-        &mut self,
-        servers: &ServerArguments,
-        address: &Address,
-        patterns: &[GlobMatcher],
-    ) -> Result<(Option<Samples>, Samples)> {
-        let server = match &mut self.server {
-            Some(server) => server,
-            gone => {
-                let server = gone.insert(Server::open(address, servers.connector())?);
-                say(&format!("{address} is back"));
-                server
+impl WatchedServer {
+    /// A new sample, or why there is none. Then the next call connects again.
+    fn update(&mut self, position: usize, patterns: &[GlobMatcher]) -> Update {
+        match self.sample(patterns) {
+            Ok(now) => Update::Sampled(position, self.last.replace(now.clone()), now),
+            Err(failure) => {
+                (self.server, self.last) = (None, None);
+                Update::Failed(position, failure)
             }
-        };
-        let now = samples(server, patterns).map_err(|failure| servers.name(failure, address))?;
-        Ok((self.last.replace(now.clone()), now))
+        }
     }
 
-    fn fail(&mut self, failure: &Failure) {
-        self.last = None;
-        if self.server.take().is_some() {
-            say(&failure.to_string());
-        }
+    fn sample(&mut self, patterns: &[GlobMatcher]) -> Result<Samples> {
+        let server = match &mut self.server {
+            Some(server) => server,
+            gone => gone.insert(Server::open(&self.address, &self.connector)?),
+        };
+        let several = self.several;
+        samples(server, patterns)
+            .map_err(|failure| if several { failure.while_doing(&self.address.to_string()) } else { failure })
     }
 }
 
@@ -137,7 +162,7 @@ fn report(server: &str, several: bool, before: Option<&Samples>, now: &Samples, 
         }
     }
     for tube in before.keys().filter(|tube| !now.contains_key(*tube)) {
-        let line = format!("{} {tube}: gone", time());
+        let line = format!("{} {}{tube}: gone", time(), prefix(server, several));
         out.value_or_line(&json!({ "time": time(), "server": server, "tube": tube, "gone": true }), &line)?;
     }
     Ok(())
@@ -162,7 +187,7 @@ impl TubeChange<'_> {
     }
 
     fn line(&self, several: bool) -> String {
-        let server = if several { format!("{} ", self.server) } else { String::new() };
+        let server = prefix(self.server, several);
         let mut parts = Vec::new();
         if self.is_new {
             parts.push("new".to_owned());
@@ -197,6 +222,11 @@ impl TubeChange<'_> {
         }
         Value::Object(object)
     }
+}
+
+/// The name of the server before that of a tube, if there are several servers.
+fn prefix(server: &str, several: bool) -> String {
+    if several { format!("{server} ") } else { String::new() }
 }
 
 /// In UTC, as the server's log has it.

@@ -52,6 +52,11 @@ impl DrainFile {
         Ok(Self { path: path.to_owned(), file, known, taking, taking_file, is_new })
     }
 
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Records these jobs in FILE.taking, before they are buried. Returns for each the `id` of the stats of the server
     /// when an export first began to take it. Sets the states of jobs that an interrupted export has changed.
     pub fn begin(&mut self, infos: &mut [JobInfo]) -> Result<Vec<String>> {

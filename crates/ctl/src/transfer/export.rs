@@ -6,6 +6,7 @@
 //! same command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were
 //! buried for the export.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::cli::{ExportArguments, JobFilter};
 use crate::commands::batch::{bury, put_back};
 use crate::commands::confirm;
 use crate::failure::{Failure, OfFile, Result};
-use crate::group_order::GroupOrder;
+use crate::group_order::{GroupOrder, tag_name};
 use crate::interrupt;
 use crate::listing::{self, FoundJob};
 use crate::output::{Output, counted, say};
@@ -140,10 +141,21 @@ fn drain(
 struct DrainedJobs {
     /// Their ids, in the order of the file: the members of a group come before the jobs that wait for it.
     ids: Vec<u64>,
-    /// Whether one of them waits for a group.
-    has_held: bool,
+    /// The stages of those that wait for a group.
+    stages: HashMap<u64, usize>,
     /// The number of other jobs that match, which clients have reserved.
     reserved: u64,
+    /// The groups of these other jobs.
+    reserved_groups: HashSet<String>,
+}
+
+impl DrainedJobs {
+    /// The ids, a batch at a time. No batch has a member of a group and a job that waits for it, unless groups wait for
+    /// each other in a circle.
+    fn batches(&self) -> impl Iterator<Item = &[u64]> {
+        let is_same_stage = |one: &u64, other: &u64| self.stages.get(one) == self.stages.get(other);
+        self.ids.chunk_by(is_same_stage).flat_map(|stage| stage.chunks(BATCH))
+    }
 }
 
 /// Finds the jobs to drain: those that match, and those that an interrupted export has begun to take, which may be
@@ -161,10 +173,11 @@ fn find(server: &mut Server, filter: &JobFilter, begun: &TakenJobs) -> Result<Dr
         }
         Ok(())
     })?;
-    let mut still_reserved = 0;
+    let (mut still_reserved, mut reserved_groups) = (0, HashSet::new());
     for info in server.job_infos(reserved)?.into_iter().flatten() {
         if info.state == JobState::Reserved {
             still_reserved += 1;
+            reserved_groups.extend(tag_name(&info.tags, "grp").map(str::to_owned));
         } else if filter.fits(&info) {
             add(&info);
         }
@@ -172,26 +185,66 @@ fn find(server: &mut Server, filter: &JobFilter, begun: &TakenJobs) -> Result<Dr
     let stages = order.stages();
     ids.sort_unstable_by_key(|id| (stages.get(id), *id));
     ids.dedup();
-    Ok(DrainedJobs { ids, has_held: !stages.is_empty(), reserved: still_reserved })
+    Ok(DrainedJobs { ids, stages, reserved: still_reserved, reserved_groups })
+}
+
+/// What has become of a job of a drain that is not deleted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is not in the file, because another client has changed or deleted it.
+    Changed,
+    /// It is unchanged, because the server has refused to reserve it.
+    Refused,
+    /// It is unchanged, because it waits for a group of which a member stays on the server.
+    Waiting,
+    /// It is in the file, and a member of a group. It stays buried until the jobs that wait for the group are deleted,
+    /// so that no worker gets one of these.
+    Member,
+    /// It is such a member, and stays buried for longer, because a job that waits for it was kept.
+    KeptMember,
+    /// It is in the file, and its delete has failed, because another client has changed or deleted it.
+    NotDeleted,
 }
 
 /// What has become of the jobs of a drain.
 #[derive(Default)]
 struct DrainProgress {
     deleted: u64,
-    /// The jobs that were not deleted, or were deleted by other clients.
-    left: Vec<u64>,
-    /// The number of jobs that the server has refused to reserve, which are unchanged, and its first refusal.
-    refused: u64,
+    /// Those that were handled and are not deleted.
+    fates: BTreeMap<u64, Fate>,
+    /// The server's first refusal to reserve a job.
     refusal: Option<Failure>,
-    /// The members of groups that are in the file. They stay buried until the jobs that wait for them are deleted, so
-    /// that no worker gets one of these.
-    members: Vec<u64>,
+    /// The groups of which a member stays on the server.
+    kept_groups: HashSet<String>,
+}
+
+impl DrainProgress {
+    /// Whether the job waits for a group of which a member stays on the server. In the file it would come before that
+    /// member, and an import would not let it wait.
+    fn must_stay(&self, info: &JobInfo) -> bool {
+        info.held && tag_name(&info.tags, "aft").is_some_and(|group| self.kept_groups.contains(group))
+    }
+
+    /// The jobs with this fate.
+    fn with(&self, fate: Fate) -> Vec<u64> {
+        self.fates.iter().filter(|(_, other)| **other == fate).map(|(id, _)| *id).collect()
+    }
+
+    fn set(&mut self, jobs: &[JobInfo], fate: Fate) {
+        self.fates.extend(jobs.iter().map(|info| (info.id, fate)));
+    }
+
+    /// Notes the groups of jobs that stay on the server.
+    fn keep(&mut self, jobs: &[JobInfo]) {
+        self.kept_groups
+            .extend(jobs.iter().filter_map(|info| tag_name(&info.tags, "grp")).map(str::to_owned));
+    }
 }
 
 /// Moves the jobs to the file, and prints how many.
 fn drain_all(server: &mut Server, jobs: &DrainedJobs, mut file: DrainFile, out: &mut Output) -> Result {
-    let mut progress = DrainProgress::default();
+    let kept_groups = jobs.reserved_groups.clone();
+    let mut progress = DrainProgress { kept_groups, ..DrainProgress::default() };
     let moved = move_all(server, jobs, &mut file, &mut progress);
     if !matches!(moved, Ok(()) | Err(Failure::Interrupted(_))) {
         return moved;
@@ -204,20 +257,50 @@ fn drain_all(server: &mut Server, jobs: &DrainedJobs, mut file: DrainFile, out: 
 
 /// Ends the drain whose jobs are moved, and fails if jobs were kept.
 fn conclude(server: &mut Server, file: &DrainFile, progress: &DrainProgress) -> Result {
-    let complete = match number_on_server(server, &progress.left)? {
-        0 => file.finish(server),
-        left => Err(Failure::Refused(format!(
+    let path = file.path().display();
+    let mut kept = Vec::new();
+    if let Some(refusal) = &progress.refusal {
+        kept.push(format!("kept {}: {refusal}", counted(progress.with(Fate::Refused).len() as u64, "job")));
+    }
+    let before = kept.len();
+    let left = present(server, &progress.with(Fate::Changed))?.len() as u64;
+    if left > 0 {
+        kept.push(format!(
             "kept {}, which changed meanwhile, or whose key or rule allows no more reserved jobs",
             counted(left, "job")
-        ))),
-    };
-    let Some(refusal) = &progress.refusal else { return complete };
-    let kept = format!("kept {}: {refusal}", counted(progress.refused, "job"));
-    match complete {
-        Ok(()) => file.remove_empty().and(Err(Failure::Refused(kept))),
-        Err(Failure::Refused(others)) => Err(Failure::Refused(format!("{kept}; {others}"))),
-        failed => failed,
+        ));
     }
+    let waiting = present(server, &progress.with(Fate::Waiting))?.len() as u64;
+    if waiting > 0 {
+        let jobs = if waiting == 1 { "job, which waits" } else { "jobs, which wait" };
+        kept.push(format!("kept {waiting} {jobs} for groups with members that were kept or are reserved"));
+    }
+    let written = present(server, &progress.with(Fate::NotDeleted))?;
+    if !written.is_empty() {
+        let ids: Vec<String> = written.iter().map(|info| info.id.to_string()).collect();
+        kept.push(format!(
+            "kept {}, also in {path}, which the server did not delete, because a client has reserved it since or for \
+             another reason: {}",
+            counted(written.len() as u64, "job"),
+            ids.join(", ")
+        ));
+    }
+    let kept_members = progress.with(Fate::KeptMember).len() as u64;
+    if kept_members > 0 {
+        kept.push(format!(
+            "kept {}, buried and also in {path}, because jobs that were kept wait for their groups; run the same \
+             command again when these can be exported",
+            counted(kept_members, "member")
+        ));
+    }
+    if kept.len() == before {
+        match file.finish(server) {
+            Ok(()) => file.remove_empty()?,
+            Err(Failure::Refused(unfinished)) => kept.push(unfinished),
+            Err(failed) => return Err(failed),
+        }
+    }
+    if kept.is_empty() { Ok(()) } else { Err(Failure::Refused(kept.join("; "))) }
 }
 
 /// Moves the jobs to the file, a batch at a time.
@@ -229,17 +312,20 @@ fn move_all(
 ) -> Result {
     let check = || interrupt::check("stopped; run the same command again to continue");
     let shown = ShownProgress::new("exporting", jobs.ids.len() as u64);
-    for batch in jobs.ids.chunks(BATCH) {
+    for batch in jobs.batches() {
         check()?;
         let written = write_batch(server, batch, file, progress)?;
-        let stays = |info: &JobInfo| jobs.has_held && info.tags.iter().any(|tag| tag.word() == "grp");
+        let stays =
+            |info: &JobInfo| !jobs.stages.is_empty() && info.tags.iter().any(|tag| tag.word() == "grp");
         let (members, others): (Vec<_>, Vec<_>) = written.into_iter().partition(stays);
-        progress.members.extend(members.iter().map(|info| info.id));
+        progress.set(&members, Fate::Member);
         delete(server, &others.iter().map(|info| info.id).collect::<Vec<u64>>(), progress)?;
         shown.add(batch.len() as u64);
     }
     // A member can wait for another group. In the file it comes after the members of that one.
-    let members: Vec<u64> = std::mem::take(&mut progress.members).into_iter().rev().collect();
+    let is_member = |id: &u64| progress.fates.get(id) == Some(&Fate::Member);
+    let members: Vec<u64> = jobs.ids.iter().rev().copied().filter(is_member).collect();
+    let members = without_awaited(server, members, progress)?;
     for members in members.chunks(BATCH) {
         check()?;
         delete(server, members, progress)?;
@@ -247,25 +333,53 @@ fn move_all(
     Ok(())
 }
 
+/// The members of groups, without those for which a job waits that was kept: if they were deleted, it would be ready. A
+/// member comes after the jobs that wait for it.
+fn without_awaited(server: &mut Server, members: Vec<u64>, progress: &mut DrainProgress) -> Result<Vec<u64>> {
+    let kept: Vec<u64> =
+        progress.fates.iter().filter(|(_, fate)| **fate != Fate::Member).map(|(id, _)| *id).collect();
+    let mut awaited = HashSet::new();
+    let note = |awaited: &mut HashSet<String>, info: &JobInfo| {
+        if info.held {
+            awaited.extend(tag_name(&info.tags, "aft").map(str::to_owned));
+        }
+    };
+    present(server, &kept)?.iter().for_each(|info| note(&mut awaited, info));
+    if awaited.is_empty() {
+        return Ok(members);
+    }
+    let mut others = Vec::new();
+    for info in present(server, &members)? {
+        if tag_name(&info.tags, "grp").is_some_and(|group| awaited.contains(group)) {
+            progress.fates.insert(info.id, Fate::KeptMember);
+            note(&mut awaited, &info);
+        } else {
+            others.push(info.id);
+        }
+    }
+    Ok(others)
+}
+
 fn delete(server: &mut Server, ids: &[u64], progress: &mut DrainProgress) -> Result {
     let commands = ids.iter().map(|id| Command::Delete(JobId(*id)));
     server.client.pipeline(commands, |position, reply| {
         if reply == Reply::Deleted {
             progress.deleted += 1;
+            progress.fates.remove(&ids[position]);
         } else {
-            progress.left.push(ids[position]);
+            progress.fates.insert(ids[position], Fate::NotDeleted);
         }
     })?;
     Ok(())
 }
 
-/// How many of these jobs exist.
-fn number_on_server(server: &mut Server, ids: &[u64]) -> Result<u64> {
-    let mut count = 0;
+/// Those of these jobs that exist.
+fn present(server: &mut Server, ids: &[u64]) -> Result<Vec<JobInfo>> {
+    let mut infos = Vec::new();
     for ids in ids.chunks(BATCH) {
-        count += server.job_infos(ids.iter().copied())?.into_iter().flatten().count() as u64;
+        infos.extend(server.job_infos(ids.iter().copied())?.into_iter().flatten());
     }
-    Ok(count)
+    Ok(infos)
 }
 
 /// Buries a batch of jobs and writes them to the file. Returns those that are in the file.
@@ -275,15 +389,22 @@ fn write_batch(
     file: &mut DrainFile,
     progress: &mut DrainProgress,
 ) -> Result<Vec<JobInfo>> {
-    let mut infos: Vec<JobInfo> = server.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
+    let infos = server.job_infos(ids.iter().copied())?.into_iter().flatten();
+    let (waiting, mut infos): (Vec<_>, Vec<_>) = infos.partition(|info| progress.must_stay(info));
+    progress.keep(&waiting);
+    progress.set(&waiting, Fate::Waiting);
     let servers = file.begin(&mut infos)?;
     let bodies = take(server, &infos, progress)?;
-    let (mut taken, mut records) = (Vec::new(), Vec::new());
+    let (mut taken, mut records, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for ((info, body), server_id) in infos.into_iter().zip(bodies).zip(servers) {
-        let Some(body) = body else { continue };
+        let Some(body) = body else {
+            left.push(info.id);
+            continue;
+        };
         records.push(Record::new(&info, body, &server_id).map_err(Failure::Refused)?);
         taken.push(info);
     }
+    progress.keep(&present(server, &left)?);
     if let Err(failure) = file.append(&records) {
         return Err(match put_all_back(server, &taken) {
             Ok(()) => failure,
@@ -316,7 +437,7 @@ fn take(
     failed.map_or(Ok(()), Err)?;
     for ((info, body), is_refused) in infos.iter().zip(&mut bodies).zip(is_refused) {
         if is_refused {
-            progress.refused += 1;
+            progress.fates.insert(info.id, Fate::Refused);
             continue;
         }
         // No client can reserve a held job before its group is empty.
@@ -324,7 +445,7 @@ fn take(
             *body = server.client.peek(info.id).ok().map(|job| job.body);
         }
         if body.is_none() {
-            progress.left.push(info.id);
+            progress.fates.insert(info.id, Fate::Changed);
         }
     }
     Ok(bodies)

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::destination::beside;
-use super::journal::{Journal, hash};
+use super::journal::{ImportBatch, Journal, hash};
 use super::put::{self, Putting, Refused};
 use super::record::Record;
 use crate::cli::ImportArguments;
@@ -189,15 +189,17 @@ fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result {
 }
 
 fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journal: &mut Journal) -> Result {
-    let mut refused = Refused::default();
     if let Some(batch) = journal.open.clone() {
         let records = load(server, lines, putting, &batch.lines)?;
         if batch.ids.is_none() {
             let existing = put::find_again(server, &records, batch.above)?;
+            let mut refused = refused_before(server, lines, putting, journal, &batch)?;
             journal.put(put::put(server, &records, Some(existing), &batch, &mut refused)?)?;
         }
         finish(server, &records, journal)?;
     }
+    // What was refused so far is tried again.
+    let mut refused = Refused::default();
     let left: Vec<usize> = (0..lines.len()).filter(|line| !journal.done.contains(line)).collect();
     // Every put has used up an id, so the newest one is at least the number of all jobs.
     let mut above = server.client.stats()?.number_or_zero("total-jobs");
@@ -219,6 +221,22 @@ fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journ
         }
     }
     refused.into_result()
+}
+
+/// The jobs that the server had refused before this batch was begun.
+fn refused_before(
+    server: &Server,
+    lines: &mut ExportLines,
+    putting: &Putting,
+    journal: &Journal,
+    batch: &ImportBatch,
+) -> Result<Refused> {
+    let mut refused = Refused::default();
+    let first = batch.lines.first().copied().unwrap_or_default();
+    for line in (0..first).filter(|line| !journal.done.contains(line)) {
+        load(server, lines, putting, &[line])?.iter().for_each(|record| refused.lacks(record));
+    }
+    Ok(refused)
 }
 
 fn load(server: &Server, lines: &mut ExportLines, putting: &Putting, batch: &[usize]) -> Result<Vec<Record>> {

@@ -27,8 +27,8 @@ pub struct ImportBatch {
     pub lines: Vec<usize>,
     /// The hash of the bytes of the lines.
     pub hash: u64,
-    /// The key of the journal; `None` if the batch was begun by an earlier version.
-    key: Option<u64>,
+    /// The key of the journal.
+    key: u64,
     /// Jobs with ids up to this one existed before the batch.
     pub above: u64,
     /// The ids of the jobs, in the order of the lines; `None` for a job that the server has refused. `None` for all
@@ -40,10 +40,7 @@ impl ImportBatch {
     /// The `idp` key that the job at this position gets if it needs one. No other line has this key, and a line that is
     /// put again in a later batch has the same one.
     pub fn idp_key(&self, position: usize) -> String {
-        match self.key {
-            Some(key) => format!("import-{key:016x}-{}", self.lines[position]),
-            None => format!("import-{:016x}-{position}", self.hash),
-        }
+        format!("import-{:016x}-{}", self.key, self.lines[position])
     }
 }
 
@@ -51,7 +48,7 @@ impl ImportBatch {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// A random number, which no other journal has. An earlier version wrote none.
+    /// A random number, which no other journal has; `None` until it is written.
     key: Option<u64>,
     /// The lines whose jobs are imported.
     pub done: HashSet<usize>,
@@ -105,7 +102,7 @@ impl Journal {
                 numbers(begin)?.into_iter().map(|line| usize::try_from(line?).ok()).collect::<Option<_>>()?;
             let hash = hexadecimal(entry.get("hash")?)?;
             let above = entry.get("above")?.as_u64()?;
-            self.open = Some(ImportBatch { lines, hash, key: self.key, above, ids: None });
+            self.open = Some(ImportBatch { lines, hash, key: self.key?, above, ids: None });
             return Some(());
         }
         if let Some(key) = entry.get("key") {
@@ -144,7 +141,8 @@ impl Journal {
     /// Records that these lines are about to be put.
     pub fn begin(&mut self, lines: &[usize], hash: u64, above: u64) -> Result<&ImportBatch> {
         self.append(&json!({ "begin": lines, "hash": format!("{hash:016x}"), "above": above }))?;
-        let batch = ImportBatch { lines: lines.to_vec(), hash, key: self.key, above, ids: None };
+        let key = self.key.expect("an open journal has a key");
+        let batch = ImportBatch { lines: lines.to_vec(), hash, key, above, ids: None };
         Ok(self.open.insert(batch))
     }
 

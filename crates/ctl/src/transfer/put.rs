@@ -1,6 +1,6 @@
 //! The steps of an import on the server: put jobs with an endless delay, find them again, and remove the delay.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use beanstalk_client::{
     Command, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
@@ -12,6 +12,7 @@ use crate::cli::{JobFilter, glob};
 use crate::commands::batch::{bury, release};
 use crate::commands::relocate::NEVER;
 use crate::failure::{Failure, Result};
+use crate::group_order::tag_name;
 use crate::listing;
 use crate::output::{counted, say};
 use crate::server::Server;
@@ -30,14 +31,19 @@ pub struct Putting {
 impl Putting {
     /// The job as it is put; [`Failure::Refused`] if the server does not support a tag.
     pub fn prepare(&self, server: &Server, mut record: Record) -> Result<Record> {
+        // The server would put the job into this tube and drop the tag: the job would not be found again in the other.
+        if let Some(tube) = tag_name(&record.tags, "tub") {
+            record.tube = tube.parse().map_err(|error| Failure::Local(format!("{error}")))?;
+            record.tags.retain(|tag| tag.word() != "tub");
+        }
         if let Some(tube) = &self.tube {
             record.tube = tube.clone();
         }
         if self.drop_tags {
             record.tags.retain(|tag| server.has(tag.word()));
         }
-        // A buried job has waited for its group. With the tag it could not be buried while the group has members.
-        if record.state == JobState::Buried {
+        // With the tag, a job that has waited for its group would wait again for new members. A buried one has, too.
+        if !record.held || record.state == JobState::Buried {
             record.tags.retain(|tag| tag.word() != "aft");
         }
         // Servers treat a TTR of 0 as 1.
@@ -59,15 +65,35 @@ pub struct Refused {
     last: Option<Refusal>,
     /// The first refusal of a server that would also refuse further jobs.
     of_all: Option<Refusal>,
+    /// The groups that lack a member, because it was not put. The jobs that wait for them are not put before it.
+    incomplete: HashSet<String>,
+    /// The number of these jobs.
+    waiting: u64,
 }
 
 impl Refused {
-    fn add(&mut self, refusal: Refusal) {
+    fn add(&mut self, record: &Record, refusal: Refusal) {
         self.count += 1;
+        self.lacks(record);
         self.last = Some(refusal);
         if matches!(refusal, Refusal::Draining | Refusal::OutOfMemory | Refusal::InternalError) {
             self.of_all = self.of_all.or(Some(refusal));
         }
+    }
+
+    /// Notes that the job is not put.
+    pub fn lacks(&mut self, record: &Record) {
+        self.incomplete.extend(tag_name(&record.tags, "grp").map(str::to_owned));
+    }
+
+    /// Whether the job may be put: no member of the group that it waits for is missing.
+    fn permit(&mut self, record: &Record) -> bool {
+        let is_waiting = tag_name(&record.tags, "aft").is_some_and(|group| self.incomplete.contains(group));
+        if is_waiting {
+            self.waiting += 1;
+            self.lacks(record);
+        }
+        !is_waiting
     }
 
     /// Whether the server would also refuse further jobs.
@@ -82,10 +108,16 @@ impl Refused {
             Some(Refusal::Draining) => Err(Failure::Refused(
                 "the server accepts no new jobs (DRAINING); run the same command again later".to_owned(),
             )),
-            Some(refusal) => Err(Failure::Refused(format!(
-                "could not put {} of these jobs: the server answered {refusal}",
-                self.count
-            ))),
+            Some(refusal) => {
+                let waiting = match self.waiting {
+                    0 => String::new(),
+                    waiting => format!("; left out {}, which must wait for them", counted(waiting, "job")),
+                };
+                Err(Failure::Refused(format!(
+                    "could not put {} of these jobs: the server answered {refusal}{waiting}",
+                    self.count
+                )))
+            }
         }
     }
 }
@@ -115,12 +147,15 @@ pub fn put(
     let options: Vec<PutOptions> =
         records.iter().enumerate().map(|(position, record)| options_of(record, batch, position)).collect();
     let missing: Vec<usize> = (0..records.len()).filter(|position| ids[*position].is_none()).collect();
-    let mut failed = None;
-    for run in missing.chunk_by(|one, next| records[*one].tube == records[*next].tube) {
+    let (mut duplicates, mut failed) = (Vec::new(), None);
+    for run in missing.chunk_by(of_one_pipeline(records)) {
+        let run: Vec<usize> =
+            run.iter().copied().filter(|position| refused.permit(&records[*position])).collect();
+        let Some(first) = run.first() else { continue };
         // Without its reply, the jobs could go into the tube that was used before.
-        match server.client.use_tube(&records[run[0]].tube) {
+        match server.client.use_tube(&records[*first].tube) {
             Err(Error::Refused(refusal)) => {
-                run.iter().for_each(|_| refused.add(refusal));
+                run.iter().for_each(|position| refused.add(&records[*position], refusal));
                 continue;
             }
             used => used?,
@@ -136,12 +171,47 @@ pub fn put(
             {
                 ids[run[number]] = Some(DUPLICATE);
             }
-            Ok(inserted) => ids[run[number]] = Some(inserted.id),
-            Err(Error::Refused(refusal)) => refused.add(refusal),
+            Ok(inserted) => {
+                let record = &records[run[number]];
+                let is_unsure = inserted.is_duplicate && has_key(record) && !is_put_at_once(record);
+                duplicates.extend(is_unsure.then_some(run[number]));
+                ids[run[number]] = Some(inserted.id);
+            }
+            Err(Error::Refused(refusal)) => refused.add(&records[run[number]], refusal),
             Err(error) => failed = Some(error),
         })?;
     }
-    failed.map_or(Ok(ids), |error| Err(error.into()))
+    failed.map_or(Ok(()), |error| Err(Failure::from(error)))?;
+    find_duplicates(server, &duplicates, &mut ids)?;
+    Ok(ids)
+}
+
+/// Finds the jobs of other clients among the duplicates of a second attempt whose ids are above that of the batch: a
+/// server that was restarted can have older jobs with such ids. A job of this import still has its endless delay.
+fn find_duplicates(server: &mut Server, duplicates: &[usize], ids: &mut [Option<u64>]) -> Result {
+    let infos = server.job_infos(duplicates.iter().filter_map(|position| ids[*position]))?;
+    for (position, info) in duplicates.iter().zip(infos) {
+        if info.is_some_and(|info| info.delay != u64::from(NEVER)) {
+            ids[*position] = Some(DUPLICATE);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the next of two records is put together with the one before it: into the same tube, and not after a member
+/// of the group that it waits for, because the server can refuse the member.
+fn of_one_pipeline(records: &[Record]) -> impl FnMut(&usize, &usize) -> bool {
+    let mut groups = HashSet::new();
+    move |one, next| {
+        let (one, next) = (&records[*one], &records[*next]);
+        groups.extend(tag_name(&one.tags, "grp"));
+        let waits_here = tag_name(&next.tags, "aft").is_some_and(|group| groups.contains(group));
+        let is_together = one.tube == next.tube && !waits_here;
+        if !is_together {
+            groups.clear();
+        }
+        is_together
+    }
 }
 
 /// How a record is put. A job that is put at once gets a key if it has none, so that a second put does not store it.
@@ -281,4 +351,38 @@ fn with_endless_delay<'a>(
     let endless =
         pairs.filter(|((record, _), info)| info.as_ref().is_some_and(|info| has_endless_delay(record, info)));
     Ok(endless.map(|(job, _)| job).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use beanstalk_client::parse_dictionary;
+
+    #[test]
+    fn a_job_whose_endless_delay_a_client_has_ended_is_left_alone() {
+        let line = |state: &str, counters: &str| {
+            let data = format!(
+                "---\nid: 1\ntube: t\nstate: {state}\npri: 0\nage: 0\ndelay: {NEVER}\nttr: 1\n{counters}"
+            );
+            JobInfo::from_stats(&parse_dictionary(data.as_bytes()).unwrap()).unwrap()
+        };
+        let record = Record::parse(br#"{"tube":"t","state":"buried","ttr":1,"body":"x"}"#).unwrap();
+        let is_endless = |state: &str, counters: &str| has_endless_delay(&record, &line(state, counters));
+        assert!(is_endless("delayed", "") && is_endless("ready", "reserves: 1\n"));
+        assert!(!is_endless("delayed", "reserves: 1\n") && !is_endless("buried", "buries: 1\n"));
+        for counter in ["kicks", "releases", "timeouts", "buries"] {
+            assert!(!is_endless("ready", &format!("{counter}: 1\n")), "{counter}");
+        }
+    }
+
+    #[test]
+    fn tags_are_compared_as_a_server_shows_them() {
+        let tags = |words: &[&str]| words.iter().map(|word| word.parse().unwrap()).collect::<Vec<Tag>>();
+        let put = tags(&["tub:t", "idp:k:60", "exp:9", "con:c:1", "grp:g", "aft:h"]);
+        assert_eq!(as_shown(&put), ["aft:h", "con:c", "exp", "grp:g", "idp:k"]);
+        assert_eq!(as_shown(&put), as_shown(&tags(&["idp:k:5", "con:c", "grp:g", "aft:h", "exp:1"])));
+        for other in ["con:c:2", "grp:h", "idp:l"] {
+            assert_ne!(as_shown(&tags(&[other])), as_shown(&tags(&["con:c", "grp:g", "idp:k"])), "{other}");
+        }
+    }
 }

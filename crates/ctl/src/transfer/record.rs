@@ -41,6 +41,8 @@ pub struct Record {
     pub age: u64,
     /// The tags.
     pub tags: Vec<Tag>,
+    /// Whether the job still waits for the group of its tag `aft`, if it has one.
+    pub held: bool,
     /// The body.
     pub body: Vec<u8>,
     /// The `id` of the server's stats, which differs in each run.
@@ -60,6 +62,7 @@ impl Record {
             ttr: narrow(info.ttr),
             age: info.age,
             tags: info.tags.clone(),
+            held: info.held,
             body,
             server: server.to_owned(),
         })
@@ -87,6 +90,7 @@ impl Record {
             "ttr": self.ttr,
             "age": self.age,
             "tags": self.tags.iter().map(Tag::to_string).collect::<Vec<_>>(),
+            "held": self.held,
             "server": self.server,
         })
     }
@@ -108,6 +112,11 @@ impl Record {
             Some(Value::Array(tags)) => tags.iter().map(tag).collect::<Result<_, _>>()?,
             Some(_) => return Err("tags: expected an array".to_owned()),
         };
+        // A line by hand may not have it.
+        let held = match object.get("held") {
+            None => true,
+            Some(held) => held.as_bool().ok_or("held: expected true or false")?,
+        };
         let state = text(object, "state")?.unwrap_or("ready");
         Ok(Self {
             id: number(object, "id", 0)?,
@@ -122,6 +131,7 @@ impl Record {
             ttr: number(object, "ttr", 60)?,
             age: number(object, "age", 0)?,
             tags,
+            held,
             body,
             server: text(object, "server")?.unwrap_or_default().to_owned(),
         })
@@ -160,6 +170,7 @@ mod tests {
             ttr: 9,
             age: 1,
             tags: vec!["grp:g".parse().unwrap()],
+            held: false,
             body: body.to_vec(),
             server: "s1".to_owned(),
         }
@@ -178,6 +189,7 @@ mod tests {
     fn a_line_by_hand_needs_a_tube_and_a_body() {
         let made = Record::parse(br#"{"tube":"mail","body":"x"}"#).unwrap();
         assert_eq!((made.pri, made.delay, made.ttr, made.state), (1024, 0, 60, JobState::Ready));
+        assert!(made.held, "a job with a tag `aft` waits");
         for line in [
             "",
             "[]",
@@ -190,6 +202,7 @@ mod tests {
             r#"{"tube":"a","body":"x","delay":4294967296}"#,
             r#"{"tube":"a","body":"x","state":"lost"}"#,
             r#"{"tube":"a","body":"x","tags":["z"]}"#,
+            r#"{"tube":"a","body":"x","held":0}"#,
         ] {
             assert!(Record::parse(line.as_bytes()).is_err(), "{line}");
         }

@@ -35,17 +35,16 @@ pub struct TakenJobs {
 struct TakenJob {
     /// The `id` of the stats of the server when an export first began to take the job.
     server: String,
-    /// The address of the server; `None` in a file of an earlier version.
-    address: Option<String>,
-    /// The time of the entry, in seconds since 1970, and the age of the job; 0 in a file of an earlier version.
+    /// The address of the server.
+    address: String,
+    /// The time of the entry, in seconds since 1970, and the age of the job.
     time: u64,
     age: u64,
     state: JobState,
     left: u64,
     reserves: u64,
     buries: u64,
-    /// `None` in a file of an earlier version.
-    tags: Option<Vec<Tag>>,
+    tags: Vec<Tag>,
 }
 
 impl TakenJobs {
@@ -62,8 +61,13 @@ impl TakenJobs {
             // The last line may be incomplete. It was not synced, so nothing was done after it.
             let Ok(entry) = serde_json::from_slice(&line.of_file(&path)?) else { continue };
             let Some((id, job)) = taken(&entry) else { continue };
-            if job.server != server && job.address.as_ref() != Some(&address) {
-                return Err(Failure::file(&path, of_another_server(job.address.as_deref())));
+            if job.server != server && job.address != address {
+                let address = job.address;
+                let error = format!(
+                    "an export of {address} to this file is not complete: continue it with --server {address}, or \
+                     name another file"
+                );
+                return Err(Failure::file(&path, error));
             }
             jobs.insert(id, job);
         }
@@ -136,9 +140,7 @@ impl TakenJobs {
         };
         if is_changed {
             (info.state, info.time_left) = (taken.state, taken.left);
-            if let Some(tags) = &taken.tags {
-                info.tags.clone_from(tags);
-            }
+            info.tags.clone_from(&taken.tags);
         }
         taken.server.clone()
     }
@@ -167,32 +169,20 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-fn of_another_server(address: Option<&str>) -> String {
-    match address {
-        Some(address) => format!(
-            "an export of {address} to this file is not complete: continue it with --server {address}, or name \
-             another file"
-        ),
-        None => "an export to this file is not complete: an earlier version of beanstalkctl began it, of another \
-                 server or before this server was restarted. Continue it with that version, or name another file"
-            .to_owned(),
-    }
-}
-
 fn taken(entry: &Value) -> Option<(u64, TakenJob)> {
     let number = |key: &str| entry[key].as_u64();
     let text = |key: &str| entry[key].as_str().map(str::to_owned);
     let tag = |tag: &Value| tag.as_str()?.parse().ok();
     let job = TakenJob {
-        server: text("server").unwrap_or_default(),
-        address: text("address"),
-        time: number("time").unwrap_or(0),
-        age: number("age").unwrap_or(0),
+        server: text("server")?,
+        address: text("address")?,
+        time: number("time")?,
+        age: number("age")?,
         state: entry["state"].as_str()?.parse().ok()?,
         left: number("left")?,
         reserves: number("reserves")?,
         buries: number("buries")?,
-        tags: entry["tags"].as_array().and_then(|tags| tags.iter().map(tag).collect()),
+        tags: entry["tags"].as_array()?.iter().map(tag).collect::<Option<_>>()?,
     };
     Some((number("id")?, job))
 }

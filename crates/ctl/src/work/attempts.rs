@@ -141,6 +141,7 @@ mod tests {
             ((5, 0, 0, 0), 0),  // inspected five times
             ((5, 0, 0, 10), 1), // inspected four times, and a failure
             ((1, 0, 0, 7), 0),  // released by others with a delay of theirs
+            ((4, 0, 0, 80), 0), // so was this: its fourth failure would have buried it
             ((0, 3, 0, 0), 3),
             ((1, 1, 0, 20), 2),
             ((1, 2, 0, 10), 3), // the time-outs came after the release
@@ -173,9 +174,10 @@ mod tests {
 
     #[test]
     fn the_number_of_remembered_jobs_is_bounded() {
-        let mut attempts = FailedAttempts::default();
+        let (mut attempts, mut job) = (FailedAttempts::default(), info(0, 0, 0, 0));
         for id in 0..MAX_KNOWN as u64 + 5 {
-            attempts.failed(&JobInfo { id, ..info(0, 0, 0, 0) }, 1);
+            job.id = id;
+            attempts.failed(&job, 1);
         }
         assert_eq!((attempts.0.len(), attempts.0.contains_key(&4)), (MAX_KNOWN, false));
     }

@@ -148,7 +148,8 @@ impl JobCommands {
             Outcome::Failed(why) | Outcome::RetryAfter(_, why) | Outcome::Bury(why) => why.clone(),
             // The failure of the program names the job.
             Outcome::Postpone(_) => return,
-            Outcome::Done | Outcome::DoneAndPut(_) => format!("done in {:.1}s", took.as_secs_f32()),
+            // `Done`: the handler returns no other outcome.
+            _ => format!("done in {:.1}s", took.as_secs_f32()),
         };
         let end = match settled {
             Settled::Released(delay) => format!("; again in {}s", delay.as_secs()),

@@ -2,7 +2,7 @@
 //! resume, flush, drain.
 
 use super::support::{
-    Any, client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried,
+    Any, between, client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried,
 };
 use super::terminal::Terminal;
 use beanstalk_client::{JobState, PutOptions};
@@ -67,6 +67,29 @@ fn reserved_jobs_are_not_changed() {
         ctl(&address, &["delete", "--tube", "t", "--all", "--yes"]).ends_with(0);
         assert_eq!(counts(&address, "t"), [0, 1, 0, 0]);
         client.delete(reserved).unwrap();
+    }
+}
+
+#[test]
+fn jobs_that_stay_unchanged_are_counted() {
+    let fake = Fake::start();
+    let (address, mut client) = (fake.address(), client(&fake.address()));
+    let reserved = put(&mut client, "t", b"reserved", 0);
+    client.reserve_job(reserved).unwrap();
+    let reserved = reserved.to_string();
+    let free = put(&mut client, "t", b"free", 0).to_string();
+    let deleted = ctl(&address, &["delete", &reserved, &free]).ends_with(4);
+    assert_eq!(deleted.out, "deleted 1 job; left out 1 reserved\n");
+    assert!(deleted.err.contains("1 reserved cannot be deleted"), "{deleted:?}");
+    let none = ctl(&address, &["delete", &reserved, "999999"]).ends_with(4);
+    assert!(none.err.contains("there is no job 999999; 1 reserved cannot be deleted"), "{none:?}");
+    let all = ["delete", "--tube", "t", "--all", "--yes", "--json"];
+    for (arguments, expected) in
+        [(&all[..5], "deleted 1 job; left out 1 reserved\n"), (&all, "\"refused\":0,\"left_out\":1}\n")]
+    {
+        put(&mut client, "t", b"free", 0);
+        let deleted = ctl(&address, arguments).ends_with(0);
+        assert!(deleted.out.ends_with(expected), "{deleted:?}");
     }
 }
 
@@ -330,6 +353,16 @@ fn the_end_of_jobs_is_waited_for() {
         waits.join().unwrap()
     });
     assert_eq!(done.ends_with(0).out, format!("{first} deleted\n{second} deleted\n"));
+}
+
+#[test]
+fn a_wait_that_breaks_names_the_jobs_before() {
+    let (fake, directory) = (Fake::start(), tempfile::tempdir().unwrap());
+    let id = put(&mut client(&fake.address()), "t", b"x", 0).to_string();
+    let address =
+        between(&directory.path().join("socket"), &fake.address(), |line| !line.starts_with("wait-job"));
+    let broken = ctl(&address, &["wait", "4000000000", &id]).ends_with(3);
+    assert!(broken.err.contains("there is no job 4000000000\n"), "{broken:?}");
 }
 
 /// The extensions that the fake only imitates, on this repository's server.

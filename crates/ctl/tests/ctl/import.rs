@@ -1,6 +1,6 @@
 //! `import`: how many jobs it puts, and in which states.
 
-use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, Fault, at_each_command, at_each_command_after};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use std::fs;
@@ -39,41 +39,17 @@ fn a_held_job_whose_second_put_is_refused_is_put_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     fs::write(&file, HELD).unwrap();
-    for close_after in 1.. {
-        let target = Fake::start_with(FakeOptions { close_after, ..FakeOptions::default() });
+    at_each_command(Fault::CloseAfter, 3, |target, close_after| {
         let journal = directory.path().join(close_after.to_string());
         let import = ["import", text(&file), "--journal", text(&journal)];
         ctl(&target.address(), &import);
-        let broken = target.disarm();
+        target.disarm();
         ctl(&target.address(), &["drain"]).ends_with(0);
         ctl(&target.address(), &import);
         ctl(&target.address(), &["undrain"]).ends_with(0);
         ctl(&target.address(), &import).ends_with(0);
         assert_eq!(counts(&target.address(), "t").iter().sum::<u64>(), 1, "at command {close_after}");
-        if !broken {
-            assert!(close_after > 3, "an interruption at every step was tried");
-            break;
-        }
-    }
-}
-
-#[test]
-fn the_journal_of_an_earlier_version_is_continued() {
-    let directory = tempfile::tempdir().unwrap();
-    let (file, journal) = (directory.path().join("jobs"), directory.path().join("jobs.journal"));
-    fs::write(&file, HELD).unwrap();
-    let target = with_group();
-    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
-    // It was interrupted after the put: the key is made of the hash of the lines.
-    let lines = fs::read_to_string(&journal).unwrap();
-    let mut entries = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let (header, begin) = (entries.next().unwrap(), entries.nth(1).unwrap());
-    fs::write(&journal, format!("{header}\n{begin}\n")).unwrap();
-    ctl(&target.address(), &["delete", "--tube", "t", "--all", "--yes"]).ends_with(0);
-    let key = format!("idp:import-{}-0:604800", begin["hash"].as_str().unwrap());
-    ctl(&target.address(), &["put", "t", "x", "--tag", "aft:g", "--tag", &key]).ends_with(0);
-    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
-    assert_eq!(counts(&target.address(), "t").iter().sum::<u64>(), 1);
+    });
 }
 
 #[test]
@@ -173,21 +149,17 @@ fn a_continued_import_compares_the_tags_of_lines_and_jobs() {
     let waits = line(&["aft:g"]);
     let lines = [waits, line(&[]), line(&["con:one", "exp:1000"]), line(&["con:two:1"]), line(&["idp:k:60"])];
     fs::write(&file, lines.concat()).unwrap();
-    for close_after in 1.. {
-        let target = Fake::start_with(FakeOptions { close_after: close_after + 3, ..FakeOptions::default() });
-        ctl(&target.address(), &["put", "other", "member", "--tag", "grp:g"]).ends_with(0);
-        assert_eq!(target.count(), 3, "the number of commands that put the member");
+    let put_member = |address: &str| {
+        ctl(address, &["put", "other", "member", "--tag", "grp:g"]).ends_with(0);
+    };
+    at_each_command_after(put_member, Fault::CloseAfter, 10, |target, close_after| {
         let journal = directory.path().join(close_after.to_string());
         let import = ["import", text(&file), "--journal", text(&journal)];
         ctl(&target.address(), &import);
-        let broken = target.disarm();
+        target.disarm();
         ctl(&target.address(), &import).ends_with(0);
         assert_eq!(counts(&target.address(), "t"), [4, 0, 1, 0], "at command {close_after}");
-        if !broken {
-            assert!(close_after > 10, "an interruption at every step was tried");
-            break;
-        }
-    }
+    });
 }
 
 #[test]
@@ -195,18 +167,48 @@ fn a_duplicate_in_a_file_counts_once_after_an_interruption() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     fs::write(&file, "{\"tube\":\"t\",\"body\":\"x\",\"tags\":[\"idp:k\"]}\n".repeat(2)).unwrap();
-    for close_after in 1.. {
-        let target = Fake::start_with(FakeOptions { close_after, ..FakeOptions::default() });
+    at_each_command(Fault::CloseAfter, 6, |target, close_after| {
         let journal = directory.path().join(close_after.to_string());
         let import = ["import", text(&file), "--journal", text(&journal), "--json"];
         ctl(&target.address(), &import);
-        let broken = target.disarm();
+        target.disarm();
         let report = ctl(&target.address(), &import).ends_with(0).json().remove(0);
         let put = report["before"].as_u64().unwrap() + report["done"].as_u64().unwrap();
         assert_eq!((put, &report["duplicates"]), (1, &json!(1)), "at command {close_after}");
-        if !broken {
-            assert!(close_after > 6, "an interruption at every step was tried");
-            break;
-        }
-    }
+    });
+}
+
+#[test]
+fn a_job_with_the_tag_of_another_tube_is_put_once_and_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"x\",\"tags\":[\"tub:other\"]}\n").unwrap();
+    at_each_command(Fault::CloseAfter, 5, |target, close_after| {
+        let journal = directory.path().join(close_after.to_string());
+        let import = ["import", text(&file), "--journal", text(&journal)];
+        ctl(&target.address(), &import);
+        target.disarm();
+        ctl(&target.address(), &import).ends_with(0);
+        let found = ["t", "other"].map(|tube| counts(&target.address(), tube));
+        assert_eq!(found, [[0; 4], [1, 0, 0, 0]], "at command {close_after}");
+    });
+}
+
+#[test]
+fn a_duplicate_of_an_older_job_with_a_higher_id_is_no_job_of_the_import() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, journal) = (directory.path().join("jobs"), directory.path().join("jobs.journal"));
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"x\",\"tags\":[\"idp:key\"]}\n").unwrap();
+    let target = Fake::start();
+    ctl(&target.address(), &["put", "t", "older", "--tag", "idp:key"]).ends_with(0);
+    ctl(&target.address(), &["import", text(&file)]).ends_with(0);
+    // It was interrupted after the put, and the server had counted no job since its restart.
+    let lines = fs::read_to_string(&journal).unwrap();
+    let mut entries: Vec<Value> =
+        lines.lines().take(3).map(|line| serde_json::from_str(line).unwrap()).collect();
+    entries[2]["above"] = json!(0);
+    let lines: String = entries.iter().map(|entry| format!("{entry}\n")).collect();
+    fs::write(&journal, lines).unwrap();
+    let again = ctl(&target.address(), &["import", text(&file), "--json"]).ends_with(0).json();
+    assert_eq!((&again[0]["done"], &again[0]["duplicates"]), (&json!(0), &json!(1)));
 }

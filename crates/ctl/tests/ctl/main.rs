@@ -10,6 +10,7 @@ mod import;
 mod meanwhile;
 mod rules;
 mod showing;
+mod silent;
 mod support;
 mod terminal;
 mod tls;

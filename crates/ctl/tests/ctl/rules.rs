@@ -85,6 +85,28 @@ fn dead_jobs_go_back_to_where_each_came_from_without_failures() {
 }
 
 #[test]
+fn job_shows_the_failures_the_death_the_session_and_what_the_job_waits_for() {
+    let Ruled { address, .. } = &start(RULES);
+    let mut client = client(address);
+    let (dead, delayed) = (kill(&mut client, "mail").to_string(), put(&mut client, "mail", b"x", 3600));
+    let reserved = put(&mut client, "mail", b"x", 0);
+    client.session(&name("night"), std::time::Duration::from_secs(60)).unwrap();
+    client.reserve_job(reserved).unwrap();
+    let ids = [&dead, &delayed.to_string(), &reserved.to_string()];
+    let jobs = ctl(address, &["job", ids[0], ids[1], ids[2], "--json"]).ends_with(0).json();
+    assert_eq!((&jobs[0]["failures"], &jobs[0]["dead_from"]), (&2.into(), &"mail".into()));
+    assert!(jobs[0]["dead_since"].as_u64() > Some(1_700_000_000), "{}", jobs[0]);
+    assert_eq!((&jobs[1]["waits_for"][0], &jobs[1]["failures"]), (&"delay".into(), &0.into()));
+    assert_eq!(jobs[2]["session"], "night");
+    for key in ["session", "dead_from", "dead_since"] {
+        assert!(jobs[1].get(key).is_none(), "{key}: {}", jobs[1]);
+    }
+    let text = ctl(address, &["job", &dead]).ends_with(0).out;
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key).map(str::trim));
+    assert_eq!((value("dead_from "), value("failures ")), (Some("mail"), Some("2")), "{text}");
+}
+
+#[test]
 fn why_says_what_a_job_waits_for_of_all_there_is() {
     let rules = "[[tube]]\nname = \"one\"\nmax-reserved = 1\n\
         [[tube]]\nname = \"slow\"\nrate = \"1/h\"\nburst = 1\n\

@@ -9,6 +9,7 @@ use beanstalkd_testkit::panicking::wait_until;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn tubes_are_sorted_filtered_and_counted() {
@@ -155,6 +156,9 @@ fn a_tag_is_sent_only_to_a_server_that_supports_it() {
         ctl(&server.address(), &["delete", "--tube", "t", "--tag", "idp:once", "--yes"]).ends_with(0);
         assert_eq!(counts(&server.address(), "t"), [1, 0, 0, 0]);
         ctl(&server.address(), &["jobs", "t", "--tag", "once"]).ends_with(2);
+        let elsewhere = ctl(&server.address(), &["put", "t", "x", "--tag", "tub:other"]).ends_with(2);
+        assert!(elsewhere.err.contains("tub:other names another tube"), "{elsewhere:?}");
+        assert_eq!(counts(&server.address(), "other"), [0; 4]);
     }
 }
 
@@ -251,9 +255,15 @@ fn watch_goes_on_when_one_of_several_servers_is_gone_and_comes_back() {
     let mut child = command(&several, &["watch", "--interval", "20ms"]).spawn().unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(errors.next().unwrap().unwrap().contains(&late));
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = put_until_shown(&mut client(&up.address()), move || lines.next().unwrap().unwrap());
+    let lines = Arc::new(Mutex::new(BufReader::new(child.stdout.take().unwrap()).lines()));
+    let reader = Arc::clone(&lines);
+    let read = move || reader.lock().unwrap().next().unwrap().unwrap();
+    let line = put_until_shown(&mut client(&up.address()), read);
     assert!(line.contains(&format!("{} t: ", up.address())));
+    ctl(&up.address(), &["delete", "--tube", "t", "--all", "--yes"]).ends_with(0);
+    let gone =
+        lines.lock().unwrap().find(|line| line.as_ref().unwrap().ends_with(": gone")).unwrap().unwrap();
+    assert!(gone.ends_with(&format!("{} t: gone", up.address())), "{gone}");
     let fake = Fake::start();
     std::os::unix::fs::symlink(fake.address().strip_prefix("unix:").unwrap(), &socket).unwrap();
     assert!(errors.next().unwrap().unwrap().contains("is back"));
@@ -376,6 +386,8 @@ fn tubes_and_states_are_completed() {
     let states = completed(&format!("{server} jobs post --state "));
     assert_eq!(states, ["ready", "reserved", "delayed", "buried"]);
     assert!(completed(&format!("{server} flush --bu")).contains(&"--buried".to_owned()));
+    let server = format!("beanstalkctl --server={}", fake.address());
+    assert_eq!(sorted(&format!("{server} flush ma")), names);
     // Without a server there is nothing to offer, and no error.
     assert_eq!(completed("beanstalkctl --server unix:/nonexistent/x flush ma"), [""]);
 }

@@ -1,7 +1,7 @@
 //! `export` and `import`: no job is lost or put twice, wherever they are interrupted.
 
 use super::support::{client, command, counts, ctl, everywhere, name, put, put_buried};
-use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::fake::{Fake, FakeOptions, Fault, at_each_command, at_each_command_after};
 use beanstalkd_testkit::installed;
 use std::fs;
 use std::io::Write;
@@ -78,23 +78,16 @@ fn an_import_that_is_interrupted_anywhere_can_be_continued() {
     fill(&source.address());
     let file = directory.path().join("jobs");
     ctl(&source.address(), &["export", "t", "--output", text(&file)]).ends_with(0);
-    for after in [false, true] {
-        for at in 1.. {
-            let (close_before, close_after) = if after { (0, at) } else { (at, 0) };
-            let target =
-                Fake::start_with(FakeOptions { close_before, close_after, ..FakeOptions::default() });
-            let journal = directory.path().join(format!("{after}{at}"));
+    for fault in Fault::CLOSINGS {
+        at_each_command(fault, 12, |target, at| {
+            let journal = directory.path().join(format!("{fault:?}{at}"));
             let import = ["import", text(&file), "--journal", text(&journal)];
             let first = ctl(&target.address(), &import);
             let broken = target.disarm();
             assert_eq!(first.code, if broken { 3 } else { 0 }, "{first:?}");
             ctl(&target.address(), &import).ends_with(0);
-            assert_eq!(jobs(&target.address()), expected(), "after {after}, at command {at}");
-            if !broken {
-                assert!(at > 12, "an interruption at every step was tried");
-                break;
-            }
-        }
+            assert_eq!(jobs(&target.address()), expected(), "{fault:?}, at command {at}");
+        });
     }
 }
 
@@ -103,15 +96,13 @@ fn a_job_that_was_finished_after_an_interrupted_import_is_not_put_again() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     fs::write(&file, "{\"tube\":\"t\",\"body\":\"once\"}\n").unwrap();
-    for at in 1.. {
-        let target = Fake::start_with(FakeOptions { close_after: at, ..FakeOptions::default() });
+    at_each_command(Fault::CloseAfter, 5, |target, at| {
         let journal = directory.path().join(format!("{at}"));
         let import = ["import", text(&file), "--journal", text(&journal)];
         let first = ctl(&target.address(), &import);
         if !target.disarm() {
             assert_eq!(first.code, 0, "{first:?}");
-            assert!(at > 5, "an interruption at every step was tried");
-            break;
+            return;
         }
         let mut worker = client(&target.address());
         worker.watch(&name("t")).unwrap();
@@ -128,25 +119,14 @@ fn a_job_that_was_finished_after_an_interrupted_import_is_not_put_again() {
             worked += 1;
         }
         assert_eq!((worked, counts(&target.address(), "t")), (1, [0; 4]), "at command {at}");
-    }
+    });
 }
 
 #[test]
 fn a_draining_export_that_is_interrupted_anywhere_has_each_job_once_in_the_end() {
-    for after in [false, true] {
-        for at in 1.. {
-            let (close_before, close_after) = if after { (0, at) } else { (at, 0) };
+    for fault in Fault::CLOSINGS {
+        at_each_command_after(fill, fault, 8, |source, at| {
             let directory = tempfile::tempdir().unwrap();
-            // The commands that put the jobs count, too.
-            let offset = 8;
-            let shift = |at: usize| if at == 0 { 0 } else { at + offset };
-            let source = Fake::start_with(FakeOptions {
-                close_before: shift(close_before),
-                close_after: shift(close_after),
-                ..FakeOptions::default()
-            });
-            fill(&source.address());
-            assert_eq!(source.count(), offset, "the number of commands that put the jobs");
             let file = directory.path().join("jobs");
             // An earlier run was interrupted while it wrote the states of the jobs, before it changed one.
             fs::write(directory.path().join("jobs.taking"), "{\"id\":1,\"sta").unwrap();
@@ -163,7 +143,7 @@ fn a_draining_export_that_is_interrupted_anywhere_has_each_job_once_in_the_end()
                 let second = ctl(&source.address(), &export);
                 assert!([0, 1].contains(&second.code), "{second:?}");
             }
-            assert_eq!(counts(&source.address(), "t"), [0; 4], "after {after}, at {at}");
+            assert_eq!(counts(&source.address(), "t"), [0; 4], "{fault:?}, at {at}");
             let target = Fake::start();
             if broken {
                 // If the second run had nothing to do, the incomplete line is still there.
@@ -172,12 +152,8 @@ fn a_draining_export_that_is_interrupted_anywhere_has_each_job_once_in_the_end()
                 fs::write(&file, &bytes[..end]).unwrap();
             }
             ctl(&target.address(), &["import", text(&file)]).ends_with(0);
-            assert_eq!(jobs(&target.address()), expected(), "after {after}, at {at}");
-            if !broken {
-                assert!(at > 8, "an interruption at every step was tried");
-                break;
-            }
-        }
+            assert_eq!(jobs(&target.address()), expected(), "{fault:?}, at {at}");
+        });
     }
 }
 
@@ -395,7 +371,7 @@ fn only_one_draining_export_writes_to_a_file() {
 }
 
 /// The states and tags of the jobs of `t`, by body.
-fn states_and_tags(address: &str) -> Vec<(Vec<u8>, String, serde_json::Value)> {
+pub fn states_and_tags(address: &str) -> Vec<(Vec<u8>, String, serde_json::Value)> {
     let listed = ctl(address, &["jobs", "t", "--json"]).json();
     let mut client = client(address);
     let mut jobs: Vec<_> = listed
@@ -454,21 +430,21 @@ fn states_and_tags_come_back_together() {
 #[test]
 fn a_drain_that_was_continued_keeps_all_tags() {
     // Interrupted after each command of the first batch: some of its jobs were reserved or buried by then.
-    for at in 1.. {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("jobs");
-        let source = Fake::start_with(FakeOptions { close_after: at + 6, ..FakeOptions::default() });
+    let set_up = |address: &str| {
         for tags in [&["--tag", "exp:1000", "--tag", "idp:k:60"][..], &["--tag", "grp:g", "--tag", "exp:900"]]
         {
-            let mut client = client(&source.address());
+            let mut client = client(address);
             client.use_tube(&name("t")).unwrap();
             let tags = tags.iter().skip(1).step_by(2).map(|tag| tag.parse().unwrap()).collect();
             client.put(b"x", &beanstalk_client::PutOptions { tags, ..Default::default() }).unwrap();
         }
-        assert_eq!(source.count(), 6, "a question for the extensions, a use and a put each");
+    };
+    at_each_command_after(set_up, Fault::CloseAfter, 6, |source, at| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("jobs");
         let export = ["export", "t", "--drain", "--yes", "--output", text(&file)];
         ctl(&source.address(), &export);
-        let broken = source.disarm();
+        source.disarm();
         ctl(&source.address(), &export);
         let lines = fs::read_to_string(&file).unwrap();
         assert_eq!(lines.lines().count(), 2, "at {at}: {lines}");
@@ -476,11 +452,7 @@ fn a_drain_that_was_continued_keeps_all_tags() {
         for tags in [r#""tags":["idp:k:60","exp:900"]"#, r#""tags":["grp:g","exp:800"]"#] {
             assert!(lines.contains(tags), "at {at}: {lines}");
         }
-        if !broken {
-            assert!(at > 6);
-            return;
-        }
-    }
+    });
 }
 
 #[test]

@@ -23,8 +23,8 @@ pub struct Advanced {
     pub have_delays_ended: bool,
 }
 
-/// How many due things one call of `advance` handles at most: a million delays that end at the same instant must not
-/// delay every client until all are moved. A job with tags takes some microseconds.
+/// The work of one call of `advance`, in due things; a delivery costs all of it. A million delays that end at the same
+/// instant must not delay every client until all are moved. A job with tags takes some microseconds.
 const DUE_PER_ADVANCE: u64 = 32;
 
 impl Queue {

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, TryReserveError};
 
 use super::put::NewJob;
-use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::rules::Ending;
@@ -131,8 +130,7 @@ impl<'a> Planning<'a> {
 }
 
 impl Queue {
-    /// The outcomes of the puts of a `complete` of this job; if there is no such job, of these puts alone. Changes
-    /// nothing.
+    /// The outcomes of the puts of a `complete` of this job. Changes nothing.
     pub fn plan_complete<'a>(
         &'a self,
         client: ClientId,
@@ -262,10 +260,9 @@ impl Queue {
         EncodedBody(mut packed): EncodedBody,
         now: Timestamp,
     ) {
-        let used = in_debug(|| self.client(client).using);
-        let before = put.tube.map(|tube| self.use_temporarily(client, tube));
+        let tube = self.target(client, put.tube);
         if put.tags.is_empty() {
-            self.put(client, put.new, packed.body, now);
+            self.put_into(tube, put.new, packed.body, now);
         } else {
             let tags = put.tags();
             let tags = tags.set();
@@ -273,11 +270,7 @@ impl Queue {
             if tags.after.is_some() && waits_for.is_none() {
                 packed.set_free();
             }
-            self.put_packed(client, put.new, packed, tags, waits_for, now);
+            self.put_packed((client, tube), put.new, packed, tags, waits_for, now);
         }
-        if let Some(before) = before {
-            self.restore_used(client, before);
-        }
-        debug_assert_eq!(self.client(client).using, used, "the client uses the same tube as before");
     }
 }

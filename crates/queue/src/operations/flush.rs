@@ -152,115 +152,10 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use beanstalkd_types::random::Generator;
-
     use super::*;
-    use crate::clock::NS_PER_S;
-    use crate::job::{Counting, Priority};
+    use crate::job::JobState;
     use crate::state::jobs::Collection;
-    use crate::testing::{NOW, TestJob};
-    use crate::{Release, Reserve};
-
-    /// A queue whose jobs are changed at random.
-    struct Busy {
-        queue: Queue,
-        clients: Vec<ClientId>,
-        now: Timestamp,
-        random: Generator,
-        /// Ids that were taken, but whose jobs have not been put yet.
-        announced: Vec<JobId>,
-        /// Jobs that have moved to the tube "t" from another one.
-        came: BTreeSet<JobId>,
-    }
-
-    impl Busy {
-        fn new(seed: u64) -> Self {
-            let mut queue = Queue::default();
-            let clients = (0..4).map(|_| queue.connect()).collect();
-            let (announced, came) = (Vec::new(), BTreeSet::new());
-            let random = Generator::new(seed);
-            let mut busy = Self { queue, clients, now: NOW, random, announced, came };
-            for client in busy.clients.clone() {
-                busy.queue.watch(client, "t");
-                busy.queue.use_tube(client, "t");
-            }
-            busy
-        }
-
-        fn random(&mut self, below: u64) -> u64 {
-            self.random.draw() % below
-        }
-
-        fn put(&mut self, client: ClientId, id: JobId) {
-            let (priority, delay_s) = (self.random(3) as u32, self.random(3) as u32);
-            let job = TestJob { priority, delay_s, ttr_s: 1 + self.random(3) as u32, ..TestJob::default() };
-            job.put_as(id, &mut self.queue, client, self.now);
-        }
-
-        fn change(&mut self) {
-            let client = self.random(4) as usize;
-            let client = self.clients[client];
-            if self.queue.client(client).wait.is_some() {
-                self.queue.stop_waiting(client);
-            }
-            let id = JobId(1 + self.random(self.queue.numbers.next_id));
-            let (has_reserved, now) = (self.queue.has_reserved(client, id), self.now);
-            match self.random(16) {
-                0..=2 => {
-                    let id = self.queue.allocate_id();
-                    self.put(client, id);
-                }
-                3 => self.announced.push(self.queue.allocate_id()),
-                4 if !self.announced.is_empty() => {
-                    let id = self.announced.remove(0);
-                    self.put(client, id);
-                }
-                5 | 6 => assert_ne!(self.queue.reserve(client, None, now), Reserve::Unfinished),
-                7 => drop(self.queue.reserve_job(client, id, now)),
-                8 if has_reserved => {
-                    let delay_s = self.random(3) as u32;
-                    let counting = Counting::Counted;
-                    let release = Release { priority: Priority(1), delay_s: delay_s.into(), counting };
-                    self.queue.release(client, id, release, now);
-                }
-                9 if has_reserved => self.queue.bury(client, id, Priority(2), now),
-                10 if self.queue.reserve_job(client, id, now) => {
-                    self.queue.bury(client, id, Priority(2), now)
-                }
-                11 if self.queue.is_kickable(id) => self.queue.kick(id, now),
-                12 if self.queue.is_movable(client, id) => {
-                    let tube = if self.random(3) == 0 { "other" } else { "t" };
-                    if self.queue.job(id).is_some_and(|job| job.tube.as_str() != tube) && tube == "t" {
-                        self.came.insert(id);
-                    }
-                    self.queue.move_job(id, tube, now);
-                }
-                13 => {
-                    self.now = now + self.random(3) * NS_PER_S;
-                    self.queue.advance(self.now);
-                }
-                14 if self.random(4) == 0 => {
-                    let index = self.clients.iter().position(|&other| other == client).unwrap();
-                    self.queue.disconnect(client, now);
-                    self.clients[index] = self.queue.connect();
-                    self.queue.watch(self.clients[index], "t");
-                    self.queue.use_tube(self.clients[index], "t");
-                }
-                15 => drop(self.queue.delete(client, id, now)),
-                _ => {}
-            }
-            while self.queue.poll_delivery().is_some() {}
-        }
-
-        fn in_tube(&self, state: Option<crate::job::JobState>) -> BTreeSet<JobId> {
-            let is_in = |id: &JobId| {
-                self.queue.job(*id).is_some_and(|job| {
-                    job.tube.as_str() == "t" && state.is_none_or(|state| state == job.record.state)
-                })
-            };
-            self.queue.jobs.ids().filter(is_in).collect()
-        }
-    }
+    use crate::testing::Busy;
 
     #[test]
     fn a_flush_deletes_the_jobs_that_were_there_and_no_others_whatever_happens() {
@@ -314,7 +209,7 @@ mod tests {
             for _ in 0..busy.random(150) {
                 busy.change();
             }
-            let there = busy.in_tube(Some(crate::job::JobState::Buried));
+            let there = busy.in_tube(Some(JobState::Buried));
             let next_burial = busy.queue.numbers.next_burial;
             assert_eq!(busy.queue.begin_flush(flusher, "t", FlushScope::Buried, busy.now), BeginFlush::Begun);
             loop {

@@ -28,11 +28,12 @@ impl Queue {
         })
     }
 
-    /// Makes a buried or delayed job ready.
-    pub fn kick(&mut self, id: JobId, now: Timestamp) {
+    /// Makes a buried or delayed job ready. Returns false if the time of the job was over, which has ended it instead.
+    #[must_use]
+    pub fn kick(&mut self, id: JobId, now: Timestamp) -> bool {
         assert!(self.is_kickable(id), "only buried and delayed jobs are kicked");
         if self.end_overdue_and_serve(id, now) {
-            return;
+            return false;
         }
         let before = in_debug(|| self.counted_with(id));
         self.unlink(id);
@@ -47,5 +48,6 @@ impl Queue {
             "a kicked job is ready, or reserved by a client that waited"
         );
         debug_assert!(before.has_grown_to(self.counted(tube), 0), "the number of jobs stays the same");
+        true
     }
 }

@@ -216,76 +216,50 @@ fn collect(mut positions: impl Iterator<Item = Position>, limit: usize) -> Page 
 
 #[cfg(test)]
 mod tests {
-    use beanstalkd_types::random::Generator;
+    use std::collections::BTreeMap;
 
     use super::*;
-    use crate::testing::{NOW, TestJob};
-    use crate::{ClientId, Reserve};
+    use crate::Reserve;
+    use crate::testing::{Busy, NOW, Operation, TestJob};
 
     const STATES: [JobState; 4] = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
 
-    struct Busy {
-        queue: Queue,
-        clients: Vec<ClientId>,
-        random: Generator,
+    /// A busy queue, and the jobs that have stayed in a state of the tube, at the same position, since the first page.
+    struct Steady {
+        busy: Busy,
+        state: JobState,
+        /// A job that is released may go to another client at once, with the same deadline. So the reserves count too.
+        jobs: BTreeMap<JobId, (Position, u32)>,
     }
 
-    impl Busy {
-        fn random(&mut self, below: u64) -> u64 {
-            self.random.draw() % below
+    impl Steady {
+        fn new(busy: Busy, state: JobState) -> Self {
+            let jobs = BTreeMap::new();
+            let mut steady = Self { busy, state, jobs };
+            steady.jobs = steady.in_state();
+            steady
         }
 
-        fn state_of(&self, id: JobId) -> Option<(JobState, bool)> {
-            self.queue.job(id).map(|job| (job.record.state, job.tube.as_str() == "t"))
+        fn in_state(&self) -> BTreeMap<JobId, (Position, u32)> {
+            let queue = &self.busy.queue;
+            let place = |id| (queue.position(id).unwrap(), queue.job(id).unwrap().record.counters.reserves);
+            self.busy.in_tube(Some(self.state)).into_iter().map(|id| (id, place(id))).collect()
         }
 
-        /// A random job is put, or leaves its state or its tube.
-        fn change(&mut self) -> Option<JobId> {
-            let client = self.random(5) as usize;
-            let client = self.clients[client];
-            let id = JobId(1 + self.random(self.queue.numbers.next_id));
-            let now = NOW + self.random(5);
-            match self.random(6) {
-                0 | 1 => {
-                    let (priority, delay_s) = (self.random(3) as u32, self.random(3) as u32 * 50);
-                    let ttr_s = 100 + self.random(9) as u32;
-                    let tube = if self.random(4) == 0 { "other" } else { "t" };
-                    self.queue.use_tube(client, tube);
-                    let job = TestJob { priority, delay_s, ttr_s, ..TestJob::default() };
-                    job.put(&mut self.queue, client, now);
-                    None
-                }
-                2 | 3 if self.queue.is_unreserved(id) => {
-                    self.queue.reserve_job(client, id, now);
-                    Some(id)
-                }
-                4 if self.queue.has_reserved(client, id) => {
-                    self.queue.bury(client, id, Priority(1), now);
-                    Some(id)
-                }
-                5 if self.queue.is_kickable(id) => {
-                    self.queue.kick(id, now);
-                    Some(id)
-                }
-                _ if self.random(4) == 0 => self.queue.delete(client, id, now).map(|_| id),
-                _ => None,
+        fn change(&mut self) {
+            self.busy.change();
+            let now = self.in_state();
+            self.jobs.retain(|id, place| now.get(id) == Some(place));
+        }
+
+        fn page(&mut self, after: Option<Position>, limit: usize) -> Page {
+            if self.state != JobState::Reserved {
+                return self.busy.queue.page("t", self.state, after, limit).unwrap();
             }
-        }
-
-        fn page(
-            &mut self,
-            state: JobState,
-            after: Option<Position>,
-            limit: usize,
-            gone: &mut BTreeSet<JobId>,
-        ) -> Page {
-            if state != JobState::Reserved {
-                return self.queue.page("t", state, after, limit).unwrap();
-            }
-            let tube = self.queue.tube_name("t").unwrap().clone();
+            let tube = self.busy.queue.tube_name("t").unwrap().clone();
             let mut search = Search::new(tube, PageOrder::Deadline, after, limit);
-            while !self.queue.search_reserved(&mut search, 4) {
-                gone.extend(self.change());
+            while !self.busy.queue.search_reserved(&mut search, 4) {
+                self.change();
             }
             search.into_page()
         }
@@ -295,31 +269,31 @@ mod tests {
     fn a_job_that_stays_in_its_state_is_on_exactly_one_page_whatever_others_do() {
         let mut steady_jobs = 0;
         for seed in 0..2_000 {
-            let mut queue = Queue::default();
-            let clients: Vec<ClientId> = (0..5).map(|_| queue.connect()).collect();
-            queue.watch(clients[0], "t");
-            let mut busy = Busy { queue, clients, random: Generator::new(seed) };
+            let mut busy = Busy::new(seed);
+            // Lists are long, and jobs stay in their state for some pages.
+            busy.set_weight(Operation::Put, 32);
+            busy.set_weight(Operation::ReserveAndBury, 8);
+            busy.set_weight(Operation::Advance, 1);
             for _ in 0..busy.random(200) {
                 busy.change();
             }
             let state = STATES[busy.random(4) as usize];
             let limit = 1 + busy.random(6) as usize;
-            let start: Vec<JobId> =
-                busy.queue.jobs.ids().filter(|&id| busy.state_of(id) == Some((state, true))).collect();
-            let (mut listed, mut after, mut gone) = (Vec::new(), None, BTreeSet::new());
+            let mut steady = Steady::new(busy, state);
+            let (mut listed, mut after) = (Vec::new(), None);
             loop {
-                let page = busy.page(state, after, limit, &mut gone);
+                let page = steady.page(after, limit);
                 assert!(page.jobs.len() <= limit && page.next.is_none_or(|next| Some(next) > after));
                 listed.extend(page.jobs);
                 after = page.next;
                 if after.is_none() {
                     break;
                 }
-                for _ in 0..busy.random(4) {
-                    gone.extend(busy.change());
+                for _ in 0..steady.busy.random(4) {
+                    steady.change();
                 }
             }
-            for id in start.into_iter().filter(|id| !gone.contains(id)) {
+            for id in steady.jobs.into_keys() {
                 let times = listed.iter().filter(|&&other| other == id).count();
                 assert_eq!(times, 1, "seed {seed}: {id:?} of {state:?} by {limit}: {listed:?}");
                 steady_jobs += 1;

@@ -12,7 +12,7 @@ use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::TubeKey;
 use crate::state::tag_storage::StoredBody;
-use crate::tags::{After, EncodedTags, TagSet};
+use crate::tags::{After, EncodedTags, Name, TagSet};
 use crate::{Change, ClientId, Queue};
 
 /// The job of a `put`.
@@ -61,10 +61,15 @@ impl Queue {
     }
 
     /// The command `put`, when the whole body has arrived. The job goes into the tube that the client uses.
+    #[inline]
     pub fn put(&mut self, client: ClientId, new: NewJob, body: Body, now: Timestamp) {
+        self.put_into(self.client(client).using, new, body, now);
+    }
+
+    /// Stores a job without tags.
+    pub(super) fn put_into(&mut self, tube: TubeKey, new: NewJob, body: Body, now: Timestamp) {
         debug_assert!(self.jobs.get(new.id).is_none(), "an id is given once");
         debug_assert!(new.id < self.next_id(), "the id of a new job has been taken");
-        let tube = self.client(client).using;
         let before = in_debug(|| self.counted(tube));
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.at_least_one(), tube, body);
         self.jobs.insert(new.id, job);
@@ -83,7 +88,7 @@ impl Queue {
     }
 
     /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into the
-    /// tube that the client uses.
+    /// tube that its tags name, which is created if it does not exist, or that the client uses.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
@@ -96,10 +101,25 @@ impl Queue {
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
         let (bytes, tags) = (tags.bytes(), tags.set());
+        if bytes.is_empty() {
+            let tube = self.target(client, tags.tube.map(Name::as_str));
+            self.put_into(tube, new, body, now);
+            return Ok(());
+        }
         let waits_for = self.awaited_group(tags);
         let packed = StoredBody::new(body, bytes, tags.after.is_some() && waits_for.is_none())?;
-        self.put_packed(client, new, packed, tags, waits_for, now);
+        let tube = self.target(client, tags.tube.map(Name::as_str));
+        self.put_packed((client, tube), new, packed, tags, waits_for, now);
         Ok(())
+    }
+
+    /// The tube into which a client puts: this one, which is created if it does not exist, or the used one.
+    #[inline]
+    pub(super) fn target(&mut self, client: ClientId, tube: Option<&str>) -> TubeKey {
+        match tube {
+            Some(name) => self.tubes.find_or_make(name),
+            None => self.client(client).using,
+        }
     }
 
     /// The group for which a job with these tags waits when it is put.
@@ -113,7 +133,7 @@ impl Queue {
     #[inline(always)]
     pub(super) fn put_packed(
         &mut self,
-        client: ClientId,
+        (client, tube): (ClientId, TubeKey),
         new: NewJob,
         packed: StoredBody,
         tags: &TagSet<'_>,
@@ -122,7 +142,6 @@ impl Queue {
     ) {
         debug_assert!(self.jobs.get(new.id).is_none(), "an id is given once");
         debug_assert!(new.id < self.next_id(), "the id of a new job has been taken");
-        let tube = self.client(client).using;
         let before = in_debug(|| self.counted(tube));
         let until = if !new.delay_s.is_zero() { self.end_of_delay(new.delay_s, now) } else { now };
         self.sums.events.puts += 1;
@@ -154,10 +173,11 @@ impl Queue {
             && self.jobs.get(new.id).is_some_and(is_as_asked)
     }
 
-    /// Gives the job the more urgent priority of a duplicate. A reserved job has it when it is released.
+    /// Gives the job the more urgent priority of a duplicate. A reserved job has it when it is released. If the time of
+    /// the job was over, this ends it: for the duplicate, it ended right afterwards.
     pub fn upgrade(&mut self, id: JobId, priority: Priority, now: Timestamp) {
         if self.is_unreserved(id) {
-            self.set_priority(id, priority, now);
+            let _ = self.set_priority(id, priority, now);
             return;
         }
         let job = self.jobs.expect_mut(id);

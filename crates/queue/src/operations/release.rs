@@ -25,7 +25,7 @@ pub struct Release {
 /// The destination of a released job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// The ready or the delayed jobs, as requested.
+    /// The ready or the delayed jobs, as requested; or a rule has sent it to the dead tube or deleted it.
     Queued,
     /// The buried jobs: it has reached the limit of releases.
     Buried,

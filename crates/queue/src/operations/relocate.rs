@@ -21,16 +21,18 @@ impl Queue {
 
     /// The command `move`, for a job that may be moved: from now on it is in the tube with this valid name, which is
     /// created if it does not exist. A delayed job keeps its deadline, a buried one its place in the order of burial, a
-    /// reserved one its reservation; a ready one goes at once to a client that waits for it.
-    pub fn move_job(&mut self, id: JobId, name: &str, now: Timestamp) {
+    /// reserved one its reservation; a ready one goes at once to a client that waits for it. Returns false if the
+    /// time of the job was over, which has ended it instead.
+    #[must_use]
+    pub fn move_job(&mut self, id: JobId, name: &str, now: Timestamp) -> bool {
         if self.end_overdue_and_serve(id, now) {
-            return;
+            return false;
         }
         let target = self.tubes.find_or_make(name);
         let job = self.jobs.expect_mut(id);
         let (from, collection) = (job.tube, job.collection());
         if from == target {
-            return;
+            return true;
         }
         let marks = job.marks;
         debug_assert!(self.is_linked(id), "a job that is moved is in a collection");
@@ -79,6 +81,7 @@ impl Queue {
         debug_assert!(self.is_linked(id), "a job that was moved is in a collection");
         debug_assert!(self.counted(from).has_moved_to(here, self.counted(target), there), "one job moved");
         self.remove_tube_if_idle(from);
+        true
     }
 
     /// Whether the delay of the job can be changed: it is ready or delayed, and not held.
@@ -90,10 +93,12 @@ impl Queue {
     }
 
     /// Gives a ready or delayed job a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is ready.
-    pub fn set_delay(&mut self, id: JobId, delay_s: Seconds, until: Timestamp, now: Timestamp) {
+    /// Returns false if the time of the job was over, which has ended it instead.
+    #[must_use]
+    pub fn set_delay(&mut self, id: JobId, delay_s: Seconds, until: Timestamp, now: Timestamp) -> bool {
         assert!(self.is_delayable(id), "only ready and delayed jobs get another delay");
         if self.end_overdue_and_serve(id, now) {
-            return;
+            return false;
         }
         self.unlink(id);
         self.jobs.expect_mut(id).delay_s = delay_s.whole();
@@ -105,6 +110,7 @@ impl Queue {
         }
         self.serve_waiting(None, now);
         debug_assert!(self.is_linked_as_asked(id, delay_s), "the job has the delay that was asked for");
+        true
     }
 
     /// Whether the job exists and no client has reserved it.
@@ -113,14 +119,16 @@ impl Queue {
         self.jobs.get(id).is_some_and(|job| job.state() != JobState::Reserved)
     }
 
-    /// Gives another priority to a job that no client has reserved.
-    pub fn set_priority(&mut self, id: JobId, priority: Priority, now: Timestamp) {
+    /// Gives another priority to a job that no client has reserved. Returns false if the time of the job was over, and
+    /// this has ended it instead.
+    #[must_use]
+    pub fn set_priority(&mut self, id: JobId, priority: Priority, now: Timestamp) -> bool {
         assert!(
             self.is_unreserved(id),
             "the job is not reserved: a release sets the priority of a reserved job"
         );
         if self.end_overdue_and_serve(id, now) {
-            return;
+            return false;
         }
         self.note(Change::Updated(id));
         debug_assert!(self.is_linked(id), "a job that gets another priority is in a collection");
@@ -145,5 +153,6 @@ impl Queue {
         }
         debug_assert!(self.is_linked(id), "a job that has another priority is in a collection");
         debug_assert!(before.has_grown_to(self.counted_with(id), 0), "the number of jobs stays the same");
+        true
     }
 }

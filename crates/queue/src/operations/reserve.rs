@@ -6,7 +6,9 @@
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::operations::many_tubes::ReserveSearch;
+use crate::rules::ages::AgeCheck;
 use crate::seconds::Seconds;
+use crate::state::jobs::Marks;
 use crate::{Change, ClientId, Queue};
 
 /// The immediate result of a reserve.
@@ -82,11 +84,104 @@ impl Queue {
         true
     }
 
+    /// Undoes a reservation of which the client was never told: the job is as if it had not been reserved, and becomes
+    /// ready, and its tube gets the token back. The totals of the tube keep the reservation, because a counter that
+    /// decreases looks like a restart. Its wait stays in the histogram and, in a fair tube, its key keeps the later
+    /// turn.
+    pub fn undo_reserve(&mut self, client: ClientId, id: JobId, now: Timestamp) {
+        assert!(self.has_reserved(client, id), "only the reservation of a client is undone");
+        self.unlink(id);
+        let (job, history) = self.jobs.expect_with_history(id);
+        history.counters.reserves = history.counters.reserves.saturating_sub(1);
+        let (tube, marks) = (job.tube, job.marks);
+        self.return_token(tube);
+        let age = if self.expires_again(id, now) {
+            self.remove_expired(id, now);
+            AgeCheck::Removed
+        } else if marks.intersects(Marks::RULED) {
+            self.check_age(id, now)
+        } else {
+            AgeCheck::InTime
+        };
+        match age {
+            AgeCheck::InTime => self.make_ready(id, now),
+            AgeCheck::Removed => {}
+            AgeCheck::MustBeBuried => {
+                self.note(Change::Updated(id));
+                self.bury_poisoned(id);
+            }
+        }
+        self.serve_waiting(Some(client), now);
+        debug_assert!(!self.has_reserved(client, id), "the client has no longer reserved the job");
+        self.remove_tube_if_idle(tube);
+    }
+
     /// From now on the client counts as a worker.
     #[inline]
     pub(super) fn mark_worker(&mut self, client: ClientId) {
         let first = !std::mem::replace(&mut self.client_mut(client).has_reserved, true);
         self.clients.counts.workers += u64::from(first);
         debug_assert!(self.clients.counts.workers <= self.clients.records.len() as u64, "each counts once");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::NS_PER_S;
+    use crate::job::Counters;
+    use crate::tags::TagSet;
+    use crate::testing::{NOW, TestJob, con};
+    use crate::{Delivery, Rate, TubeRule, WaitOutcome};
+
+    /// The job that the queue delivers next, to this client.
+    fn delivered(queue: &mut Queue, to: ClientId) -> JobId {
+        match queue.poll_delivery() {
+            Some(Delivery { client, outcome: WaitOutcome::Reserved(id) }) if client == to => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_job_whose_reservation_is_undone_goes_to_the_next_client_from_its_place() {
+        let mut queue = Queue::default();
+        let rate = Some(Rate { tokens: 1, period_ns: 60 * NS_PER_S, burst: 1 });
+        let rule = TubeRule { max_attempts: Some(1), max_reserved: Some(1), rate, ..TubeRule::new("*") };
+        queue.set_tube_rules(vec![rule], NOW);
+        let [producer, first, second] = [(); 3].map(|()| queue.connect());
+        assert_eq!(queue.reserve(first, None, NOW), Reserve::Waiting);
+        assert_eq!(queue.reserve(second, None, NOW), Reserve::Waiting);
+        let id = TestJob { tags: con("k", 1), ..TestJob::default() }.put(&mut queue, producer, NOW);
+        assert_eq!(delivered(&mut queue, first), id);
+        TestJob { tags: con("k", 1), ..TestJob::default() }.put(&mut queue, producer, NOW);
+        queue.undo_reserve(first, id, NOW);
+        queue.check_invariants();
+        assert!(!queue.is_waiting(first) && queue.poll_delivery().is_some(), "its wait has ended");
+        assert!(queue.has_reserved(second, id), "the older job has kept its place");
+        queue.undo_reserve(second, id, NOW);
+        queue.check_invariants();
+        let record = queue.job(id).unwrap().record;
+        assert_eq!((record.state, record.counters), (JobState::Ready, Counters::default()));
+        assert_eq!(queue.reserve(first, None, NOW), Reserve::Job(id));
+    }
+
+    #[test]
+    fn a_job_whose_first_reservation_is_undone_expires_as_if_it_had_not_been_reserved() {
+        let end = NOW + 10 * NS_PER_S;
+        for undone_at in [NOW + 1, end] {
+            let mut queue = Queue::default();
+            let [producer, first, second] = [(); 3].map(|()| queue.connect());
+            let tags = TagSet { expires_after_s: Some(10.into()), ..TagSet::default() };
+            let id = TestJob { tags, ..TestJob::default() }.put(&mut queue, producer, NOW);
+            assert_eq!(queue.reserve(first, None, NOW), Reserve::Job(id));
+            queue.undo_reserve(first, id, undone_at);
+            queue.check_invariants();
+            assert_eq!(queue.job(id).is_some(), undone_at < end);
+            while queue.next_deadline().is_some_and(|at| at <= end) {
+                queue.advance(end);
+            }
+            assert_eq!((queue.job(id).is_some(), queue.figures().events.expirations), (false, 1));
+            assert_eq!(queue.reserve(second, None, end), Reserve::Waiting);
+        }
     }
 }

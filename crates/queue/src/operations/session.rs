@@ -80,8 +80,11 @@ impl Queue {
     }
 
     fn set_grace(&mut self, index: ClientKey, grace_ms: u32) -> SessionJoin {
-        let before = std::mem::replace(&mut self.session_mut(index).grace_ms, grace_ms);
-        SessionJoin { has_new_grace: before != grace_ms, after: None }
+        let session = self.session_mut(index);
+        // An earlier client may have left before the log had its grace.
+        session.lacks_grace |= session.grace_ms != grace_ms;
+        session.grace_ms = grace_ms;
+        SessionJoin { has_new_grace: session.lacks_grace, after: None }
     }
 
     fn find_or_make_session(&mut self, key: &SessionKey) -> Result<ClientKey, TryReserveError> {
@@ -91,7 +94,13 @@ impl Queue {
         self.make_room_for_client()?;
         let index = self.add_client(Client::session).key();
         self.clients.counts.unconnected += 1;
-        let session = Session { key: key.clone(), grace_ms: 0, attached: None, ends_at: Timestamp::NEVER };
+        let session = Session {
+            key: key.clone(),
+            grace_ms: 0,
+            lacks_grace: false,
+            attached: None,
+            ends_at: Timestamp::NEVER,
+        };
         self.sessions.records.insert(index, session);
         self.sessions.by_key.insert(key.clone(), index);
         Ok(index)
@@ -108,6 +117,7 @@ impl Queue {
             let after = joining.after.map(|(until, id)| Reservation::key(until, id));
             let Some(Reservation { until, id, .. }) = self.clients[holder].reserved.next_after(after) else {
                 joining.has_new_grace = false;
+                self.session_mut(holder).lacks_grace = false;
                 break;
             };
             *left -= 1;
@@ -400,6 +410,25 @@ mod tests {
         }
         assert_eq!((flushed, queue.figures().jobs.total()), (49, 0));
         queue.check_invariants();
+    }
+
+    #[test]
+    fn a_new_grace_whose_client_is_gone_goes_to_the_log_with_the_next_client() {
+        let mut queue = Queue::default();
+        let (first, _) = worker(&mut queue, 5, 1000);
+        while !queue.join_session(first, &mut joining(true), &mut 7) {}
+        let begin = |queue: &mut Queue, client| match queue.begin_session(client, &key("w"), 2000) {
+            Ok(BeginSession::Attached { joining, .. }) => joining,
+            other => panic!("{other:?}"),
+        };
+        let mut unfinished = begin(&mut queue, first);
+        assert!(!queue.join_session(first, &mut unfinished, &mut 2));
+        let second = queue.connect();
+        let mut joining = begin(&mut queue, second);
+        let mut left = 7;
+        assert!(queue.join_session(second, &mut joining, &mut left));
+        assert_eq!(left, 2, "all five are logged");
+        assert!(!begin(&mut queue, second).has_new_grace);
     }
 
     #[test]

@@ -51,9 +51,9 @@ pub struct Figures {
     pub clients: usize,
     /// Clients that wait in a reserve.
     pub waiting: u64,
-    /// Clients that have put a job.
+    /// Clients of which the line of a put was accepted.
     pub producers: u64,
-    /// Clients that have reserved a job.
+    /// Clients that have sent a reserve, or got a job with `reserve-job`.
     pub workers: u64,
     /// The sessions, including those without an attached client.
     pub sessions: usize,

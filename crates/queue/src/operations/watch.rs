@@ -13,11 +13,6 @@ use crate::state::reserve_settings::USUAL_WEIGHT;
 use crate::state::tubes::{DEFAULT, make_room_in_slab};
 use crate::{ClientId, Queue};
 
-/// The tube that a client used before it puts into another.
-#[derive(Debug)]
-#[must_use = "the client uses it again"]
-pub struct PreviousTube(TubeKey);
-
 impl Queue {
     /// Makes sure that the registry has room for the next client.
     ///
@@ -133,20 +128,6 @@ impl Queue {
         self.tubes.get_mut(tube).using += counted;
         self.tubes.get_mut(before).using -= counted;
         self.remove_tube_if_idle(before);
-    }
-
-    /// Uses the tube with this name for one put. It is created if it does not exist. The caller must call
-    /// [`Queue::restore_used`] before anything else; until then, the used tube does not end.
-    pub fn use_temporarily(&mut self, id: ClientId, name: &str) -> PreviousTube {
-        let tube = self.tubes.find_or_make(name);
-        PreviousTube(std::mem::replace(&mut self.client_mut(id).using, tube))
-    }
-
-    /// Uses the earlier tube of the client again; the other one ends if nothing keeps it.
-    pub fn restore_used(&mut self, id: ClientId, PreviousTube(tube): PreviousTube) {
-        let other = std::mem::replace(&mut self.client_mut(id).using, tube);
-        self.remove_tube_if_idle(other);
-        debug_assert!(self.tubes.contains(tube), "the tube that was used has not ended meanwhile");
     }
 
     /// The command `watch` without a weight; returns how many tubes the client watches now.

@@ -409,7 +409,7 @@ mod tests {
         let client = queue.connect();
         let id = put(&mut queue, client, 0, NOW);
         let moved_at = NOW + 100 * NS_PER_S + 1;
-        queue.move_job(id, "a", moved_at);
+        assert!(queue.move_job(id, "a", moved_at));
         let arrived = queue.job(id).unwrap().tags.unwrap().arrived_after_s;
         assert_eq!(arrived, Some(Seconds::new(100, 1)), "rounded up");
         let end = NOW + 110 * NS_PER_S + 1_000_000;
@@ -422,7 +422,7 @@ mod tests {
         restarted.restore(&record, "a", Body::copy_of(b"x").unwrap(), &tags, end.minus_ns(1)).unwrap();
         assert_eq!(restarted.next_deadline(), Some(end));
         // In a tube without the rule, nothing of it is left.
-        queue.move_job(id, "b", moved_at);
+        assert!(queue.move_job(id, "b", moved_at));
         assert_eq!((queue.job(id).unwrap().tags, queue.next_deadline()), (None, None));
         queue.check_invariants();
     }

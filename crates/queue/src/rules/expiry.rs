@@ -98,6 +98,17 @@ impl Queue {
         expires_at(&MarkedJob::new(id, job, &self.tags(id)?))
     }
 
+    /// Lets the job, which is in no collection, expire again if no client has reserved it: its first reservation was
+    /// undone. Returns whether its time is over.
+    pub(crate) fn expires_again(&mut self, id: JobId, now: Timestamp) -> bool {
+        debug_assert!(!self.is_linked(id), "the job was taken out of its collection");
+        if !self.jobs.expect(id).has(Marks::TAGGED) {
+            return false;
+        }
+        self.with_tags(id, Expiry::added);
+        self.has_expired(id, now)
+    }
+
     /// Deletes a job that has expired.
     pub(super) fn expire(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked_as(id, JobState::Reserved), "a job that was reserved does not expire");

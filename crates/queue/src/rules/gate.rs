@@ -176,6 +176,17 @@ impl Queue {
         self.close_gate(tube);
     }
 
+    /// Puts the token of a reservation that was undone back into the bucket. The gate may open at the end of the
+    /// command.
+    pub(crate) fn return_token(&mut self, tube: TubeKey) {
+        if let Some(ruled) = &mut self.tubes.get_mut(tube).ruled
+            && let Some(rate) = ruled.rate()
+        {
+            ruled.gate.deficit = ruled.gate.deficit.saturating_sub(rate.period());
+        }
+        self.note_gate(tube);
+    }
+
     /// Closes the gate of the tube if its rule requires that.
     pub(crate) fn close_gate(&mut self, tube: TubeKey) {
         let record = self.tubes.get_mut(tube);
@@ -224,8 +235,9 @@ impl Queue {
             // here.
             let Some(head) = self.head_behind_gate(tube, &mut probes_left, now) else { continue };
             if head == key {
-                let (client, id) = (self.first_waiting(tube), self.take_first_ready(tube));
-                let (Some((_, client)), Some(id)) = (client, id) else { break };
+                // A job that is taken must go to a client, so the client comes first.
+                let Some((_, client)) = self.first_waiting(tube) else { continue };
+                let Some(id) = self.take_first_ready(tube) else { continue };
                 self.deliver_job(id, client, now);
                 deliveries -= 1;
             }

@@ -14,26 +14,29 @@ use crate::tags::TagSet;
 /// The events of jobs with marks, as a rule sees them. The job is in no collection while a hook runs, except for
 /// `reserved`, `buried` and a `moved` reservation.
 pub(crate) trait Rule {
-    /// The job is new: it was put, or restored from a log.
+    /// The job is new: it was put, or restored from a log. Called for jobs with tags; for others in a tube with a rule,
+    /// `added_to_ruled` does what `TubeLimits` and `Ages` do.
     fn added(_queue: &mut Queue, _job: &MarkedJob<'_>) {}
 
-    /// The job is ready from now on. The rule returns whether clients may reserve it; otherwise it is parked.
+    /// The job is ready from now on. The rule returns whether clients may reserve it; otherwise it is parked. Called
+    /// for jobs with tags when they are put, and afterwards for those with a key (`KEYED`).
     fn admits(_queue: &mut Queue, _job: &MarkedJob<'_>) -> bool {
         true
     }
 
-    /// Whether the job may be reserved, in any state; asked by `reserve-job`.
+    /// Whether the job may be reserved, in any state; asked by `reserve-job` for jobs with tags.
     fn may_be_reserved(_queue: &Queue, _job: &MarkedJob<'_>) -> bool {
         true
     }
 
-    /// The job was reserved, from any state.
+    /// The job was reserved, from any state. Called for jobs that expire, age or have a key.
     fn reserved(_queue: &mut Queue, _job: &MarkedJob<'_>) {}
 
-    /// The job has left this state: it was taken from its tube, or released by its client.
+    /// The job has left this state: it was taken from its tube, or released by its client. Called for jobs with a key
+    /// that were ready or reserved, and for jobs with tags that were buried; for delayed ones never.
     fn left(_queue: &mut Queue, _job: &MarkedJob<'_>, _state: JobState) {}
 
-    /// The job was buried.
+    /// The job was buried. Called for jobs with tags, and those for whose end a client waits.
     fn buried(_queue: &mut Queue, _job: &MarkedJob<'_>) {}
 
     /// The job has come into its tube from the tube `from`.
@@ -42,7 +45,7 @@ pub(crate) trait Rule {
     /// The job has new tags, those of `after`.
     fn retagged(_queue: &mut Queue, _before: &MarkedJob<'_>, _after: &MarkedJob<'_>) {}
 
-    /// The job has ended.
+    /// The job has ended. Called unless its only mark is that its tube has a rule.
     fn ended(_queue: &mut Queue, _job: &MarkedJob<'_>, _end: &mut JobEnd) {}
 
     /// The next deadline.
@@ -112,7 +115,7 @@ impl<'a> MarkedJob<'a> {
 pub(crate) enum Ending {
     /// By a client's delete: the cooldown of its key begins.
     Deleted,
-    /// By a flush.
+    /// By a flush, or because another job takes over its key: no cooldown begins.
     Flushed,
     /// By itself.
     Expired,

@@ -17,9 +17,10 @@
 //! every job. A failed job has exactly one next state, so `retries.rs` decides it alone.
 //!
 //! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
-//! marks they call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]).
-//! A job in a tube with a rule, or for whose end a client waits, has marks even if it has no tags. A new rule is
-//! therefore a file, its state in [`Rules`], and its name in `each_rule`; a job that it concerns needs a mark. One
+//! marks they call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]),
+//! if the job has one of the marks that the comment of the hook names: reading tags costs time. A job in a tube with a
+//! rule, or for whose end a client waits, has marks even if it has no tags. A new rule is therefore a file, its state
+//! in [`Rules`], and its name in `each_rule`; a job that it concerns needs a mark, at which its hooks are called. One
 //! place decides whether a ready job may be reserved, [`Queue::admit`], and the job's collection shows the decision:
 //! the tube's ready queue has only jobs that no rule keeps back; the others are parked. Delayed jobs that wait for a
 //! group are held. Jobs whose time is over are ended before a client gets them (`overdue.rs`). A function that changes

@@ -253,10 +253,10 @@ mod tests {
             crowd.queue.watch(waiting, "other");
             crowd.queue.ignore(waiting, "default");
             assert_eq!(crowd.queue.reserve(waiting, None, END), Reserve::Waiting);
-            crowd.queue.kick(kicked, END);
-            crowd.queue.set_delay(delayed, 0.into(), END, END);
-            crowd.queue.move_job(moved, "other", END);
-            crowd.queue.set_priority(urged, Priority(0), END);
+            assert!(!crowd.queue.kick(kicked, END), "{by:?}");
+            assert!(!crowd.queue.set_delay(delayed, 0.into(), END, END), "{by:?}");
+            assert!(!crowd.queue.move_job(moved, "other", END), "{by:?}");
+            assert!(!crowd.queue.set_priority(urged, Priority(0), END), "{by:?}");
             let is_reserved = crowd.queue.reserve_job(crowd.worker, reserved, END);
             assert_eq!(is_reserved, by == By::AgeWithDeadTube, "{by:?}");
             crowd.queue.check_invariants();

@@ -402,7 +402,7 @@ impl Queue {
             self.work += 1;
             if is_overdue {
                 // Ending a job takes as long as several probes.
-                *left -= (self.slices.probed_tubes / MAX_OVERDUE_ENDED).min(*left);
+                *left -= (self.slices.probed_tubes / MAX_OVERDUE_ENDED).clamp(1, *left);
                 self.end_overdue(id, now);
                 continue;
             }

@@ -247,8 +247,8 @@ fn no_slot_is_lost_if_clients_leave_or_jobs_change_while_it_is_offered() {
     for tube in [0, 10, 19_998] {
         many.queue.advance(NOW);
         assert!(many.queue.delete(many.producer, ManyTubes::job_in(tube), NOW).is_some());
-        many.queue.set_priority(ManyTubes::job_in(tube + 1), Priority(0), NOW);
-        many.queue.move_job(ManyTubes::job_in(tube + 1), "elsewhere", NOW);
+        assert!(many.queue.set_priority(ManyTubes::job_in(tube + 1), Priority(0), NOW));
+        assert!(many.queue.move_job(ManyTubes::job_in(tube + 1), "elsewhere", NOW));
         many.queue.pause_tube("t8", 5.into(), NOW);
     }
     many.queue.check_invariants();
@@ -332,7 +332,7 @@ fn a_held_job_is_deleted_moved_and_flushed_while_others_of_its_group_are_freed()
     assert!(queue.delete(client, member, NOW).is_some());
     assert_eq!(queue.figures().jobs.ready, 1);
     assert!(queue.delete(client, held[1], NOW).is_some());
-    queue.move_job(held[2], "other", NOW);
+    assert!(queue.move_job(held[2], "other", NOW));
     assert!(!queue.is_held(held[2]));
     drop(queue.flush_job(held[3], NOW));
     queue.check_invariants();
@@ -466,7 +466,7 @@ fn the_tags_of_a_job_and_the_tubes_and_groups_that_it_makes_count_for_its_owner(
         queue.advance(NOW.plus_seconds(9));
     });
     assert_eq!(ended, 0);
-    let moved = owned(&[TagSet::default()], |queue, _, ids| queue.move_job(ids[0], "default", NOW));
+    let moved = owned(&[TagSet::default()], |queue, _, ids| assert!(queue.move_job(ids[0], "default", NOW)));
     assert_eq!(moved, second, "nobody has made the tube default");
 }
 
@@ -539,7 +539,7 @@ fn a_key_has_one_cooldown_in_a_tube_which_lasts_as_long_as_the_longest() {
     for cooldown_s in [60, 90, 30] {
         queue.use_tube(client, "from");
         last = TestJob { tags: tags(cooldown_s), ..TestJob::default() }.put(&mut queue, client, NOW);
-        queue.move_job(last, "to", NOW);
+        assert!(queue.move_job(last, "to", NOW));
         queue.delete(client, last, NOW).expect("it is ready");
         queue.check_invariants();
     }

@@ -178,7 +178,7 @@ fn the_failures_of_a_job_go_with_it_and_a_delay_of_its_own_however_short_is_kept
         ("a", 160_000, None),
     ];
     for (tube, expected_ms, delay) in steps {
-        rig.queue.move_job(id, tube, rig.now);
+        assert!(rig.queue.move_job(id, tube, rig.now));
         assert!(rig.queue.reserve_job(client, id, rig.now));
         assert_eq!(
             rig.queue.release(client, id, release(delay.unwrap_or_default()), rig.now),
@@ -284,16 +284,34 @@ fn three_tubes_in_a_circle_of_ages_and_attempts_hold_a_dead_job_once() {
         assert!(rig.queue.reserve_job(client, id, rig.now));
         rig.queue.release(client, id, release(0), rig.now);
         assert_eq!(rig.tube_of(id), "b");
-        rig.queue.move_job(id, "c", rig.now);
+        assert!(rig.queue.move_job(id, "c", rig.now));
         rig.wait(100 * NS_PER_S);
         assert_eq!(rig.tube_of(id), "c", "dead in whatever tube");
-        rig.queue.move_job(id, "b", rig.now);
+        assert!(rig.queue.move_job(id, "b", rig.now));
     }
-    rig.queue.move_job(id, "a", rig.now);
+    assert!(rig.queue.move_job(id, "a", rig.now));
     assert_eq!(
         (rig.queue.job(id).unwrap().failures(), rig.queue.next_deadline()),
         (0, Some(rig.now + 10 * NS_PER_S))
     );
+}
+
+#[test]
+fn a_reserve_with_small_slices_ends_few_overdue_jobs() {
+    let mut rig = Rig::new(vec![TubeRule { max_age_s: Some(10), ..TubeRule::new("t") }]);
+    rig.queue.slices = crate::Slices { probed_tubes: 2, ..crate::Slices::default() };
+    let client = rig.client("t");
+    for _ in 0..100 {
+        rig.put(client, None);
+    }
+    rig.now = rig.now + 10 * NS_PER_S;
+    rig.queue.advance(rig.now);
+    let left = rig.queue.figures().jobs.total();
+    assert!(left > 5, "advance ends a part of the jobs");
+    for ended in [2, 4] {
+        assert_eq!(rig.queue.reserve(client, Some(0.into()), rig.now), Reserve::Unfinished);
+        assert_eq!(rig.queue.figures().jobs.total(), left - ended);
+    }
 }
 
 #[test]
@@ -315,7 +333,7 @@ fn a_reload_that_lowers_limits_removes_nothing_and_a_new_order_of_entries_counts
         assert!(rig.queue.delete(client, ids[left], rig.now).is_some());
     }
     assert!(rig.queue.is_full_for(client, 0), "two are as many as it takes");
-    rig.queue.move_job(ids[1], "elsewhere", rig.now);
+    assert!(rig.queue.move_job(ids[1], "elsewhere", rig.now));
     assert!(!rig.queue.is_full_for(client, 0));
     // A job that has failed more often than a newer rule allows is dead with its next failure, not before.
     rig.set_rules(vec![]);
@@ -493,7 +511,7 @@ fn a_move_of_a_reserved_job_does_not_end_its_reservation_and_keeps_the_gate_clos
     let client = rig.client("t");
     let id = rig.put(client, None);
     for moved in moved {
-        rig.queue.move_job(moved, "t", rig.now);
+        assert!(rig.queue.move_job(moved, "t", rig.now));
         rig.settle();
         assert_eq!(rig.reserve(client), None, "one is reserved, or more");
     }

@@ -475,8 +475,8 @@ mod tests {
                 queue.delete(client, first, NOW);
                 put(&mut queue, client, "a:9", 5);
             } else {
-                queue.set_priority(first, Priority(7), NOW);
-                queue.set_priority(first, Priority(5), NOW);
+                assert!(queue.set_priority(first, Priority(7), NOW));
+                assert!(queue.set_priority(first, Priority(5), NOW));
             }
             let expected = if is_deleted { ["b", "a"] } else { ["a", "b"] };
             assert_eq!(keys_in_order(&mut queue, client, true), expected);

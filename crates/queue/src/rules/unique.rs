@@ -255,11 +255,16 @@ impl Queue {
         })
     }
 
-    /// The duplicate of a `put` with these tags into the tube that the client uses, if there is one.
+    /// The duplicate of a `put` with these tags, if there is one: in the tube that they name, or that the client uses.
     #[must_use]
     #[inline]
     pub fn duplicate(&self, client: ClientId, tags: &TagSet<'_>, now: Timestamp) -> Option<Duplicate> {
-        self.holder_of_key(self.client(client).using, tags.idempotency?.key, now)
+        let key = tags.idempotency?.key;
+        let tube = match tags.tube {
+            Some(name) => self.tubes.find(name.as_str())?,
+            None => self.client(client).using,
+        };
+        self.holder_of_key(tube, key, now)
     }
 
     /// The job with the same key as this one in the tube of this name.

@@ -150,9 +150,9 @@ pub(crate) struct Client {
     pub is_plain: bool,
     /// Whether the client has disconnected but has not released everything. Such a client has no deadline.
     pub is_leaving: bool,
-    /// Whether it has ever put a job.
+    /// Whether the line of a put of it was ever accepted.
     pub has_put: bool,
-    /// Whether it has ever reserved a job.
+    /// Whether it has ever sent a reserve, or got a job with `reserve-job`.
     pub has_reserved: bool,
     pub kind: ClientKind,
     /// The next eight bits of its number. The highest bits are those of the last number: no client stays for 2^40

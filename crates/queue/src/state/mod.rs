@@ -114,7 +114,7 @@ pub(crate) struct Outbox {
     pub(crate) keeps_changes: bool,
 }
 
-/// An answer for a client that waited in a reserve.
+/// An answer for a client that waited for a job, or for the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// The client that waited.
@@ -170,7 +170,7 @@ pub struct PoisonLimits {
     pub releases: Option<u32>,
 }
 
-/// Jobs by state, over all tubes.
+/// Jobs by state, of one tube or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {
     /// Ready jobs with an urgent priority.

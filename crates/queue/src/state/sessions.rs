@@ -31,6 +31,8 @@ pub(crate) struct Session {
     pub key: SessionKey,
     /// How long its reservations are kept without a client.
     pub grace_ms: u32,
+    /// Whether the log may have another grace for some of its reservations.
+    pub lacks_grace: bool,
     /// The index of the attached client.
     pub attached: Option<ClientKey>,
     /// When the session ends if no client comes; `NEVER` while one is attached, [`UNBEGUN`] after a restart until its

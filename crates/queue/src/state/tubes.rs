@@ -112,7 +112,7 @@ pub(crate) struct Tube {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Tube>() <= 112, "a tube is a block of 112 bytes");
 
-/// The counts of events in a tube besides puts.
+/// What few of very many tubes have: the counts of events besides puts, and the state that tags need.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     /// `pause-tube` commands.

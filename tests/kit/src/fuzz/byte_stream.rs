@@ -1,15 +1,12 @@
 //! Arbitrary bytes from a client. The replies must not depend on how the bytes are split into reads.
 
-use std::convert::Infallible;
-use std::rc::Rc;
-
 use beanstalkd::access::Peer;
 use beanstalkd::server::Server;
 use beanstalkd_queue::PoisonLimits;
 
 use crate::observer;
 use crate::random::Random;
-use crate::simulated::{START, executor};
+use crate::simulated::{Connection, START, executor};
 use crate::sockets::{FakeStream, Pipe};
 
 /// The client's address, for the checks that depend on it.
@@ -72,12 +69,10 @@ pub fn replies(
 ) -> Vec<u8> {
     let before = server.client_count();
     let pipe = Pipe::new(usize::MAX, Random::new(stream.len() as u64));
-    let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
-    let Ok(id) = server.accept(open, START);
-    server.identify(id, ANONYMOUS, START);
+    let client = Connection::open(server, pipe, START);
+    server.identify(client.id, ANONYMOUS, START);
     let turn = |server: &mut Server<FakeStream>| {
-        let event = pipe.borrow_mut().take_event();
-        server.turn([(id, event)].into_iter(), START);
+        server.turn([client.take_event()].into_iter(), START);
         while server.next_turn_at().is_some_and(|at| at <= START) {
             server.turn(std::iter::empty(), START);
         }
@@ -86,12 +81,12 @@ pub fn replies(
         }
     };
     for piece in pieces {
-        pipe.borrow_mut().arrive(piece);
+        client.send(piece);
         turn(server);
     }
-    pipe.borrow_mut().end(false);
+    client.end();
     turn(server);
     assert_eq!(server.client_count(), before, "the client is gone after its half-close");
     observer::take();
-    pipe.borrow_mut().take_outbound(usize::MAX)
+    client.received_bytes(usize::MAX)
 }

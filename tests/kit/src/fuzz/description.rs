@@ -1,21 +1,18 @@
 //! Arbitrary bytes as the description of a server, and changed descriptions.
 
-use std::cell::RefCell;
-use std::convert::Infallible;
-use std::rc::Rc;
 use std::sync::OnceLock;
 
 use beanstalkd::access::Peer;
 use beanstalkd::server::Server;
 use beanstalkd::server::hand_over::{DescribedProcess, check as check_description, describe};
-use beanstalkd_binlog::{Binlog, Completion, Config, SyncPolicy};
+use beanstalkd_binlog::{Completion, Config, SyncPolicy};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::description::Writer;
 
 use crate::disk::SimDisk;
 use crate::observer;
 use crate::random::Random;
-use crate::simulated::{START, executor};
+use crate::simulated::{Connection, START, executor, start_on};
 use crate::sockets::{FakeStream, Pipe};
 
 /// The bytes that some clients have sent to the described server: jobs in all states with all tags, waits, half a
@@ -29,8 +26,13 @@ const STREAMS: [&str; 7] = [
     "put 0 0 60 20\r\nhalf a b",
     "stats\r\nuse hal",
     "put 0 0 60 2\r\nzz\r\nreserve-job 7\r\nbury 7 3\r\nstats-tube a\r\nquit\r\n",
-    "session s 60.5\r\nput 0 0 600 2\r\nss\r\nreserve-job 8\r\n",
+    "session s 60.5\r\nput 0 0 600 2\r\nss\r\nput 0 0 600 0\r\n\r\nreserve-job 8\r\n",
 ];
+
+/// What another client sends when the disk is full, so often that the files are filled, and what it sends then: the log
+/// has no room for the new state of the job.
+const FILL: (&str, usize) = ("reprioritize 9 6\r\n", 200);
+const CHANGE: &str = "reserve-job 9\r\nrelease 9 5 0\r\n";
 
 /// Reads `input` as a description, and as changes of a valid one: index and byte.
 pub fn check(input: &[u8]) {
@@ -57,27 +59,12 @@ pub fn check(input: &[u8]) {
 pub fn whole() -> Vec<u8> {
     observer::take();
     let disk = SimDisk::default();
-    let mut executor = executor(PoisonLimits::default(), 1000);
+    let executor = executor(PoisonLimits::default(), 1000);
     let config = Config { file_bytes: 4096, sync: SyncPolicy::Never, recover: false, nonce_seed: 1 };
-    let log = Binlog::open(disk.storage(), config, START, 0, &mut |_, _, _, _| ());
-    executor.keep_binlog(log.expect("the directory is empty").0, SyncPolicy::Never, 1, START);
-    let mut server = Server::<FakeStream>::new(executor);
-    let mut pipes: Vec<Rc<RefCell<Pipe>>> = Vec::new();
-    for stream in STREAMS {
-        let pipe = Pipe::new(60, Random::new(3));
-        let Ok(id) =
-            server.accept(|id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) }), START);
-        server.identify(id, Peer::Unix(None), START);
-        pipe.borrow_mut().arrive(stream.as_bytes());
-        pipes.push(Rc::clone(&pipe));
-        for _ in 0..200 {
-            let event = pipe.borrow_mut().take_event();
-            server.turn([(id, event)].into_iter(), START);
-            while let Some(task) = disk.next_task() {
-                server.binlog_completed(Completion { elapsed_us: 1, ..task.run(&mut disk.clone()) }, START);
-            }
-        }
-    }
+    let mut server = start_on(&disk, executor, config, START).expect("the directory is empty");
+    let mut clients: Vec<_> = STREAMS.iter().map(|stream| serve(&mut server, &disk, stream, 60)).collect();
+    disk.set_room(Some(disk.used()));
+    clients.push(serve(&mut server, &disk, &(FILL.0.repeat(FILL.1) + CHANGE), 1 << 16));
     assert!(server.is_quiet(), "nothing is half done");
     server.executor_mut().quiesce_binlog(START);
     assert!(!server.executor().has_unlogged_changes(), "the log is settled");
@@ -91,4 +78,18 @@ pub fn whole() -> Vec<u8> {
     drop(server);
     observer::take();
     bytes
+}
+
+/// A client that has sent these bytes, and has this much room for replies.
+fn serve(server: &mut Server<FakeStream>, disk: &SimDisk, stream: &str, room: usize) -> Connection {
+    let client = Connection::open(server, Pipe::new(room, Random::new(3)), START);
+    server.identify(client.id, Peer::Unix(None), START);
+    client.send(stream);
+    for _ in 0..200 {
+        server.turn([client.take_event()].into_iter(), START);
+        while let Some(task) = disk.next_task() {
+            server.binlog_completed(Completion { elapsed_us: 1, ..task.run(&mut disk.clone()) }, START);
+        }
+    }
+    client
 }

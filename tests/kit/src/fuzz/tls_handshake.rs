@@ -4,20 +4,12 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::rc::Rc;
 
-use beanstalkd::tls::{Acceptor, CredentialFiles, MAX_HANDSHAKE_BYTES};
+use beanstalkd::tls::{Acceptor, MAX_HANDSHAKE_BYTES};
 
 use crate::tls;
 
 thread_local! {
-    static ACCEPTOR: Rc<Acceptor> = acceptor();
-}
-
-fn acceptor() -> Rc<Acceptor> {
-    let directory = tempfile::tempdir().expect("there is a directory for temporary files");
-    tls::server_identity().write(directory.path()).expect("files can be written");
-    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
-    let files = CredentialFiles { certificate, key, client_ca: None, crl: None };
-    Acceptor::new(files.load(0).expect("the files are right"))
+    static ACCEPTOR: Rc<Acceptor> = tls::acceptor();
 }
 
 /// A socket with what has arrived.

@@ -115,7 +115,7 @@ impl Pair {
                 let id = job_of(job, &self.model);
                 let kickable = self.queue.is_kickable(id);
                 if kickable {
-                    self.queue.kick(id, self.now);
+                    assert!(self.queue.kick(id, self.now));
                 }
                 assert_eq!(kickable, self.model.kick_job(id.0, self.now));
             }
@@ -124,7 +124,7 @@ impl Pair {
                 let id = job_of(job, &self.model);
                 let is_free = self.queue.is_unreserved(id);
                 if is_free {
-                    self.queue.set_priority(id, Priority(priority), self.now);
+                    assert!(self.queue.set_priority(id, Priority(priority), self.now));
                 }
                 assert_eq!(is_free, self.model.reprioritize(id.0, priority));
             }
@@ -293,7 +293,7 @@ impl Pair {
         while kicked < bound
             && let Some(job) = self.queue.next_to_kick(id, state)
         {
-            self.queue.kick(job, self.now);
+            assert!(self.queue.kick(job, self.now));
             kicked += 1;
         }
         assert_eq!(kicked, self.model.kick(id.index, bound, self.now));
@@ -317,7 +317,7 @@ impl Pair {
             return;
         }
         if is_movable {
-            queue.move_job(job, tube, now);
+            assert!(queue.move_job(job, tube, now));
         }
         assert_eq!(is_movable, model.move_job(index, job.0, tube, now));
     }

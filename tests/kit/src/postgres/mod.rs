@@ -31,6 +31,12 @@ pub const ROLE: &str = "beanstalkd";
 /// Its password.
 pub const PASSWORD: &str = "a password of the tests";
 
+/// `--takeover-after` of the servers under test: the time after which a standby takes over from an owner whose
+/// heartbeat it does not see.
+pub const TAKEOVER_AFTER: Duration = Duration::from_secs(2);
+/// An owner that stands still for this time is taken over from, if a standby can take over.
+pub const PAUSE_FOR_TAKEOVER: Duration = TAKEOVER_AFTER.saturating_add(Duration::from_millis(1500));
+
 /// The size of the disk of a cluster that has its own.
 const DISK_BYTES: u64 = 1 << 30;
 

@@ -65,6 +65,19 @@ struct OwnerConnection {
     trouble: String,
 }
 
+/// The contents of a transaction that proves that this server is the owner.
+#[derive(Clone, Copy)]
+struct Proof {
+    /// Whether it has a heartbeat.
+    beats: bool,
+    /// Whether it is the pending transaction.
+    has_work: bool,
+}
+
+impl Proof {
+    const HEARTBEAT: Self = Self { beats: true, has_work: false };
+}
+
 pub(super) struct PostgresHelper {
     settings: Settings,
     link: LoopLink,
@@ -219,8 +232,8 @@ impl PostgresHelper {
             OwnerStep::Connect => (step, Ok(self.connect())),
             OwnerStep::Raise(epoch) => (step, self.raise(epoch)),
             OwnerStep::CheckCommit(epoch) => (step, self.check_commit(epoch)),
-            OwnerStep::Beat(epoch) => (step, self.commit(epoch, true, false)),
-            OwnerStep::Commit { epoch, beats } => match self.commit(epoch, beats, true) {
+            OwnerStep::Beat(epoch) => (step, self.commit(epoch, Proof::HEARTBEAT)),
+            OwnerStep::Commit { epoch, beats } => match self.commit(epoch, Proof { beats, has_work: true }) {
                 Err(failure) if failure.is_lack_of_room() => match self.await_room(epoch, &failure) {
                     Some(answer) => (OwnerStep::Beat(epoch), answer),
                     None => return,
@@ -356,9 +369,8 @@ impl PostgresHelper {
         })
     }
 
-    /// Proves that this server is the owner: with a heartbeat if it `beats`, and with the pending transaction if it
-    /// `has_work`.
-    fn commit(&mut self, epoch: u64, beats: bool, has_work: bool) -> Result<StepAnswer, StatementError> {
+    /// Proves that this server is the owner.
+    fn commit(&mut self, epoch: u64, Proof { beats, has_work }: Proof) -> Result<StepAnswer, StatementError> {
         let proof = self.queue.proof(epoch);
         let gone = || StatementError::Lost("the connection is lost".to_owned());
         let connection = self.connection.open.as_mut().ok_or_else(gone)?;

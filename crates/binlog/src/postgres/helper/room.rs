@@ -4,7 +4,7 @@ use std::io::{Error, ErrorKind};
 use std::thread;
 use std::time::Duration;
 
-use super::{PostgresHelper, Transaction};
+use super::{PostgresHelper, Proof, Transaction};
 use crate::LogPosition;
 use crate::ownership::StepAnswer;
 use crate::postgres::wire::StatementError;
@@ -37,6 +37,6 @@ impl PostgresHelper {
         if !self.ballast.give_up(connection, &address) {
             thread::sleep(TRY_AGAIN);
         }
-        Some(self.commit(epoch, true, false))
+        Some(self.commit(epoch, Proof::HEARTBEAT))
     }
 }

@@ -13,7 +13,7 @@ use beanstalkd_types::seconds::Seconds;
 use super::connection_state::{ConnectionState, StateChange};
 use super::data::Extensions;
 use super::input::Input;
-use super::request::{Repeat, Request, extension_of};
+use super::request::{Repeat, Request, extension_of, is_reserve};
 use crate::error::Error;
 
 mod strays;
@@ -61,7 +61,7 @@ struct Sent {
     change: Option<Box<StateChange>>,
     reply_use: ReplyUse,
     /// The extensions without which a server would misunderstand it.
-    needs: Vec<Box<str>>,
+    required_extensions: Vec<Box<str>>,
     /// Whether it was sent on a connection that was lost, so that a server may have executed it.
     may_be_done: bool,
 }
@@ -134,7 +134,7 @@ impl Exchange {
             repeat: request.repeat(),
             change,
             reply_use,
-            needs: needs(request),
+            required_extensions: request.required_extensions().map(Box::from).collect(),
             may_be_done: false,
         });
     }
@@ -156,6 +156,22 @@ impl Exchange {
     /// Whether no command waits for a reply.
     pub(crate) fn is_idle(&self) -> bool {
         self.outstanding.is_empty()
+    }
+
+    /// Whether a caller waits for the result of a command. Those of earlier callers come before it.
+    pub(crate) fn has_caller(&self) -> bool {
+        let is_awaited =
+            |reply_use: &ReplyUse| *reply_use == ReplyUse::Awaited || reply_use.is_without_reply();
+        self.outstanding.back().is_some_and(|last| is_awaited(&last.reply_use))
+    }
+
+    /// Whether a reserve has no reply whose caller no longer waits for it.
+    pub(crate) fn has_abandoned_reserve(&self) -> bool {
+        let earlier = self
+            .outstanding
+            .iter()
+            .take_while(|sent| matches!(sent.reply_use, ReplyUse::Greeting | ReplyUse::Abandoned));
+        earlier.filter(|sent| sent.reply_use == ReplyUse::Abandoned).any(|sent| is_reserve(sent.verb))
     }
 
     /// Whether the server has accepted the whole greeting of a new connection.
@@ -218,12 +234,12 @@ impl Exchange {
         mem::take(&mut self.has_progress)
     }
 
-    /// How many bytes are missing for the next reply; 0 if it is complete. Replies that are not for the caller are
-    /// handled on the way.
+    /// Handles the received replies up to the next one for the caller, and returns how many bytes are missing for that
+    /// one; 0 if it is complete.
     ///
     /// # Errors
     /// If the bytes do not follow the protocol, or if the server refuses a part of the greeting.
-    pub(crate) fn missing(&mut self) -> Result<usize, Error> {
+    pub(crate) fn receive_next(&mut self) -> Result<usize, Error> {
         loop {
             let reply_use = self.outstanding.front().map_or(ReplyUse::Awaited, |sent| sent.reply_use.clone());
             if reply_use.is_without_reply() {
@@ -304,7 +320,7 @@ impl Exchange {
         self.outstanding.front().map(|sent| sent.verb)
     }
 
-    /// The next reply, which is complete if [`Self::missing`] has returned 0.
+    /// The next reply, which is complete if [`Self::receive_next`] has returned 0.
     ///
     /// # Errors
     /// If the bytes do not follow the protocol, or if there will be no reply.
@@ -394,7 +410,11 @@ impl Exchange {
     /// The connection is new. If one of the commands could be misunderstood, all wait until the server has said what it
     /// offers.
     pub(crate) fn ask_before_sending(&mut self) {
-        if self.outstanding.iter().all(|sent| sent.needs.is_empty() || sent.reply_use.is_without_reply()) {
+        if self
+            .outstanding
+            .iter()
+            .all(|sent| sent.required_extensions.is_empty() || sent.reply_use.is_without_reply())
+        {
             return;
         }
         let position = self.greeting().count();
@@ -477,7 +497,7 @@ impl Sent {
 
     /// The use of its reply if the server that offers these would misunderstand it.
     fn use_with(&self, extensions: &Extensions) -> Option<ReplyUse> {
-        let word = self.needs.iter().find(|word| !extensions.has(word))?;
+        let word = self.required_extensions.iter().find(|word| !extensions.has(word))?;
         Some(if self.may_be_done { ReplyUse::Unconfirmed } else { ReplyUse::Unsupported(word.clone()) })
     }
 
@@ -489,17 +509,6 @@ impl Sent {
     fn is_limited(&self) -> bool {
         self.reply_use == ReplyUse::Awaited && self.may_be_done && matches!(self.repeat, Repeat::Within(_))
     }
-}
-
-/// The extensions without which a server would misunderstand the request.
-fn needs(request: &Request<'_>) -> Vec<Box<str>> {
-    let mut words = Vec::new();
-    // The closure says that each one is there, so that `lacks` goes to the next one.
-    request.lacks(|word| {
-        words.push(word.into());
-        true
-    });
-    words
 }
 
 /// Reads the reply to this part of the greeting. Returns what the server offers, if that was the question.

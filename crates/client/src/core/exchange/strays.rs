@@ -4,12 +4,13 @@
 //! driver touches it.
 
 use std::collections::VecDeque;
+use std::mem;
 
-use beanstalkd_protocol::{FieldList, Reply, Verb};
+use beanstalkd_protocol::{FieldList, Reply};
 use beanstalkd_types::job::{BodyRef, JobId};
 
 use super::Answer;
-use crate::core::request::Request;
+use crate::core::request::{Request, is_reserve};
 use crate::error::Error;
 
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Strays {
     jobs: VecDeque<Stray>,
     /// The job from which the last reply borrows.
     given: Option<Stray>,
+    /// Whether the next answer is that no job came in time.
+    pub has_timed_out: bool,
 }
 
 impl Strays {
@@ -57,11 +60,7 @@ impl Strays {
 
     /// The job that answers the request, if that is a reserve.
     pub(crate) fn first_for(&self, request: &Request<'_>) -> Option<JobId> {
-        let is_reserve = matches!(
-            request.verb(),
-            Verb::Reserve | Verb::ReserveWithTimeout | Verb::ReserveWithAbort | Verb::ReserveBatch
-        );
-        self.jobs.front().filter(|_| is_reserve).map(|stray| stray.id)
+        self.jobs.front().filter(|_| is_reserve(request.verb())).map(|stray| stray.id)
     }
 
     /// Removes the job with this id, which the server no longer has reserved.
@@ -69,11 +68,14 @@ impl Strays {
         self.jobs.retain(|stray| stray.id != id);
     }
 
-    /// Takes the first job, as the reply to a reserve.
+    /// Takes the first job, or that none came in time, as the reply to a reserve.
     ///
     /// # Errors
     /// If there is none.
     pub(crate) fn take(&mut self) -> Result<Answer<'_>, Error> {
+        if mem::take(&mut self.has_timed_out) {
+            return Ok((Reply::TimedOut, FieldList::default()));
+        }
         self.given = self.jobs.pop_front();
         let Stray { id, body, values, fields } = self.given.as_ref().ok_or(Error::Closed)?;
         let body = BodyRef::Part(body);

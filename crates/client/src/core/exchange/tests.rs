@@ -30,7 +30,7 @@ fn receive(exchange: &mut Exchange, bytes: &str) {
 /// The results so far, as text.
 fn results(exchange: &mut Exchange) -> Vec<String> {
     let mut results = Vec::new();
-    while !exchange.is_idle() && exchange.missing().unwrap() == 0 {
+    while !exchange.is_idle() && exchange.receive_next().unwrap() == 0 {
         results.push(match exchange.next_reply() {
             Ok(answer) => format!("{:?}", answer.unwrap().0),
             Err(error) => error.to_string(),
@@ -53,7 +53,7 @@ fn a_new_connection_gets_the_state_and_the_commands_that_may_be_repeated() {
     assert_eq!(send(&mut exchange, usize::MAX), "auth t\r\n");
     assert!(!exchange.is_greeted());
     receive(&mut exchange, "AUTHENTICATED\r\n");
-    assert!(exchange.missing().unwrap() > 0 && exchange.is_greeted() && exchange.is_idle());
+    assert!(exchange.receive_next().unwrap() > 0 && exchange.is_greeted() && exchange.is_idle());
     push(&mut exchange, "use a");
     send(&mut exchange, usize::MAX);
     receive(&mut exchange, "USING a\r\n");
@@ -222,7 +222,10 @@ fn a_server_that_does_not_agree_to_the_greeting_is_an_error() {
     let mut exchange = Exchange::new(ConnectionState::new(Token::parse("t"), None));
     send(&mut exchange, usize::MAX);
     receive(&mut exchange, "UNAUTHORIZED\r\n");
-    assert!(matches!(exchange.missing(), Err(Error::Refused(beanstalkd_protocol::Refusal::Unauthorized))));
+    assert!(matches!(
+        exchange.receive_next(),
+        Err(Error::Refused(beanstalkd_protocol::Refusal::Unauthorized))
+    ));
 }
 
 #[test]
@@ -242,7 +245,7 @@ fn a_server_that_was_set_back_gives_jobs_without_fields() {
         exchange.begin_again(LONG_AGO);
         assert_eq!(send(&mut exchange, usize::MAX), "reserve-fields attempts\r\n");
         receive(&mut exchange, "FORBIDDEN\r\n");
-        assert!(exchange.missing().is_err());
+        assert!(exchange.receive_next().is_err());
     }
 }
 
@@ -280,10 +283,10 @@ fn a_reply_that_comes_before_its_command_ends_the_connection() {
     let whole = sent.matches("put").count() - usize::from(!sent.ends_with("x\r\n"));
     receive(&mut exchange, &"INSERTED 1\r\n".repeat(count));
     for _ in 0..whole {
-        assert_eq!(exchange.missing().unwrap(), 0);
+        assert_eq!(exchange.receive_next().unwrap(), 0);
         exchange.next_reply().unwrap();
     }
-    let error = exchange.missing().unwrap_err();
+    let error = exchange.receive_next().unwrap_err();
     assert!(matches!(error, Error::Unasked { .. }) && error.is_out_of_step() && error.is_end_of_connection());
     // On a connection that takes no more bytes, a reply to a command that was not sent is the reason of the server.
     exchange.is_closed_for_writes = true;
@@ -349,7 +352,7 @@ fn after_a_loss_nothing_is_sent_that_the_new_server_would_misunderstand() {
         assert_eq!(send(&mut exchange, usize::MAX), "auth t\r\nstats\r\n");
         receive(&mut exchange, &format!("AUTHENTICATED\r\n{reply}"));
         let mut found = Vec::new();
-        if exchange.missing().unwrap() == 0 {
+        if exchange.receive_next().unwrap() == 0 {
             found.push(exchange.next_reply().unwrap_err().to_string());
         }
         let first = if found.is_empty() { &sent["auth t\r\n".len()..] } else { "use b\r\n" };
@@ -379,11 +382,11 @@ fn a_job_for_nobody_is_lost_with_its_connection_unless_a_session_has_it() {
         send(&mut exchange, usize::MAX);
         exchange.abandon();
         receive(&mut exchange, "RESERVED 7 0\r\n\r\n");
-        assert!(exchange.missing().unwrap() > 0 && has_stray(&exchange));
+        assert!(exchange.receive_next().unwrap() > 0 && has_stray(&exchange));
         exchange.begin_again(LONG_AGO);
         send(&mut exchange, usize::MAX);
         receive(&mut exchange, &greeted(count));
-        assert!(exchange.missing().unwrap() > 0);
+        assert!(exchange.receive_next().unwrap() > 0);
         assert_eq!(has_stray(&exchange), is_kept, "{count}");
     }
 }
@@ -394,4 +397,68 @@ fn has_stray(exchange: &Exchange) -> bool {
 
 fn session_of(session: Option<(TubeName, Grace)>) -> ConnectionState {
     ConnectionState::new(None, session)
+}
+
+#[test]
+fn commands_are_added_again_when_half_of_the_replies_were_read() {
+    let mut exchange = Exchange::default();
+    while !exchange.is_full() {
+        assert!(
+            exchange.is_idle()
+                || exchange.has_room() == (exchange.outstanding_bytes() <= MAX_OUTSTANDING_BYTES / 2)
+        );
+        push(&mut exchange, "touch 1");
+    }
+    let mut read = 0;
+    while !exchange.has_room() {
+        send(&mut exchange, usize::MAX);
+        receive(&mut exchange, "TOUCHED\r\n");
+        assert_eq!(results(&mut exchange), ["Touched"]);
+        read += "touch 1\r\n".len();
+    }
+    assert!((MAX_OUTSTANDING_BYTES / 2..MAX_OUTSTANDING_BYTES / 2 + 20).contains(&read), "{read} bytes");
+}
+
+#[test]
+fn the_wait_for_a_reply_is_that_of_the_first_command() {
+    assert_eq!(Exchange::default().longest_wait(), Some(Seconds::ZERO));
+    for (line, wait) in [
+        ("reserve", None),
+        ("reserve-with-timeout 7", Some(Seconds::new(7, 0))),
+        ("wait-job 1", None),
+        ("delete 1", Some(Seconds::ZERO)),
+    ] {
+        let mut exchange = Exchange::default();
+        push(&mut exchange, line);
+        push(&mut exchange, "reserve-with-timeout 9");
+        assert_eq!(exchange.longest_wait(), wait, "{line}");
+    }
+}
+
+#[test]
+fn each_byte_that_is_sent_or_received_is_progress() {
+    let mut exchange = Exchange::default();
+    assert!(!exchange.take_progress());
+    push(&mut exchange, "delete 1");
+    assert!(!exchange.take_progress());
+    send(&mut exchange, 3);
+    assert!(exchange.take_progress() && !exchange.take_progress());
+    receive(&mut exchange, "DEL");
+    assert!(exchange.take_progress() && !exchange.take_progress());
+    exchange.sent(0);
+    exchange.received(0);
+    assert!(!exchange.take_progress());
+}
+
+#[test]
+fn half_a_reply_of_a_lost_connection_is_forgotten() {
+    let mut exchange = Exchange::default();
+    push(&mut exchange, "touch 1");
+    send(&mut exchange, usize::MAX);
+    receive(&mut exchange, "TOU");
+    assert!(exchange.receive_next().unwrap() > 0);
+    exchange.begin_again(LONG_AGO);
+    send(&mut exchange, usize::MAX);
+    receive(&mut exchange, "TOUCHED\r\n");
+    assert_eq!(results(&mut exchange), ["Touched"]);
 }

@@ -289,7 +289,7 @@ fn described_records(clients: &Clients) -> impl Iterator<Item = (ClientKey, &Cli
 }
 
 fn describe_session(session: &Session, numbers: &HashMap<ClientKey, u32>) -> DescribedSession {
-    let Session { key: SessionKey { identity, name }, grace_ms, attached, ends_at } = session;
+    let Session { key: SessionKey { identity, name }, grace_ms, lacks_grace: _, attached, ends_at } = session;
     DescribedSession {
         identity: identity.to_string(),
         name: name.to_string(),

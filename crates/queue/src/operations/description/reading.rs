@@ -38,10 +38,6 @@ const MAX_NUMBER: u64 = u64::MAX / 2;
 const SPARSE: usize = 8;
 const FEW_INDEXES: usize = 4096;
 
-/// The first version of the format that has the rates of tubes, and the number of jobs that went to dead tubes. In
-/// older descriptions, the rates are taken to be as now.
-const RATES_SINCE_VERSION: u32 = 5;
-
 impl Queue {
     /// Reads a whole queue into this one, which must be new. `now` is the instant of the description.
     ///
@@ -49,7 +45,7 @@ impl Queue {
     /// If the bytes are not a description. The queue must not be used then.
     pub fn read_description(&mut self, from: &mut Reader<'_>, now: Timestamp) -> Result<(), Malformed> {
         let numbers: Numbers = from.value()?;
-        let (events, dead) = (from.value()?, from.since(RATES_SINCE_VERSION)?);
+        let (events, dead) = (from.value()?, from.value()?);
         if !(1..=MAX_NUMBER).contains(&numbers.next_id) || numbers.next_burial > MAX_NUMBER {
             return Err(Malformed("a number is too large, or the next id is 0"));
         }
@@ -87,7 +83,13 @@ impl Queue {
             if attached.is_some() != (*ends_at == Timestamp::NEVER) {
                 return Err(Malformed("the end of a session"));
             }
-            let session = Session { key: key.clone(), grace_ms: *grace_ms, attached, ends_at: *ends_at };
+            let session = Session {
+                key: key.clone(),
+                grace_ms: *grace_ms,
+                lacks_grace: true,
+                attached,
+                ends_at: *ends_at,
+            };
             self.sessions.records.insert(index, session);
             if self.sessions.by_key.insert(key, index).is_some() {
                 return Err(Malformed("a session occurs twice"));
@@ -133,8 +135,7 @@ impl Queue {
         let pause: Option<(Timestamp, u32)> = from.value()?;
         let (puts, ([rejected, dead], gate)): (u64, ([u64; 2], Gate)) = (from.value()?, from.value()?);
         let rate = self.tubes.get(key).ruled.as_deref().and_then(TubeRuleState::rate);
-        let rate_before: Option<Rate> =
-            if from.version() < RATES_SINCE_VERSION { rate } else { from.value()? };
+        let rate_before: Option<Rate> = from.value()?;
         if rate_before.is_some_and(|rate| rate.tokens == 0 || rate.period_ns == 0 || rate.burst == 0) {
             return Err(Malformed("a rate is 0"));
         }

@@ -1,0 +1,120 @@
+//! Storing the job of a `put`: the reasons against it, in their order, and the changes.
+
+use super::{Stored, new_job};
+use crate::clock::Timestamp;
+use crate::commands::Executor;
+use crate::commands::memory::MemoryClass;
+use crate::exchange::{BodyRefusal, Output, Put};
+use crate::job::Body;
+use crate::queue::{ClientId, Duplicate, NewJob};
+use crate::tags::{EncodedTags, Name, TagSet};
+
+impl Executor {
+    /// Decides about a put whose body is complete: the job that has its key, or the first of the reasons against it,
+    /// except for those of the access rules and of the log. Changes nothing. It is refused in drain mode even if there
+    /// is no room; a `complete` checks its room first, in the order of [`BodyRefusal`].
+    #[inline(always)]
+    pub(in crate::commands) fn admit_put(
+        &mut self,
+        client: ClientId,
+        tags: &TagSet<'_>,
+        body_bytes: usize,
+        output: &Output,
+        now: Timestamp,
+    ) -> Result<Option<Duplicate>, BodyRefusal> {
+        let tube = tags.tube.map(Name::as_str);
+        if self.is_draining {
+            return Err(BodyRefusal::Draining);
+        }
+        if let Some(tube) = tube
+            && self.lacks_memory_to(MemoryClass::AddsTube(tube), client, body_bytes + output.memory_bytes())
+        {
+            return Err(BodyRefusal::OutOfMemory);
+        }
+        if let Some(duplicate) = self.queue.duplicate(client, tags, now) {
+            return Ok(Some(duplicate));
+        }
+        let is_full = match tube {
+            Some(tube) => self.queue.is_tube_full_for(tube, body_bytes),
+            None => self.queue.is_full_for(client, body_bytes),
+        };
+        if is_full {
+            return Err(BodyRefusal::TubeFull);
+        }
+        if self.queue.make_room_for_put().is_err() || self.lacks_room_for_cooldown(tags) {
+            return Err(BodyRefusal::OutOfMemory);
+        }
+        Ok(None)
+    }
+
+    /// Stores the job of a `put` with extras, as [`Self::store`].
+    #[inline(never)]
+    pub(in crate::commands) fn store_with_extras(
+        &mut self,
+        client: ClientId,
+        put: &Put,
+        body: Body,
+        output: &Output,
+        now: Timestamp,
+    ) -> Stored {
+        self.store(client, new_job(put), &put.tags(), body, output, now)
+    }
+
+    /// Stores a job in the tube that its tags name or in the one that the client uses, unless another job has its key.
+    #[inline(always)]
+    pub(super) fn store(
+        &mut self,
+        client: ClientId,
+        new: NewJob,
+        tags: &EncodedTags<'_>,
+        body: Body,
+        output: &Output,
+        now: Timestamp,
+    ) -> Stored {
+        let tube = tags.set().tube.map(Name::as_str);
+        match self.admit_put(client, tags.set(), body.len(), output, now) {
+            Ok(None) => {}
+            Ok(Some(duplicate)) => return self.put_duplicate(duplicate, new, body, now),
+            Err(refusal) => {
+                if refusal == BodyRefusal::TubeFull {
+                    self.count_full_tube(client, tube);
+                }
+                return Stored::Refused(refusal);
+            }
+        }
+        let tube_len = || tube.unwrap_or_else(|| self.queue.used_tube(client).as_str()).len();
+        if let Err(no_room) = self.persistence.room_for_put(new.id, tube_len, &body, tags) {
+            return Stored::without_room(no_room, body);
+        }
+        if tags.bytes().is_empty() && tube.is_none() {
+            self.queue.put(client, new, body, now);
+        } else if self.queue.put_tagged(client, new, body, tags, now).is_err() {
+            return Stored::Refused(BodyRefusal::OutOfMemory);
+        }
+        debug_assert!(self.queue.job(new.id).is_some(), "the job of a put exists");
+        Stored::New
+    }
+
+    /// A put whose key another job has, or had.
+    fn put_duplicate(&mut self, duplicate: Duplicate, new: NewJob, body: Body, now: Timestamp) -> Stored {
+        match duplicate {
+            Duplicate::OfDeleted(first) => Stored::Duplicate(first, None, None),
+            Duplicate::Of(first, state) if !self.queue.would_upgrade(first, new.priority) => {
+                Stored::Duplicate(first, Some(state), None)
+            }
+            Duplicate::Of(first, state) => match self.persistence.room_for_update() {
+                Ok(()) => {
+                    self.queue.upgrade(first, new.priority, now);
+                    Stored::Duplicate(first, Some(state), Some(new.priority))
+                }
+                Err(no_room) => Stored::without_room(no_room, body),
+            },
+        }
+    }
+
+    /// Whether there is no room for the cooldown of a put with these tags.
+    pub(super) fn lacks_room_for_cooldown(&self, tags: &TagSet<'_>) -> bool {
+        tags.idempotency.is_some_and(|tag| !tag.cooldown_s.is_zero())
+            && self.memory.forbids_cooldowns(self.queue.cooldown_bytes_with(tags))
+    }
+}
