@@ -99,6 +99,7 @@ full() { # REPLY OPTIONS...: a server with these options is healthy with its onl
     reply=$1
     shift
     started "$@"
+    rm -f "$root/answer"
     nc 127.0.0.1 "$port" <"$root/input" >"$root/answer" 2>/dev/null &
     client=$!
     exec 9>"$root/input"
