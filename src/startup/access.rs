@@ -4,7 +4,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use beanstalkd::access::{AccessRules, TokenHash};
 use beanstalkd::server::event_loop::ReadRules;
 use beanstalkd::token::MAX_AUTH_BYTES;
 use beanstalkd_os::privileges::id_of_user;
+use beanstalkd_os::settings_file;
 use zeroize::Zeroizing;
 
 use super::text_file;
@@ -56,7 +56,7 @@ impl Error for Doubt {}
 /// If the file cannot be read, or is wrong in any part.
 pub fn read(path: &Path) -> Result<AccessFile, Box<dyn Error>> {
     let unreadable = |error: io::Error| text_file::unreadable(path, &error);
-    let file = File::open(path).map_err(unreadable)?;
+    let file = settings_file::open(path).map_err(unreadable)?;
     let is_writable_by_all = file.metadata().map_err(unreadable)?.mode() & WRITABLE_BY_ALL != 0;
     let text = text_file::read_open(path, file)?;
     let rules = AccessRules::parse(&text, &id_of_user)?;

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use beanstalkd_os::settings_file;
+
 use super::path_advice::advice;
 
 /// The maximum size of a file, in bytes: far more than anybody writes, and small enough to be read at once.
@@ -17,7 +19,7 @@ const MAX_BYTES: u64 = 16 << 20;
 /// # Errors
 /// If it cannot be read.
 pub fn read(path: &Path) -> Result<String, Box<dyn Error>> {
-    read_open(path, File::open(path).map_err(|error| unreadable(path, &error))?)
+    read_open(path, settings_file::open(path).map_err(|error| unreadable(path, &error))?)
 }
 
 /// The text of an open file.

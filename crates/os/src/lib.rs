@@ -22,6 +22,7 @@ pub mod privileges;
 pub mod process;
 pub mod secret_file;
 pub mod service_manager;
+pub mod settings_file;
 pub mod signals;
 pub mod socket;
 

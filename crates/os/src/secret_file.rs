@@ -2,12 +2,13 @@
 //!
 //! Owns: the rule that no copy of the contents stays in memory after use. The caller warns if others can read the file.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use zeroize::Zeroizing;
+
+use crate::settings_file;
 
 /// The bit of a file's permissions that lets all users read it.
 const READABLE_BY_ALL: u32 = 0o004;
@@ -26,7 +27,7 @@ pub struct SecretFile {
 /// # Errors
 /// If the system refuses to read the file, or if it is longer.
 pub fn read(path: &Path, max_bytes: usize) -> io::Result<SecretFile> {
-    let file = File::open(path)?;
+    let file = settings_file::open(path)?;
     let metadata = file.metadata()?;
     let is_readable_by_all = metadata.permissions().mode() & READABLE_BY_ALL != 0;
     // If the vector grew, it would leave copies of the secret behind.
