@@ -129,15 +129,18 @@ def views_that_are_left_wait_for_nothing(server, browser):
     """Each view of a job has a request that waits up to 50 s, and a browser has six connections to a server."""
     client = server.client()
     jobs = [client.put("open", "x") for _ in range(8)]
-    begun = time.monotonic()
-    for job in jobs:
+
+    def view(job):
+        begun = time.monotonic()
         browser.open(f"#/job/{job}")
         browser.shows("h1", f"Job {job}")
+        assert time.monotonic() - begun < 20, "the page waits for the requests of other views"
+
+    for job in jobs:
+        view(job)
     for job in jobs[:-1]:  # each in a tab, all but the last one in the background
         browser.driver.switch_to.new_window("tab")
-        browser.open(f"#/job/{job}")
-        browser.shows("h1", f"Job {job}")
-    assert time.monotonic() - begun < 40, "the page waits for the requests of other views"
+        view(job)
     assert client.ask(f"delete {jobs[-2]}") == "DELETED"
     browser.shows(".empty", "no such job")
 
@@ -229,6 +232,7 @@ def a_task_leaves_the_selection_alone():
         browser.wait("the jobs", lambda: len(browser.rows()) == 4)
         for job in (first, second):
             browser.click(f"[aria-label='Select job {job}']")
+        begun = time.monotonic()
         browser.driver.execute_script(
             "window.connected = window.fetch; window.lists = 0; window.fetch = (path, options) => {"
             " if (path.includes('/jobs?')) lists += 1; return connected(path, options); }")
@@ -241,7 +245,8 @@ def a_task_leaves_the_selection_alone():
         browser.wait("they are gone", lambda: len(browser.rows()) == 2)
         browser.shows(".acting", "1 selected")
         lists = browser.driver.execute_script("return window.lists")
-        assert lists < 5, f"the list was asked for {lists} times in about a second"
+        took = time.monotonic() - begun
+        assert lists < 4 + took / 2, f"the list was asked for {lists} times in {took:.1f} seconds"
 
 
 def a_task_whose_poll_failed_is_found_again():

@@ -20,6 +20,7 @@ unix_socket_directories = '{directory}'
 listen_addresses = '127.0.0.1'
 port = {port}
 shared_buffers = 32MB
+fsync = off
 cluster_name = '{name}'
 ssl = on
 """

@@ -103,7 +103,7 @@ fn a_standby_obeys_the_signals_that_came_while_it_waited() {
     for signals in [[Signal::USR2, Signal::HUP], [Signal::USR1, Signal::HUP]] {
         signals.into_iter().for_each(|signal| waiting.signal(signal));
         // No event tells that a standby has received signals; it checks for them five times a second.
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_secs(1));
     }
     assert!(active.stop(Signal::TERM).unwrap().success());
     let mut client = waiting.connect();

@@ -23,5 +23,5 @@ soon() { # COMMAND...: waits until the command succeeds, for a minute at most
 }
 
 accepts() { # SOCKET: whether a server accepts connections there; the socket exists a moment before that
-    printf 'quit\r\n' | nc -q1 -U "$1" 2>/dev/null
+    printf 'quit\r\n' | nc -w 60 -U "$1" 2>/dev/null
 }

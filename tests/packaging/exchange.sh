@@ -31,7 +31,7 @@ stop() {
 }
 
 # The replies of the server to these lines, of which some are bodies.
-say() { printf '%s\r\n' "$@" | nc -q1 -U "$root/socket" | tr -d '\r'; }
+say() { printf '%s\r\n' "$@" quit | nc -w 60 -U "$root/socket" | tr -d '\r'; }
 
 # Sends the lines and requires the reply $1.
 expect() {

@@ -37,7 +37,7 @@ eval "exec_line=\"$command\""
 RUST_LOG=warn "$root"/${exec_line#/} &
 server=$!
 soon accepts "$root/socket" || fail "the server does not listen"
-printf 'stats\r\n' | nc -q1 -U "$root/socket" | grep -q '^max-job-size: 1000' ||
+printf 'stats\r\nquit\r\n' | nc -w 60 -U "$root/socket" | grep -q '^max-job-size: 1000' ||
     fail "stats does not show the limit of BEANSTALKD_EXTRA"
 kill $server
 wait $server || fail "the server did not stop cleanly"

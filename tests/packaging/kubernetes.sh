@@ -7,6 +7,10 @@ cd "$(dirname "$0")/../.."
 venv=target/kubernetes
 server=${BEANSTALKD:-target/debug/beanstalkd}
 
+# Two suites run this script, and both may find that the package is missing.
+mkdir -p target
+exec 9>target/kubernetes.lock
+! command -v flock >/dev/null || flock 9
 if ! "$venv/bin/kubernetes-validate" --version >/dev/null 2>&1; then
     if ! { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet kubernetes-validate==1.34.1; }; then
         skip "kubernetes-validate cannot be installed from PyPI"

@@ -34,9 +34,9 @@ fn outlive(end: SystemTime) {
     wait_until("the certificate expires", || SystemTime::now() > end + Duration::from_secs(1));
 }
 
-/// A certificate that is valid for two or three seconds, and its end.
+/// A certificate that is valid for nine or ten seconds, and its end.
 fn short_lived(clients: &Authority) -> (Identity, SystemTime) {
-    let end = SystemTime::now() + Duration::from_secs(3);
+    let end = SystemTime::now() + Duration::from_secs(10);
     (clients.issue_until(Leaf::of("worker"), end), end)
 }
 

@@ -103,7 +103,7 @@ async fn a_future_may_be_dropped_at_any_moment() {
         client.delete(id).await.unwrap();
         assert!(client.reserve_with_timeout(0).await.unwrap_err().is_timed_out());
         // The next command is a reserve, too.
-        assert!(timeout(Duration::from_millis(20), client.reserve()).await.is_err());
+        assert!(timeout(Duration::from_millis(200), client.reserve()).await.is_err());
         let id = other.put(b"x", &PutOptions::new()).await.unwrap().id;
         let next = timeout(Duration::from_secs(30), client.reserve()).await;
         assert_eq!(next.expect("it has the job of the dropped one").unwrap().id, id);
@@ -149,7 +149,7 @@ async fn the_next_command_ends_an_abortable_reserve_that_was_dropped() {
 #[tokio::test]
 async fn a_pool_lends_what_it_has_and_says_when_it_has_none() {
     let fake = Fake::start();
-    let connector = Connector::new().timeout(Some(Duration::from_millis(50)));
+    let connector = Connector::new().timeout(Some(Duration::from_secs(2)));
     let pool = Pool::new(connector, fake.address().parse().unwrap(), 1);
     let mut client = pool.get().await.unwrap();
     client.use_tube(&tube("a")).await.unwrap();
@@ -229,7 +229,7 @@ async fn a_silent_server_is_a_time_out_and_a_lying_one_an_error() {
         stream.write_all(b"DELETED\r\nTOUCHED\r\nHTTP/1.1 200 OK\r\n").await.unwrap();
         stream
     });
-    let connector = Connector::new().timeout(Some(Duration::from_millis(100)));
+    let connector = Connector::new().timeout(Some(Duration::from_secs(1)));
     let mut client = connector.connect_async(&beanstalk_client::Address::Unix(path)).await.unwrap();
     assert!(matches!(client.delete(1).await, Err(Error::TimedOut)));
     client.set_timeout(Some(Duration::from_secs(30)));
@@ -344,7 +344,7 @@ async fn a_job_of_a_dropped_reserve_is_given_out_only_while_the_server_has_it_re
                 }
             });
             let mut client = Client::connect(&address).await.unwrap();
-            assert!(timeout(Duration::from_millis(20), client.reserve()).await.is_err());
+            assert!(timeout(Duration::from_millis(200), client.reserve()).await.is_err());
             client.list_tube_used().await.unwrap();
             let mut found = None;
             if is_in_pipeline {

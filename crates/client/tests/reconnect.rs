@@ -550,8 +550,8 @@ fn a_pool_does_not_hand_on_the_settings_of_a_borrower() {
     let (address, short) = (Address::Unix(path), Some(Duration::from_millis(20)));
     let pool = Pool::new(Connector::new(), address.clone(), 1);
     let mut client = pool.get().unwrap();
-    client.set_timeout(short);
     client.use_tube(&TubeName::default_tube()).unwrap();
+    client.set_timeout(short);
     drop(client);
     pool.get().unwrap().list_tube_used().unwrap();
     // The server serves one connection at a time.
@@ -559,8 +559,8 @@ fn a_pool_does_not_hand_on_the_settings_of_a_borrower() {
     on_one_thread(async {
         let pool = beanstalk_client::asynchronous::Pool::new(Connector::new(), address, 1);
         let mut client = pool.get().await.unwrap();
-        client.set_timeout(short);
         client.use_tube(&TubeName::default_tube()).await.unwrap();
+        client.set_timeout(short);
         drop(client);
         pool.get().await.unwrap().list_tube_used().await.unwrap();
     });
