@@ -4,8 +4,9 @@
 //! replaces an earlier one; an invalid one changes nothing. `tagged` handles the effects of tags. Driven by the replay,
 //! file by file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet, TryReserveError};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use beanstalkd_structures::IdMap;
 
@@ -155,9 +156,27 @@ pub struct RestoredReservation {
     /// How long the session lasts without a client, in milliseconds.
     pub grace_ms: u32,
     /// The identity that owns the session.
-    pub identity: Box<str>,
+    pub identity: Arc<str>,
     /// Name of the session.
-    pub name: Box<str>,
+    pub name: Arc<str>,
+}
+
+/// A session's reservation during the replay.
+#[derive(Debug)]
+struct SessionReservation {
+    /// When it ends, in wall-clock nanoseconds since 1970.
+    until_wall_ns: i64,
+    reserves: u32,
+    grace_ms: u32,
+    identity: Arc<str>,
+    name: Arc<str>,
+}
+
+impl SessionReservation {
+    fn as_logged(&self, wall: WallOffset) -> LoggedReservation<'_> {
+        let &Self { until_wall_ns, reserves, grace_ms, ref identity, ref name } = self;
+        LoggedReservation { until: wall.to_memory(until_wall_ns), reserves, grace_ms, identity, name }
+    }
 }
 
 /// The source of a record.
@@ -211,7 +230,9 @@ pub(super) struct LoggedJobs {
     pub(super) rescued_cooldowns: BTreeSet<JobId>,
     pub(super) tagged: Tagged,
     /// The sessions that have reserved jobs, until a record changes the job.
-    sessions: IdMap<Box<[u8]>>,
+    sessions: IdMap<SessionReservation>,
+    /// The identities and the names of these sessions, of which many jobs have the same.
+    names: HashSet<Arc<str>>,
     pending: PendingAttachments,
     /// The puts of a `complete` whose delete has not been read yet, one directly after the other.
     pub(super) completing: Completing,
@@ -261,23 +282,33 @@ impl LoggedJobs {
 
     /// The session that has reserved job `id`.
     pub(super) fn session_of(&self, id: JobId, wall: WallOffset) -> Option<LoggedReservation<'_>> {
-        self.sessions.get(id).and_then(|bytes| LoggedReservation::decode(bytes, wall))
+        self.sessions.get(id).map(|reservation| reservation.as_logged(wall))
     }
 
     /// The reservations of sessions.
-    pub(super) fn restored_sessions(&self, wall: WallOffset) -> Vec<RestoredReservation> {
-        let there = self.sessions.iter().filter(|&(id, _)| self.alive.get(id).is_some());
-        let reservations =
-            there.filter_map(|(id, bytes)| Some((id, LoggedReservation::decode(bytes, wall)?)));
+    pub(super) fn take_sessions(&mut self, wall: WallOffset) -> Vec<RestoredReservation> {
+        let alive = &self.alive;
+        let reservations = std::mem::take(&mut self.sessions).into_entries();
         reservations
-            .map(|(id, reservation)| RestoredReservation {
-                id,
-                until: reservation.until,
-                grace_ms: reservation.grace_ms,
-                identity: reservation.identity.into(),
-                name: reservation.name.into(),
+            .filter(|&(id, _)| alive.get(id).is_some())
+            .map(|(id, SessionReservation { until_wall_ns, grace_ms, identity, name, .. })| {
+                RestoredReservation { id, until: wall.to_memory(until_wall_ns), grace_ms, identity, name }
             })
             .collect()
+    }
+
+    /// The one copy of this name of a session or an identity.
+    fn shared_name(&mut self, name: &str) -> Result<Arc<str>, TryReserveError> {
+        if let Some(shared) = self.names.get(name) {
+            return Ok(Arc::clone(shared));
+        }
+        if self.names.len() == self.names.capacity() {
+            self.names.retain(|name| Arc::strong_count(name) > 1);
+            self.names.try_reserve(self.names.len() + 1)?;
+        }
+        let shared = Arc::from(name);
+        self.names.insert(Arc::clone(&shared));
+        Ok(shared)
     }
 
     fn apply_full(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
@@ -406,7 +437,11 @@ impl LoggedJobs {
             debug_assert!(self.files.file_of(id).is_some(), "a live job is in a file");
             self.files.update(id);
         }
-        self.sessions.insert(id, bytes);
+        let LoggedReservation { until, reserves, grace_ms, identity, name } = reservation;
+        let (identity, name) = (self.shared_name(identity)?, self.shared_name(name)?);
+        // Decoded without an offset, the end is the time of the wall clock.
+        let until_wall_ns = until.0 as i64;
+        self.sessions.insert(id, SessionReservation { until_wall_ns, reserves, grace_ms, identity, name });
         if source.beyond {
             self.rescued.insert(id);
         }

@@ -83,7 +83,7 @@ impl Binlog {
         log.trim_files(&replay, config.sync);
         log.prepare_files();
         let summary = replay.summary(&judgement, tails);
-        log.restored_reservations = replay.jobs.restored_sessions(wall);
+        log.restored_reservations = replay.jobs.take_sessions(wall);
         if !log.restored_reservations.is_empty() {
             log.note_session_reservations();
         }
@@ -278,19 +278,22 @@ fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, judgement: &Judgeme
 }
 
 /// Passes the jobs to the server, in the order that restores its queues. Returns those whose delay ends earlier than
-/// the log says, because the wall clock was set back.
+/// the log says, because the wall clock was set back. The memory of the replay is freed job by job, because the server
+/// may have no room for both.
 fn restore_jobs(
     jobs: LoggedJobs,
     times: StartTimes,
     restore: &mut Restore<'_>,
 ) -> Result<Vec<JobId>, OpenError> {
-    let LoggedJobs { alive, tubes, histories, tagged, .. } = jobs;
+    let LoggedJobs { alive, tubes, histories, mut tagged, .. } = jobs;
+    tagged.forget_groups();
     let (mut buried, mut earlier) = (Vec::new(), Vec::new());
     let mut give = |id: JobId, job: ReplayedJob| {
         if job.ends_earlier(times) {
             earlier.push(id);
         }
-        restore(job.to_record(id, &histories, times), tubes.name(job.tube), job.body, tagged.of(id));
+        let tags = tagged.take(id);
+        restore(job.to_record(id, &histories, times), tubes.name(job.tube), job.body, &tags);
     };
     for (id, job) in alive.into_entries() {
         match job.buried_at() {

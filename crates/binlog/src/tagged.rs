@@ -211,6 +211,16 @@ impl Tagged {
         }
     }
 
+    /// Takes the tags of job `id`, empty if it has none.
+    pub(super) fn take(&mut self, id: JobId) -> Box<[u8]> {
+        if self.tags.is_empty() { Box::default() } else { self.tags.remove(id).unwrap_or_default() }
+    }
+
+    /// Frees the memory of the groups, because no further record frees one.
+    pub(super) fn forget_groups(&mut self) {
+        self.waiting = HashMap::new();
+    }
+
     /// Frees the jobs so far that wait for `group`. Returns their ids.
     pub(super) fn free_group(&mut self, group: &[u8]) -> Vec<JobId> {
         let Some(group) = TubeName::check(group) else { return Vec::new() };

@@ -19,6 +19,9 @@ pub fn memory() -> Option<(u64, u64)> {
     None
 }
 
+/// Does nothing: these systems have no order in which processes are killed.
+pub fn kill_first_without_memory(_process: u32) {}
+
 /// Fails: these systems have no such files.
 ///
 /// # Errors

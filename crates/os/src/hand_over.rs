@@ -286,6 +286,7 @@ pub fn try_out(program: &Path, flag: &str, description: &DescriptionFile) -> io:
     // SAFETY: the closure only makes system calls, which are safe after a fork, and allocates nothing unless it fails.
     unsafe { command.pre_exec(prepare) };
     let child = command.spawn()?;
+    platform::kill_first_without_memory(child.id());
     // From now on only the child has the other end, so that this process sees when the child ends.
     drop(command);
     Ok((child, output.into()))

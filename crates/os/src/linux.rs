@@ -33,6 +33,12 @@ pub(crate) fn memory() -> Option<(u64, u64)> {
     Some((pages.next()?? * page_bytes, pages.next()?? * page_bytes))
 }
 
+/// Lets the kernel kill this process rather than another one of its control group when that has no memory left.
+pub(crate) fn kill_first_without_memory(process: u32) {
+    // Without this, the kernel chooses by size.
+    let _ = fs::write(format!("/proc/{process}/oom_score_adj"), "1000");
+}
+
 /// Opens a new file without a name in `directory`. The file disappears when it is closed, unless it gets a name.
 ///
 /// # Errors

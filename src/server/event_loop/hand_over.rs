@@ -40,8 +40,8 @@ const ENDING_NS: u64 = NS_PER_S;
 const PAUSED_NS: u64 = NS_PER_S;
 /// The time between two checks for such a moment.
 const CHECK_INTERVAL_NS: u64 = 1_000_000;
-/// How often the jobs are in memory during a trial: in this program, in the description, and in the other program.
-const MEMORY_COPIES: u64 = 3;
+/// How often a trial needs the memory of jobs, tubes and clients again: for the description, and in the other program.
+const MEMORY_COPIES: usize = 2;
 /// A longer text is not an answer.
 const MAX_ANSWER_BYTES: usize = 65_536;
 /// The reason on a full disk.
@@ -281,7 +281,9 @@ impl EventLoop {
 
     fn begin_trial(&mut self, now: Timestamp) -> io::Result<Trial> {
         // At the limit of its control group, the kernel would kill this process.
-        let needed = MEMORY_COPIES * self.server.executor().queue().figures().job_bytes as u64;
+        let counted = self.server.executor().memory_bytes();
+        let in_use = os::process::resident_bytes().unwrap_or(counted);
+        let needed = (in_use + MEMORY_COPIES * counted) as u64;
         if let Some(limit) = os::limits::group_memory_bytes().filter(|&limit| limit < needed) {
             let reason = format!("it takes {needed} bytes of memory, and the control group has {limit}");
             return Err(io::Error::other(reason));

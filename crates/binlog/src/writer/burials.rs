@@ -3,7 +3,7 @@
 //! Owns: when each buried job was buried, with a different time for each in this run. Driven by the replay, then by
 //! `append`.
 
-use std::collections::BTreeMap;
+use beanstalkd_structures::IdMap;
 
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
@@ -11,7 +11,7 @@ use crate::job::JobId;
 /// The order in which jobs were buried, which the disk stores as the time of burial.
 #[derive(Debug, Default)]
 pub(crate) struct Burials {
-    times: BTreeMap<JobId, i64>,
+    times: IdMap<i64>,
     latest: i64,
 }
 
@@ -31,26 +31,31 @@ impl Burials {
 
     /// When the job was buried; `None` if it is not.
     pub(super) fn time(&self, id: JobId) -> Option<i64> {
-        self.times.get(&id).copied()
+        self.times.get(id).copied()
     }
 
     /// Removes a job that is no longer buried.
     pub(super) fn forget(&mut self, id: JobId) {
         if !self.times.is_empty() {
-            self.times.remove(&id);
+            self.times.remove(id);
         }
+    }
+
+    /// The memory of the order, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.times.bytes()
     }
 
     /// The buried jobs.
     pub(super) fn ids(&self) -> impl Iterator<Item = JobId> {
-        self.times.keys().copied()
+        self.times.iter().map(|(id, _)| id)
     }
 
     /// Asserts the invariants between two calls.
     #[inline]
     pub(super) fn check_invariants(&self) {
         assert!(
-            self.times.values().all(|&time| time <= self.latest),
+            self.times.iter().all(|(_, &time)| time <= self.latest),
             "the next burial comes after all others"
         );
     }
@@ -60,7 +65,7 @@ impl Described for Burials {
     fn describe(&self, out: &mut Writer<'_>) {
         let Self { times, latest } = self;
         out.count(times.len());
-        times.iter().for_each(|(&id, &time)| (id, time).describe(out));
+        times.iter().for_each(|(id, &time)| (id, time).describe(out));
         latest.describe(out);
     }
 

@@ -544,10 +544,11 @@ impl Binlog {
 
     // ---- stats ----
 
-    /// The log's memory for jobs and cooldowns, in bytes.
+    /// The log's memory for jobs, burials and cooldowns, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.contents.files.memory_bytes()
+            + self.contents.burials.memory_bytes()
             + self.contents.room.memory_bytes()
             + self.contents.cooldowns.memory_bytes()
     }
