@@ -176,21 +176,32 @@ fn a_kill_at_any_moment_of_a_hand_over_loses_nothing_that_was_acknowledged() {
     }
 }
 
-/// With `-f 0`, nearly always a marker or a record of the log waits to be written.
+/// Puts jobs without waiting for the replies: nearly always one is missing.
+fn pipeline(mut client: Client, figures: &LoadFigures) {
+    const OUTSTANDING: usize = 50;
+    let puts = |count| b"put 7 0 600 4\r\nbody\r\n".repeat(count);
+    client.send(puts(OUTSTANDING));
+    while !figures.is_over.load(Ordering::Relaxed) {
+        assert!(client.line().starts_with("INSERTED "));
+        client.send(puts(1));
+    }
+    (0..OUTSTANDING).for_each(|_| assert!(client.line().starts_with("INSERTED ")));
+}
+
+/// With `-f 0`, nearly always a marker or a record of the log waits to be written, and a reply for it.
 #[test]
 fn a_server_that_logs_all_the_time_is_handed_over() {
     let service = Service::start(&["-b", "{dir}", "-f", "0"]);
-    let (figures, mut client) = (Arc::<LoadFigures>::default(), service.connect());
-    let of_client = Arc::clone(&figures);
-    let producer = thread::spawn(move || {
-        while !of_client.is_over.load(Ordering::Relaxed) {
-            client.put(0, 600, b"x");
-        }
-    });
+    let figures = Arc::<LoadFigures>::default();
+    let start = || {
+        let (client, figures) = (service.connect(), Arc::clone(&figures));
+        thread::spawn(move || pipeline(client, &figures))
+    };
+    let producers = [(); 10].map(|()| start());
     for _ in 0..3 {
         service.hand_over();
         assert!(!service.log().contains("cannot hand over"), "{}", service.log());
     }
     figures.is_over.store(true, Ordering::Relaxed);
-    producer.join().unwrap();
+    producers.into_iter().for_each(|producer| producer.join().unwrap());
 }

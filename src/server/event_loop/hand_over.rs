@@ -242,6 +242,7 @@ impl EventLoop {
                 match self.begin_trial(now) {
                     // Describing a large server takes seconds, which are not those of the other program.
                     Ok(trial) => {
+                        self.server.pause(false);
                         let end = self.clock.now() + TRIAL_NS;
                         self.hand_over.stage = HandOverStage::Trying(end, Box::new(trial));
                     }
@@ -253,13 +254,17 @@ impl EventLoop {
                 let reason = if self.lacks_log_room() {
                     NO_LOG_ROOM.to_owned()
                 } else {
-                    format!("for {waited_s} s, a command was always in progress")
+                    format!("for {waited_s} s, a command was in progress")
                 };
                 self.give_up_hand_over(&reason);
             }
             HandOverStage::Wanted(end) => {
                 // Orders begin to wait at any time.
                 self.server.executor_mut().stop_waiting_orders();
+                if now + PAUSED_NS >= end {
+                    // Among many clients, one always has a command in progress.
+                    self.server.pause(true);
+                }
                 self.hand_over.stage = HandOverStage::Wanted(end);
             }
             HandOverStage::Trying(end, mut trial) => match trial.outcome() {

@@ -40,6 +40,9 @@ use crate::stream::{Accepted, Socket};
 /// The maximum number of events from one poll.
 const MAX_EVENTS: usize = 1024;
 
+/// A longer sleep is interrupted: the clock counts the time while the machine is suspended, but the poll may not.
+const MAX_SLEEP: Duration = Duration::from_secs(10);
+
 /// How long the server sends replies after the signal to stop.
 const FLUSH: Duration = Duration::from_secs(1);
 /// How long the tasks of the binlog's store can wait for a moment in which the loop has nothing else to do.
@@ -356,7 +359,7 @@ impl EventLoop {
         let timeout = self.next_turn_at().map(|at| match at {
             // If there is work at once, the clock need not be read.
             Timestamp::AT_ONCE => Duration::ZERO,
-            at => Duration::from_nanos(at.since_ns(self.clock.now())),
+            at => Duration::from_nanos(at.since_ns(self.clock.now())).min(MAX_SLEEP),
         });
         if !self.spin.is_zero() && timeout.is_none_or(|timeout| !timeout.is_zero()) {
             let start = self.clock.now();
