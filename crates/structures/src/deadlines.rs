@@ -70,14 +70,15 @@ impl Deadlines {
         self.heap.first().copied()
     }
 
-    /// Makes sure that there is room for this many tubes and clients, with or without deadlines.
+    /// Makes sure that there is room for this many tubes and clients, with or without deadlines, and for the rules.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
     pub fn try_reserve(&mut self, tubes: usize, clients: usize) -> Result<(), TryReserveError> {
         try_reserve_all(&mut self.heap, tubes + clients + 1)?;
         try_reserve_all(&mut self.tubes, tubes)?;
-        try_reserve_all(&mut self.clients, clients)
+        try_reserve_all(&mut self.clients, clients)?;
+        try_reserve_all(&mut self.rules, 1)
     }
 
     /// Notes a deadline of `timer` at `at`. Moves the timer's entry only if the entry is later than `at`.
@@ -252,8 +253,8 @@ mod tests {
         for timers in 1..=100 {
             deadlines.try_reserve(timers, timers).unwrap();
         }
-        let room = |deadlines: &Deadlines| {
-            (deadlines.heap.capacity(), deadlines.tubes.capacity(), deadlines.clients.capacity())
+        let room = |Deadlines { heap, tubes, clients, rules }: &Deadlines| {
+            [heap.capacity(), tubes.capacity(), clients.capacity(), rules.capacity()]
         };
         let before = room(&deadlines);
         for key in 0..100 {
