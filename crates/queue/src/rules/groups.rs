@@ -108,8 +108,7 @@ impl Groups {
 
     /// Whether the group holds this job.
     pub(crate) fn holds(&self, name: &str, id: JobId) -> bool {
-        let group = self.by_name.get(name);
-        group.is_some_and(|group| group.waiting.first_after(JobId(id.0 - 1)) == Some(id))
+        self.by_name.get(name).is_some_and(|group| group.waiting.contains(id))
     }
 
     fn get_or_make(&mut self, name: &str) -> &mut Group {
