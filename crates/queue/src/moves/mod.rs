@@ -186,9 +186,7 @@ impl Queue {
         self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).buried.insert((number, id));
         self.sums.jobs.buried += 1;
-        if !marks.is_empty() {
-            self.buried_marked(id);
-        }
+        self.call_buried(id, marks);
         debug_assert!(self.is_linked_as(id, JobState::Buried));
         debug_assert_eq!(self.counted(key), before.more(JobState::Buried, priority), "one more is counted");
     }
@@ -235,7 +233,7 @@ impl Queue {
         job.set_collection(Collection::Reserved(until.0.into()));
         history.holder = Some(client);
         history.counters.reserves = history.counters.reserves.saturating_add(1);
-        let (tube, marked, priority) = (job.tube, job.marks, job.priority);
+        let (tube, marks, priority) = (job.tube, job.marks, job.priority);
         let record = self.tubes.get_mut(tube);
         record.reserved += 1;
         if record.ruled.as_ref().is_some_and(|ruled| ruled.has_gate()) {
@@ -254,10 +252,7 @@ impl Queue {
             self.schedule(Timer::Client(client));
         }
         self.note(if is_of_session { Change::SessionReserved(id) } else { Change::Reserved(id) });
-        // The job still counts for the rule of its tube.
-        if marked.intersects(!Marks::RULED) {
-            self.reserved_marked(id);
-        }
+        self.call_reserved(id, marks);
         debug_assert!(self.is_linked_as(id, JobState::Reserved));
         debug_assert_eq!(
             self.counted(tube),

@@ -5,8 +5,8 @@
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
-use crate::rules::Ending;
-use crate::state::jobs::{Link, Marks};
+use crate::rules::{Ending, calls_rules_at_end};
+use crate::state::jobs::Link;
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
@@ -37,9 +37,9 @@ impl Queue {
         {
             times.observe_run(now.since_ns(since), now);
         }
-        // A job without tags can only open the gate of its tube.
+        // Without a call of the rules, the end of the job can only open the gate of its tube.
         let opens = || !self.rules.tubes.to_open.is_empty();
-        if !link.marks.is_empty() && (link.marks.intersects(!Marks::RULED) || opens()) {
+        if !link.marks.is_empty() && (calls_rules_at_end(link.marks) || opens()) {
             self.serve_waiting(Some(client), now);
         }
         self.remove_tube_if_idle(tube);
@@ -60,7 +60,7 @@ impl Queue {
             self.is_linked_as(id, link.collection.state()),
             "the job is in the collection that its link names"
         );
-        if link.marks.intersects(!Marks::RULED) {
+        if calls_rules_at_end(link.marks) {
             return self.end_marked(id, link, ending, now);
         }
         let before = in_debug(|| self.counted(link.tube));

@@ -160,9 +160,8 @@ impl Queue {
             debug_assert_eq!(history.holder, Some(index), "the client has reserved this job");
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));
-            if job.has(Marks::KEYED) {
-                self.left_marked(id, JobState::Reserved);
-            }
+            let marks = job.marks;
+            self.call_left(id, marks, JobState::Reserved);
             if is_session {
                 // A restart would find the reservation.
                 self.note(Change::Updated(id));

@@ -66,9 +66,7 @@ impl Queue {
             Collection::Buried(number) => {
                 self.tubes.get_mut(target).buried.insert((number.into(), id));
                 self.sums.jobs.buried += 1;
-                if !marks.is_empty() {
-                    self.buried_marked(id);
-                }
+                self.call_buried(id, marks);
             }
             Collection::Reserved(_) if self.session_of_job(id).is_some() => {
                 self.note(Change::SessionReserved(id))

@@ -181,9 +181,7 @@ impl Queue {
         self.clients[index].reserved.insert(Reservation { until, id, since: now });
         self.schedule(Timer::Client(index));
         self.note(Change::SessionReserved(id));
-        if !marks.is_empty() {
-            self.reserved_marked(id);
-        }
+        self.call_reserved(id, marks);
         debug_assert!(self.is_linked_as(id, JobState::Reserved), "the session has the job again");
         debug_assert!(before.has_grown_to(self.counted(tube), 0), "the number of jobs stays the same");
         Ok(())

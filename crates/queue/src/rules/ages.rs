@@ -49,6 +49,7 @@ fn arrived_at(created_at: Timestamp, tags: &TagSet<'_>) -> Timestamp {
 }
 
 impl Rule for Ages {
+    const ADDED: Marks = Marks::TAGGED.union(Marks::RULED);
     #[inline]
     fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         if queue.max_age_of(job.tube).is_none() || job.tags.dead.is_some() {
@@ -59,22 +60,19 @@ impl Rule for Ages {
         }
     }
 
+    const RESERVED: Marks = Marks::AGES;
     fn reserved(queue: &mut Queue, job: &MarkedJob<'_>) {
-        if job.marks.intersects(Marks::AGES) {
-            queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
-            queue.jobs.expect_mut(job.id).marks &= !Marks::AGES;
-        }
-        debug_assert!(!queue.jobs.expect(job.id).has(Marks::AGES), "a reserved job does not age");
+        queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
+        queue.jobs.expect_mut(job.id).marks &= !Marks::AGES;
     }
 
     fn moved(queue: &mut Queue, job: &MarkedJob<'_>, _from: TubeKey) {
         Self::added(queue, job);
     }
 
+    const ENDED: Marks = Marks::AGES;
     fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
-        if job.marks.intersects(Marks::AGES) {
-            queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
-        }
+        queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
     }
 
     #[inline]

@@ -97,12 +97,14 @@ impl Awaited {
 }
 
 impl Rule for Awaited {
+    const BURIED: Marks = Marks::AWAITED;
     fn buried(queue: &mut Queue, job: &MarkedJob<'_>) {
-        queue.answer_job_waits(job, WaitOutcome::Buried);
+        queue.answer_job_waits(job.id, WaitOutcome::Buried);
     }
 
+    const ENDED: Marks = Marks::AWAITED;
     fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
-        queue.answer_job_waits(job, WaitOutcome::Deleted);
+        queue.answer_job_waits(job.id, WaitOutcome::Deleted);
     }
 
     fn next_due(rules: &Rules) -> Option<DueKey> {
@@ -220,13 +222,10 @@ impl Queue {
     }
 
     /// Ends the waits of all clients that wait for this job.
-    fn answer_job_waits(&mut self, job: &MarkedJob<'_>, outcome: WaitOutcome) {
-        if !job.marks.intersects(Marks::AWAITED) {
-            return;
-        }
+    fn answer_job_waits(&mut self, id: JobId, outcome: WaitOutcome) {
         // Later waits have larger numbers.
         let Some(last) = NonZeroU64::new(self.clients.waits) else { return };
-        self.rules.awaited.ended.push_back((job.id, last, outcome));
+        self.rules.awaited.ended.push_back((id, last, outcome));
         self.answer_ended(ANSWERS_AT_ONCE);
         if self.rules.awaited.has_ended() {
             self.schedule(Timer::Rules);

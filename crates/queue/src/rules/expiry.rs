@@ -45,11 +45,11 @@ impl Expiry {
 
 /// When the job expires unless a client reserves it before.
 fn expires_at(job: &MarkedJob<'_>) -> Option<Timestamp> {
-    let seconds = job.tags.expires_after_s.filter(|_| job.marks.intersects(Marks::EXPIRES))?;
-    Some(job.created_at.plus_seconds(seconds))
+    Some(job.created_at.plus_seconds(job.tags.expires_after_s?))
 }
 
 impl Rule for Expiry {
+    const ADDED: Marks = Marks::TAGGED;
     fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         let Some(seconds) = job.tags.expires_after_s else { return };
         let record = queue.jobs.expect(job.id);
@@ -60,11 +60,13 @@ impl Rule for Expiry {
         }
     }
 
+    const RESERVED: Marks = Marks::EXPIRES;
     fn reserved(queue: &mut Queue, job: &MarkedJob<'_>) {
         queue.rules.expiry.forget(job);
         queue.jobs.expect_mut(job.id).marks &= !Marks::EXPIRES;
     }
 
+    const ENDED: Marks = Marks::EXPIRES;
     fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
         queue.rules.expiry.forget(job);
     }

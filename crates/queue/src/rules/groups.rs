@@ -161,31 +161,34 @@ impl Groups {
 }
 
 impl Rule for Groups {
+    const ADDED: Marks = Marks::TAGGED;
     fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         if let Some(group) = job.tags.group {
             queue.rules.groups.get_or_make(group.as_str()).members += 1;
         }
     }
 
+    const MAY_BE_RESERVED: Marks = Marks::HELD;
     /// A held job may not be reserved.
-    fn may_be_reserved(_queue: &Queue, job: &MarkedJob<'_>) -> bool {
-        !job.marks.intersects(Marks::HELD)
+    fn may_be_reserved(_queue: &Queue, _job: &MarkedJob<'_>) -> bool {
+        false
     }
 
-    fn left(queue: &mut Queue, job: &MarkedJob<'_>, state: JobState) {
-        if state == JobState::Buried
-            && let Some(group) = job.tags.group
-        {
+    const LEFT_BURIED: Marks = Marks::TAGGED;
+    fn left_buried(queue: &mut Queue, job: &MarkedJob<'_>) {
+        if let Some(group) = job.tags.group {
             queue.rules.groups.change(group.as_str(), |group| group.buried -= 1);
         }
     }
 
+    const BURIED: Marks = Marks::TAGGED;
     fn buried(queue: &mut Queue, job: &MarkedJob<'_>) {
         if let Some(group) = job.tags.group {
             queue.rules.groups.change(group.as_str(), |group| group.buried += 1);
         }
     }
 
+    const ENDED: Marks = Marks::TAGGED;
     fn ended(queue: &mut Queue, job: &MarkedJob<'_>, end: &mut JobEnd) {
         if let Some(group) = job.tags.group
             && queue.rules.groups.leave(group.as_str())

@@ -16,6 +16,7 @@ use crate::{ClientId, Queue};
 pub(crate) struct TubeLimits;
 
 impl Rule for TubeLimits {
+    const ADDED: Marks = Marks::TAGGED.union(Marks::RULED);
     fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         if let Some(ruled) = &mut queue.tubes.get_mut(job.tube).ruled
             && ruled.rule.is_some()
@@ -35,10 +36,9 @@ impl Rule for TubeLimits {
         Self::added(queue, job);
     }
 
+    const ENDED: Marks = Marks::RULED;
     fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
-        if job.marks.intersects(Marks::RULED) {
-            queue.uncount(job.tube, job.body_bytes);
-        }
+        queue.uncount(job.tube, job.body_bytes);
     }
 
     #[inline]

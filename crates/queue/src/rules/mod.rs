@@ -17,14 +17,15 @@
 //! every job. A failed job has exactly one next state, so `retries.rs` decides it alone.
 //!
 //! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
-//! marks they call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]),
-//! if the job has one of the marks that the comment of the hook names: reading tags costs time. A job in a tube with a
-//! rule, or for whose end a client waits, has marks even if it has no tags. A new rule is therefore a file, its state
-//! in [`Rules`], and its name in `each_rule`; a job that it concerns needs a mark, at which its hooks are called. One
-//! place decides whether a ready job may be reserved, [`Queue::admit`], and the job's collection shows the decision:
-//! the tube's ready queue has only jobs that no rule keeps back; the others are parked. Delayed jobs that wait for a
-//! group are held. Jobs whose time is over are ended before a client gets them (`overdue.rs`). A function that changes
-//! the decision for other jobs calls [`Queue::serve_waiting`] at the end.
+//! marks they call one function of this file for each event, and that function calls the hooks of the rules ([`Rule`]).
+//! Each rule names the marks at which its hook is called; if a job has none of those of all rules, its tags are not
+//! read, which saves time. A job in a tube with a rule, or for whose end a client waits, has marks even if it has no
+//! tags. A new rule is therefore a file, its state in [`Rules`], and its name in `each_rule`; a job that it concerns
+//! needs a mark, at which its hooks are called. One place decides whether a ready job may be reserved,
+//! [`Queue::admit`], and the job's collection shows the decision: the tube's ready queue has only jobs that no rule
+//! keeps back; the others are parked. Delayed jobs that wait for a group are held. Jobs whose time is over are ended
+//! before a client gets them (`overdue.rs`). A function that changes the decision for other jobs calls
+//! [`Queue::serve_waiting`] at the end.
 //!
 //! `index.rs` has the keys of the indexes.
 
@@ -67,7 +68,7 @@ use self::ages::Ages;
 use self::awaited::Awaited;
 use self::expiry::Expiry;
 use self::groups::Groups;
-pub(crate) use self::hooks::Ending;
+pub(crate) use self::hooks::{Ending, calls_rules_at_end};
 use self::hooks::{JobEnd, MarkedJob, Rule, Tick, each_rule};
 use self::limits::TubeLimits;
 use self::offered_slots::OfferedSlots;
@@ -80,7 +81,7 @@ use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
 use crate::state::jobs::{Collection, Job, Link, Marks};
-use crate::state::keys::{DueKey, ReadyKey, TubeKey};
+use crate::state::keys::{DueKey, ReadyKey};
 use crate::state::tag_storage::TagStorage;
 use crate::tags::{Concurrency, TagSet};
 use crate::{Change, ClientId, Queue};
@@ -143,15 +144,6 @@ impl TubeTagState {
     /// Whether nothing here keeps the tube.
     pub(crate) fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.held.is_empty() && self.cooldowns.is_empty()
-    }
-}
-
-/// Whether a rule may need to know that a job leaves its collection.
-fn leaves_rules(link: Link) -> bool {
-    match link.collection {
-        Collection::Ready(_) | Collection::Reserved(_) => link.marks.intersects(Marks::KEYED),
-        Collection::Buried(_) => link.marks.intersects(Marks::TAGGED),
-        Collection::Delayed(_) => false,
     }
 }
 
@@ -284,7 +276,7 @@ impl Queue {
         if let Some(tags) = separate_tags {
             self.rules.tags.insert(id, tags);
         }
-        each_rule!(added(self, &added));
+        each_rule!(added, ADDED: added(self, &added));
         debug_assert!(
             self.tags(id).is_some_and(|stored| are_stored_as(tags, &stored)),
             "the tags are stored"
@@ -298,9 +290,9 @@ impl Queue {
         debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
         let job = self.jobs.expect_mut(id);
         let (tube, priority) = (job.tube, job.priority);
-        let is_keyed = job.has(Marks::KEYED);
+        let asks_rules = job.has(each_rule!(union ADMITS));
         self.offer_before(ReadyKey::new(priority, id), now);
-        if is_keyed {
+        if asks_rules {
             self.with_tags(id, |queue, job| queue.admit(job, priority, now));
         } else {
             self.enqueue(id, tube, priority, now);
@@ -310,8 +302,7 @@ impl Queue {
     /// Decides the collection of a ready job: each rule may keep it back.
     pub(crate) fn admit(&mut self, job: &MarkedJob<'_>, priority: Priority, now: Timestamp) {
         debug_assert!(!self.is_linked(job.id), "a job that becomes ready is in no other collection");
-        // The hook of each rule is called, even if another rule keeps the job back.
-        if each_rule!(&admits(self, job)) {
+        if each_rule!(all job, ADMITS: admits(self, job)) {
             self.enqueue(job.id, job.tube, priority, now);
         } else {
             self.park(job.id, job.tube);
@@ -322,12 +313,15 @@ impl Queue {
         );
     }
 
-    /// Whether all rules permit a client to reserve this job, which has tags, by its id.
+    /// Whether all rules permit a client to reserve this job by its id.
     pub(crate) fn may_be_reserved(&self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
-        let Some(tags) = self.tags(id) else { return true };
+        if !job.has(each_rule!(union MAY_BE_RESERVED)) {
+            return true;
+        }
+        let tags = self.tags(id).unwrap_or(TagSet::NONE);
         let job = MarkedJob::new(id, job, &tags);
-        each_rule!(&&may_be_reserved(self, &job))
+        each_rule!(all job, MAY_BE_RESERVED: may_be_reserved(self, &job))
     }
 
     /// Takes a job with marks out of its collection; as `unlink_from`.
@@ -342,9 +336,7 @@ impl Queue {
     /// Unlinks a job with tags that becomes ready again at once: its key keeps its position in the tube's rotation.
     pub(crate) fn unlink_for_now(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let since = self.take_out_marked(id, link);
-        if leaves_rules(link) {
-            self.left_marked(id, link.collection.state());
-        }
+        self.call_left(id, link.marks, link.collection.state());
         since
     }
 
@@ -379,59 +371,6 @@ impl Queue {
         since
     }
 
-    /// Calls the rules when a job with marks has left this state.
-    pub(crate) fn left_marked(&mut self, id: JobId, state: JobState) {
-        self.with_tags(id, |queue, job| each_rule!(left(queue, job, state)));
-    }
-
-    /// Calls the rules when a job with marks was reserved.
-    #[inline(never)]
-    pub(crate) fn reserved_marked(&mut self, id: JobId) {
-        debug_assert!(
-            self.is_linked_as(id, JobState::Reserved),
-            "the job is reserved when the rules are called"
-        );
-        let job = self.jobs.expect_mut(id);
-        job.marks &= !Marks::UPGRADED;
-        let is_timed = job.has(Marks::EXPIRES | Marks::AGES);
-        if is_timed || job.has(Marks::KEYED) && !self.takes_only_slot(id) {
-            self.with_tags(id, |queue, job| each_rule!(reserved(queue, job)));
-        }
-        let kept = Marks::EXPIRES
-            | Marks::AGES
-            | Marks::FIRST
-            | Marks::INDEXED
-            | Marks::PARKED
-            | Marks::IN_ROTATION
-            | Marks::HELD;
-        debug_assert!(!self.jobs.expect(id).has(kept), "a reserved job has no mark of a rule's collection");
-    }
-
-    /// Calls the rules when a job with marks was buried.
-    #[inline(never)]
-    pub(crate) fn buried_marked(&mut self, id: JobId) {
-        if !self.jobs.expect(id).has(Marks::TAGGED | Marks::AWAITED) {
-            return;
-        }
-        debug_assert!(self.is_linked_as(id, JobState::Buried), "the job is buried when the rules are called");
-        self.with_tags(id, |queue, job| each_rule!(buried(queue, job)));
-        debug_assert!(self.is_linked_as(id, JobState::Buried), "no rule takes a buried job away");
-    }
-
-    /// Calls the rules when a job with marks has moved to another tube.
-    pub(crate) fn moved_marked(&mut self, id: JobId, from: TubeKey) {
-        debug_assert!(
-            self.jobs.get(id).is_some_and(|job| job.tube != from),
-            "the job has moved when the rules are called"
-        );
-        self.with_tags(id, |queue, job| each_rule!(moved(queue, job, from)));
-    }
-
-    /// Replaces the tags of `before` by those of `after`.
-    fn retagged(&mut self, before: &MarkedJob<'_>, after: &MarkedJob<'_>) {
-        each_rule!(retagged(self, before, after));
-    }
-
     /// The priority that a reserved job gets when it is released with `priority`.
     pub(crate) fn given_priority(job: &Job, priority: Priority) -> Priority {
         if job.has(Marks::UPGRADED) { priority.min(job.priority) } else { priority }
@@ -447,20 +386,20 @@ impl Queue {
         now: Timestamp,
     ) -> (Option<Timestamp>, Body) {
         let since = self.take_out_marked(id, link);
-        let left = Some(link.collection.state()).filter(|_| leaves_rules(link));
-        let body = self.remove_marked(id, left, ending, now);
+        let body = self.remove_marked(id, Some(link.collection.state()), ending, now);
         if link.marks.intersects(Marks::IN_ROTATION) {
             self.forget_position(link.tube);
         }
         (since, body)
     }
 
-    /// Removes a job that is in no collection. `left` is the state that it has left, if rules must be called for that.
+    /// Removes a job that is in no collection. `left` is the state that it has left, if no rule was called for that.
     fn remove_marked(&mut self, id: JobId, left: Option<JobState>, ending: Ending, now: Timestamp) -> Body {
         debug_assert!(!self.is_linked(id), "a job ends in no collection");
         if left == Some(JobState::Ready) {
             // The rules need its record.
-            self.left_marked(id, JobState::Ready);
+            let marks = self.jobs.expect(id).marks;
+            self.call_left(id, marks, JobState::Ready);
         }
         let job = self.jobs.remove(id).expect("the queue has this job");
         let is_separate = job.has(Marks::TAGGED) && !job.has(Marks::BEHIND_BODY);
@@ -472,7 +411,7 @@ impl Queue {
         let tags = TagSet::decode(bytes).expect("the job has tags");
         let ended = MarkedJob::new(id, &job, &tags);
         if let Some(state) = left.filter(|&state| state != JobState::Ready) {
-            each_rule!(left(self, &ended, state));
+            self.left_marked(&ended, state);
         }
         if job.has(Marks::TAGGED) {
             debug_assert!(!tags.is_empty(), "tags are behind the body or beside the jobs");
@@ -486,7 +425,7 @@ impl Queue {
     /// Calls the rules when a job has ended, and notes the change.
     fn note_end(&mut self, ended: &MarkedJob<'_>, ending: Ending, now: Timestamp) {
         let mut end = JobEnd { ending, now, begins_cooldown: false, freed_group: None };
-        each_rule!(ended(self, ended, &mut end));
+        each_rule!(ended, ENDED: ended(self, ended, &mut end));
         match ending {
             Ending::Deleted | Ending::Flushed => self.count(ended.tube, |counters| &mut counters.deletes),
             Ending::Expired => self.count(ended.tube, |counters| &mut counters.expirations),

@@ -9,6 +9,7 @@ use super::groups::GROUP_BYTES;
 use super::unique::cooldown_bytes;
 use super::{JobEnd, MarkedJob, Rule, index_bytes};
 use crate::job::JobId;
+use crate::state::jobs::Marks;
 use crate::state::keys::TubeKey;
 use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT};
 use crate::tags::{Name, TagSet};
@@ -138,6 +139,7 @@ fn group_cost(name: &str) -> u64 {
 }
 
 impl Rule for Owners {
+    const ADDED: Marks = Marks::TAGGED;
     fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();
@@ -161,6 +163,7 @@ impl Rule for Owners {
         queue.rules.owners.subtract(owner.as_str(), job_cost(before.body_bytes, before.tags));
     }
 
+    const ENDED: Marks = Marks::TAGGED;
     fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();

@@ -15,6 +15,7 @@ use beanstalkd_structures::{OrderedQueue, Timer};
 
 use super::ages::{self, Ages};
 use super::gate::Gate;
+use super::hooks::ADDED_TO_RULED;
 use super::limits::TubeLimits;
 use super::tube_rule::{Rate, RuleBook, TubeRule};
 use super::turns::{self, Turns};
@@ -314,10 +315,11 @@ impl Queue {
     /// Adds a job without tags to a tube that has or had a rule.
     #[inline(never)]
     fn added_to_ruled(&mut self, id: JobId, tube: TubeKey) {
+        const { assert!(ADDED_TO_RULED == 2, "it does what all these rules do") };
         let job = self.jobs.expect_mut(id);
         let Some(ruled) = &mut self.tubes.get_mut(tube).ruled else { return };
         let Some(rule) = &ruled.rule else { return };
-        // As `TubeLimits` does for a job with tags.
+        // As `TubeLimits` does for a job with tags; `Ages` follows.
         ruled.body_bytes += job.body.len() as u64;
         debug_assert_eq!(
             job.marks,

@@ -40,7 +40,7 @@ use super::used_keys::{KeyJobs, UsedKeys};
 use super::{HeadChecks, MarkedJob, Rule};
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::job::{JobId, JobState};
+use crate::job::JobId;
 use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::{ClientKey, ReadyKey, TubeKey};
 use crate::tags::Concurrency;
@@ -72,10 +72,16 @@ impl Slots {
     }
 }
 
+/// The tag `con` of a job that has one.
+fn key_of<'a>(job: &MarkedJob<'a>) -> Concurrency<'a> {
+    job.tags.concurrency.expect("the job has a key")
+}
+
 impl Rule for Slots {
+    const ADMITS: Marks = Marks::KEYED;
     /// Only the first job of a line may be reserved, and only while a slot is free.
     fn admits(queue: &mut Queue, job: &MarkedJob<'_>) -> bool {
-        let Some(tag) = job.tags.concurrency else { return true };
+        let tag = key_of(job);
         let line = queue.line(job.tube, tag);
         let Some(taken) = queue.rules.slots.keys.enter_alone(line.key, job.id) else {
             return queue.join_line(job.id, line);
@@ -84,15 +90,16 @@ impl Rule for Slots {
         taken < tag.limit && !queue.rules.offered.searches(tag)
     }
 
+    const MAY_BE_RESERVED: Marks = Marks::KEYED;
     /// A slot that is being offered counts as free.
     fn may_be_reserved(queue: &Queue, job: &MarkedJob<'_>) -> bool {
-        job.tags.concurrency.is_none_or(|tag| queue.is_line_below_limit(queue.line(job.tube, tag)))
+        queue.is_line_below_limit(queue.line(job.tube, key_of(job)))
     }
 
+    const RESERVED: Marks = Marks::KEYED;
     /// A job in the ready queue was the first of its line.
     fn reserved(queue: &mut Queue, job: &MarkedJob<'_>) {
-        let Some(tag) = job.tags.concurrency else { return };
-        let line = queue.line(job.tube, tag);
+        let line = queue.line(job.tube, key_of(job));
         if queue.rules.slots.keys.take_if_alone(line.key, job.id) {
             queue.jobs.expect_mut(job.id).marks &= !Marks::FIRST;
             return;
@@ -107,12 +114,14 @@ impl Rule for Slots {
         }
     }
 
-    fn left(queue: &mut Queue, job: &MarkedJob<'_>, state: JobState) {
-        match (job.tags.concurrency, state) {
-            (Some(tag), JobState::Ready) => queue.leave_line(job.id, tag),
-            (Some(tag), JobState::Reserved) => queue.free_slot(tag),
-            (Some(_), JobState::Delayed | JobState::Buried) | (None, _) => {}
-        }
+    const LEFT_READY: Marks = Marks::KEYED;
+    fn left_ready(queue: &mut Queue, job: &MarkedJob<'_>) {
+        queue.leave_line(job.id, key_of(job));
+    }
+
+    const LEFT_RESERVED: Marks = Marks::KEYED;
+    fn left_reserved(queue: &mut Queue, job: &MarkedJob<'_>) {
+        queue.free_slot(key_of(job));
     }
 
     #[inline]

@@ -1,9 +1,10 @@
 use super::*;
 use crate::job::{JobRecord, Priority, SHARED_FROM_BYTES};
 use crate::seconds::Seconds;
+use crate::state::keys::TubeKey;
 use crate::tags::{After, Idempotency};
 use crate::testing::{NOW, TestJob, con};
-use crate::{Delivery, Duplicate, GroupView, Reserve, WaitOutcome};
+use crate::{Delivery, Duplicate, GroupView, Reserve, WaitJob, WaitOutcome};
 
 fn grp(name: &str) -> TagSet<'_> {
     TagSet { group: Some(name.into()), ..TagSet::default() }
@@ -317,9 +318,44 @@ fn the_jobs_of_a_group_are_freed_in_slices_and_a_new_member_does_not_hold_them()
     assert!(calls > 50, "{calls} slices are too few");
     assert_eq!((queue.figures().jobs.ready, queue.figures().jobs.delayed), (HELD + 1, 1));
     assert!(queue.is_held(late) && !queue.is_kickable(late));
+    assert!(!queue.reserve_job(client, late, NOW), "no client gets a held job by its id");
     assert!(queue.delete(client, next, NOW).is_some());
     assert!(!queue.is_held(late));
     queue.check_invariants();
+}
+
+#[test]
+fn buried_members_count_in_their_group_until_they_are_kicked_or_deleted() {
+    let mut queue = Queue::default();
+    let client = queue.connect();
+    let ids = [0, 0].map(|priority| put(&mut queue, client, priority, grp("g")));
+    for id in ids {
+        assert!(queue.reserve_job(client, id, NOW));
+        queue.bury(client, id, Priority(0), NOW);
+    }
+    assert_eq!(queue.group("g").unwrap().buried, 2);
+    assert!(queue.kick(ids[0], NOW));
+    assert_eq!(queue.group("g").unwrap().buried, 1);
+    assert!(queue.delete(client, ids[1], NOW).is_some());
+    assert_eq!(queue.group("g").unwrap().buried, 0);
+}
+
+#[test]
+fn a_client_that_waits_for_a_job_without_tags_gets_the_answer_at_its_burial_or_end() {
+    let mut queue = Queue::default();
+    let [worker, waiting] = [(); 2].map(|()| queue.connect());
+    let id = TestJob::default().put(&mut queue, worker, NOW);
+    let outcome_of = |queue: &mut Queue, change: fn(&mut Queue, ClientId, JobId)| {
+        assert_eq!(queue.wait_job(waiting, id, None, NOW), WaitJob::Waiting);
+        change(queue, worker, id);
+        queue.poll_delivery().map(|delivery| delivery.outcome)
+    };
+    assert!(queue.reserve_job(worker, id, NOW));
+    let buried = outcome_of(&mut queue, |queue, worker, id| queue.bury(worker, id, Priority(0), NOW));
+    assert_eq!(buried, Some(WaitOutcome::Buried));
+    assert!(queue.kick(id, NOW));
+    let deleted = outcome_of(&mut queue, |queue, worker, id| drop(queue.delete(worker, id, NOW)));
+    assert_eq!(deleted, Some(WaitOutcome::Deleted));
 }
 
 #[test]

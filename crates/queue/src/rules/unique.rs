@@ -108,6 +108,7 @@ impl Rules {
 }
 
 impl Rule for UniqueKeys {
+    const ADDED: Marks = Marks::TAGGED;
     fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         if let Some(tag) = job.tags.idempotency {
             queue.claim_key(job.id, job.tube, tag.key);
@@ -129,6 +130,7 @@ impl Rule for UniqueKeys {
         }
     }
 
+    const ENDED: Marks = Marks::TAGGED;
     fn ended(queue: &mut Queue, job: &MarkedJob<'_>, end: &mut JobEnd) {
         let Some(tag) = job.tags.idempotency else { return };
         queue.rules.unique.reserved_bytes -= reserved_bytes(tag);

@@ -338,11 +338,9 @@ impl Queue {
         if !self.clients[client].is_session() {
             self.schedule(Timer::Client(client));
         }
-        if !marks.is_empty() {
-            self.reserved_marked(id);
-            if described.is_upgraded {
-                self.jobs.expect_mut(id).marks |= Marks::UPGRADED;
-            }
+        self.call_reserved(id, marks);
+        if described.is_upgraded && !marks.is_empty() {
+            self.jobs.expect_mut(id).marks |= Marks::UPGRADED;
         }
     }
 
