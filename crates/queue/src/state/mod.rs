@@ -345,6 +345,6 @@ impl Queue {
     /// Counts an event that is not a put, in its tube and in the totals.
     pub(crate) fn count(&mut self, tube: TubeKey, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
         *counter(&mut self.sums.events) += 1;
-        *counter(self.tubes.get_mut(tube).events()) += 1;
+        *counter(self.tubes.get_mut(tube).counters_mut()) += 1;
     }
 }

@@ -106,7 +106,7 @@ pub(crate) struct Tube {
     pub made: u32,
     pub puts: u64,
     /// Created at the first event that is not a put: among very many tubes, most have had none.
-    pub events: Option<Box<Events>>,
+    pub rare: Option<Box<RareState>>,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -114,7 +114,7 @@ const _: () = assert!(size_of::<Tube>() <= 112, "a tube is a block of 112 bytes"
 
 /// What few of very many tubes have: the counts of events besides puts, and the state that tags need.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct RareState {
     /// `pause-tube` commands.
     pub pauses: u64,
     /// The other counts; its `puts` are those of the tube.
@@ -128,41 +128,41 @@ pub(crate) struct Events {
 impl Tube {
     /// The counts of events of the tube's jobs.
     pub(crate) fn counters(&self) -> TubeCounters {
-        let counters = self.events.as_ref().map_or_else(TubeCounters::default, |events| events.counters);
+        let counters = self.rare.as_ref().map_or_else(TubeCounters::default, |rare| rare.counters);
         TubeCounters { puts: self.puts, ..counters }
     }
 
     /// The record in which events other than puts are counted.
     #[inline]
-    pub(crate) fn events(&mut self) -> &mut TubeCounters {
-        &mut self.events.get_or_insert_default().counters
+    pub(crate) fn counters_mut(&mut self) -> &mut TubeCounters {
+        &mut self.rare.get_or_insert_default().counters
     }
 
     /// The state of rules for tags in this tube, if it had jobs with tags.
     pub(crate) fn tag_state(&self) -> Option<&TubeTagState> {
-        self.events.as_ref()?.tag_state.as_deref()
+        self.rare.as_ref()?.tag_state.as_deref()
     }
 
     /// The state of rules for tags in this tube, created if it does not exist.
     pub(crate) fn tag_state_mut(&mut self) -> &mut TubeTagState {
-        self.events.get_or_insert_default().tag_state.get_or_insert_default()
+        self.rare.get_or_insert_default().tag_state.get_or_insert_default()
     }
 
     /// Waiting and running times, if any were counted.
     #[inline]
     pub(crate) fn times(&self) -> Option<&TubeTimes> {
-        self.events.as_ref()?.times.as_deref()
+        self.rare.as_ref()?.times.as_deref()
     }
 
     /// How often the tube was paused.
     pub(crate) fn pauses(&self) -> u64 {
-        self.events.as_ref().map_or(0, |events| events.pauses)
+        self.rare.as_ref().map_or(0, |rare| rare.pauses)
     }
 
     /// Pauses the tube.
     pub(crate) fn set_pause(&mut self, pause: Pause) {
         self.pause = Some(pause);
-        self.events.get_or_insert_default().pauses += 1;
+        self.rare.get_or_insert_default().pauses += 1;
     }
 
     /// Whether jobs may be reserved here.
@@ -342,15 +342,15 @@ impl Tubes {
     /// exists.
     #[inline]
     pub(crate) fn times_mut(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut TubeTimes> {
-        let events = self.slab[key.index()].events.get_or_insert_default();
-        if events.times.is_none() {
+        let rare = self.slab[key.index()].rare.get_or_insert_default();
+        if rare.times.is_none() {
             if self.timed == times::MAX_TIMED_TUBES {
                 return None;
             }
             self.timed += 1;
-            events.times = Some(TubeTimes::new(now));
+            rare.times = Some(TubeTimes::new(now));
         }
-        events.times.as_deref_mut()
+        rare.times.as_deref_mut()
     }
 
     /// Calls `each` with the tubes at the next `count` indexes from `start` on, in the order of `list-tubes`.
@@ -436,7 +436,7 @@ impl Tubes {
             listed: self.listing.number(),
             made: self.version as u32,
             puts: 0,
-            events: None,
+            rare: None,
         };
         let key = TubeKey(self.slab.insert(Box::new(tube)) as u32);
         self.order.push(key);

@@ -26,7 +26,7 @@ use crate::state::jobs::{Collection, History, Job, Marks};
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::reserve_settings::ReserveSettings;
 use crate::state::sessions::{Session, SessionKey, Sessions};
-use crate::state::tubes::{DEFAULT, Events, Tube, TubeCounters, Tubes};
+use crate::state::tubes::{DEFAULT, RareState, Tube, TubeCounters, Tubes};
 use crate::state::{Numbers, Sums};
 use crate::{Queue, ReserveMode, described};
 
@@ -239,7 +239,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
         name,
         pause,
         puts,
-        events,
+        rare,
         ruled,
         // The descriptions of jobs and clients contain these.
         ready: _,
@@ -267,13 +267,13 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
     counts.unwrap_or_default().describe(out);
     // The next program may read another one.
     ruled.as_deref().and_then(TubeRuleState::rate).describe(out);
-    match events.as_deref() {
+    match rare.as_deref() {
         None => {
             0u64.describe(out);
             TubeCounters::default().describe(out);
             false.describe(out);
         }
-        Some(Events { pauses, counters, times, tag_state }) => {
+        Some(RareState { pauses, counters, times, tag_state }) => {
             debug_assert!(tag_state.as_deref().is_none_or(TubeTagState::follows_from_the_rest));
             pauses.describe(out);
             counters.describe(out);

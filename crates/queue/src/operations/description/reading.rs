@@ -24,7 +24,7 @@ use crate::state::reserve_settings::ReserveSettings;
 use crate::state::sessions::{Session, SessionKey};
 use crate::state::tag_storage::StoredBody;
 use crate::state::times::TubeTimes;
-use crate::state::tubes::{Events, Pause, TubeCounters};
+use crate::state::tubes::{Pause, RareState, TubeCounters};
 use crate::tags::{After, EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 
@@ -156,7 +156,7 @@ impl Queue {
         }
         let is_usual = counters == TubeCounters::default() && pauses == 0 && times.is_none();
         if !is_usual {
-            tube.events = Some(Box::new(Events { pauses, counters, times, tag_state: None }));
+            tube.rare = Some(Box::new(RareState { pauses, counters, times, tag_state: None }));
         }
         self.schedule(Timer::Tube(key));
         Ok(())
