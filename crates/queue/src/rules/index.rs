@@ -13,12 +13,11 @@ use beanstalkd_structures::{Key, OrderedQueue};
 
 use crate::job::{JobId, Priority};
 use crate::state::keys::ReadyKey;
-use crate::tags::Name;
 
 /// The hash of a name.
-pub(super) fn hash_of(hasher: &RandomState, name: Name<'_>) -> u64 {
+pub(crate) fn hash_of(hasher: &RandomState, name: &[u8]) -> u64 {
     let mut state = hasher.build_hasher();
-    state.write(name.as_bytes());
+    state.write(name);
     state.finish()
 }
 

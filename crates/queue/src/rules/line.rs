@@ -44,7 +44,7 @@ pub(super) struct KeyLine<'a> {
 
 impl<'a> KeyLine<'a> {
     pub(super) fn new(tube: TubeKey, tag: Concurrency<'a>, hasher: &RandomState) -> Self {
-        Self { tube, tag, key: hash_of(hasher, tag.key) }
+        Self { tube, tag, key: hash_of(hasher, tag.key.as_bytes()) }
     }
 
     /// The hash by which the first jobs of all tubes are found.

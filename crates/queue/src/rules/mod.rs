@@ -36,7 +36,7 @@ pub(crate) mod expiry;
 pub(crate) mod gate;
 pub(crate) mod groups;
 pub(crate) mod hooks;
-mod index;
+pub(crate) mod index;
 pub(crate) mod limits;
 mod line;
 mod offered_slots;

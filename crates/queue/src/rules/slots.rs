@@ -218,7 +218,7 @@ impl Queue {
     /// key, this does all that `reserved` does, and returns true. Otherwise nothing has changed.
     pub(super) fn takes_only_slot(&mut self, id: JobId) -> bool {
         let tag = self.concurrency(id).expect("the job has a key");
-        let hash = hash_of(&self.rules.hasher, tag.key);
+        let hash = hash_of(&self.rules.hasher, tag.key.as_bytes());
         let was_alone = self.rules.slots.keys.take_if_alone(hash, id);
         if was_alone {
             self.jobs.expect_mut(id).marks &= !Marks::FIRST;

@@ -238,7 +238,7 @@ impl Queue {
 
     /// The hash by which the key of the job is found; 0 for a job without one.
     fn turn_hash(&self, id: JobId) -> Hash {
-        Hash::new(self.concurrency(id).map_or(0, |tag| hash_of(&self.rules.hasher, tag.key)))
+        Hash::new(self.concurrency(id).map_or(0, |tag| hash_of(&self.rules.hasher, tag.key.as_bytes())))
     }
 
     fn turns(&mut self, tube: TubeKey) -> &mut Turns {

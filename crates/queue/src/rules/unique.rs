@@ -75,7 +75,7 @@ impl UniqueKeys {
     /// The hash by which the job with a key in a tube is found. Two of them can have the same, so code that finds a job
     /// also compares its tags.
     fn hash(hasher: &RandomState, tube: TubeKey, key: Name<'_>) -> u64 {
-        mixed(hash_of(hasher, key), tube.0.into())
+        mixed(hash_of(hasher, key.as_bytes()), tube.0.into())
     }
 
     pub(crate) fn bytes(&self) -> usize {
