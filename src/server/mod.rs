@@ -445,15 +445,16 @@ impl<S: Stream> Server<S> {
             }
             if connection.exchange.output.is_empty() {
                 self.buffers.reclaim(&mut connection.exchange.output);
-            }
-            if connection.has_unsettled_replies() {
-                self.lists.wait(WaitList::UnsettledReplies, id, &mut connection.listed);
+            } else {
+                if connection.has_unsettled_replies() {
+                    self.lists.wait(WaitList::UnsettledReplies, id, &mut connection.listed);
+                }
+                if connection.can_send(settled) {
+                    connection.exhaust_budget();
+                    self.lists.send(id, &mut connection.listed);
+                }
             }
             connection.count_bytes(self.executor.buffer_bytes());
-            if connection.can_send(settled) {
-                connection.exhaust_budget();
-                self.lists.send(id, &mut connection.listed);
-            }
             if connection.is_runnable() && !connection.listed.contains(Lists::SCHEDULED) {
                 // Its unsent replies were the only reason why it could not continue.
                 connection.exhaust_budget();
@@ -467,6 +468,7 @@ impl<S: Stream> Server<S> {
     }
 
     /// Polls the store of the binlog for completed work.
+    #[inline]
     pub fn poll_binlog(&mut self, now: Timestamp) {
         while let Some(completion) = self.executor.next_completion() {
             self.binlog_completed(completion, now);

@@ -175,7 +175,7 @@ impl<S: Stream> Connection<S> {
     #[inline]
     pub(crate) fn is_runnable(&self) -> bool {
         match self.exchange.unfinished() {
-            None => !self.exchange.is_blocked() && (self.may_read() || self.exchange.has_pending()),
+            None => (self.may_read() || self.exchange.has_pending()) && !self.exchange.is_blocked(),
             Some(command) => self.is_runnable_within(command),
         }
     }
