@@ -215,7 +215,7 @@ impl<S: Stream> Connection<S> {
         id: ClientId,
         now: Timestamp,
     ) {
-        self.resume::<GUARDED>(executor, id, now);
+        self.resume(executor, id, now);
         // Input that was read before comes first: it may use up the whole budget.
         if let Some(mut pending) = self.exchange.take_pending() {
             let mut rest = pending.bytes();
@@ -248,7 +248,7 @@ impl<S: Stream> Connection<S> {
             }
         }
         if GUARDED && self.exchange.stalled_until() == Some(Until::PutPace) && self.is_half_closed() {
-            self.resume::<GUARDED>(executor, id, now);
+            self.resume(executor, id, now);
         }
     }
 
@@ -256,23 +256,19 @@ impl<S: Stream> Connection<S> {
     /// waits end.
     #[cold]
     pub(crate) fn serve_paused(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
-        if executor.is_guarded() {
-            self.resume::<true>(executor, id, now);
-        } else {
-            self.resume::<false>(executor, id, now);
-        }
+        self.resume(executor, id, now);
         self.ends_wait(executor, id, false);
     }
 
     /// Resumes a stalled command.
     #[inline(always)]
-    fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
+    fn resume(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         let Some(until) = self.exchange.stalled_until() else { return };
-        if GUARDED && until == Until::PutPace && self.is_half_closed() {
+        if until == Until::PutPace && self.is_half_closed() {
             executor.note_end(id);
         }
         if let Some(rest) = self.exchange.take_rest() {
-            let outcome = executor.resume::<GUARDED>(id, rest, &mut self.exchange.output, now);
+            let outcome = executor.resume(id, rest, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
         }
     }
