@@ -163,6 +163,10 @@ impl Executor {
         mut complete: Box<Complete>,
         is_permitted: bool,
     ) -> Outcome {
+        for (put, _) in complete.puts.iter().filter(|(put, _)| !put.is_plain()) {
+            // Jobs with the keys of the puts end if their time is over.
+            self.queue.duplicate(caller.client, put.tags().set(), caller.now);
+        }
         self.persistence.log_changes(&mut self.queue, caller.now);
         self.complete_buffers.plan.clear();
         let mut planned = self.plan_complete(caller, &complete);

@@ -9,8 +9,11 @@ use crate::seconds::Seconds;
 
 impl Executor {
     pub(super) fn move_one(&mut self, client: ClientId, id: JobId, tube: &str, now: Timestamp) -> Changed {
+        // This comes first, because it may end a job, and the group of this one with it.
+        let duplicate = self.queue.duplicate_in(id, tube, now);
+        self.persistence.log_changes(&mut self.queue, now);
         let job = self.queue.job(id).filter(|_| self.queue.is_movable(client, id)).ok_or(Obstacle::NoJob)?;
-        if let Some(duplicate) = self.queue.duplicate_in(id, tube, now) {
+        if let Some(duplicate) = duplicate {
             return Err(Obstacle::KeyExists(duplicate).into());
         }
         if job.tube.as_str() != tube {

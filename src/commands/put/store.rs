@@ -11,8 +11,9 @@ use crate::tags::{EncodedTags, Name, TagSet};
 
 impl Executor {
     /// Decides about a put whose body is complete: the job that has its key, or the first of the reasons against it,
-    /// except for those of the access rules and of the log. Changes nothing. It is refused in drain mode even if there
-    /// is no room; a `complete` checks its room first, in the order of [`BodyRefusal`].
+    /// except for those of the access rules and of the log. Changes nothing, except that a job with its key ends if its
+    /// time is over. It is refused in drain mode even if there is no room; a `complete` checks its room first, in the
+    /// order of [`BodyRefusal`].
     #[inline(always)]
     pub(in crate::commands) fn admit_put(
         &mut self,
@@ -31,8 +32,13 @@ impl Executor {
         {
             return Err(BodyRefusal::OutOfMemory);
         }
-        if let Some(duplicate) = self.queue.duplicate(client, tags, now) {
-            return Ok(Some(duplicate));
+        if tags.idempotency.is_some() {
+            let duplicate = self.queue.duplicate(client, tags, now);
+            // The end of a job is logged before room is reserved.
+            self.persistence.log_changes(&mut self.queue, now);
+            if duplicate.is_some() {
+                return Ok(duplicate);
+            }
         }
         let is_full = match tube {
             Some(tube) => self.queue.is_tube_full_for(tube, body_bytes),

@@ -173,8 +173,7 @@ impl Queue {
             && self.jobs.get(new.id).is_some_and(is_as_asked)
     }
 
-    /// Gives the job the more urgent priority of a duplicate. A reserved job has it when it is released. If the time of
-    /// the job was over, this ends it: for the duplicate, it ended right afterwards.
+    /// Gives the job the more urgent priority of a duplicate. A reserved job has it when it is released.
     pub fn upgrade(&mut self, id: JobId, priority: Priority, now: Timestamp) {
         if self.is_unreserved(id) {
             let _ = self.set_priority(id, priority, now);

@@ -80,10 +80,10 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
-    use crate::job::Priority;
-    use crate::tags::{After, TagSet};
+    use crate::job::{JobState, Priority};
+    use crate::tags::{After, Idempotency, TagSet};
     use crate::testing::{NOW, TestJob, con};
-    use crate::{ClientId, Reserve, ReserveMode, TubeRule, WaitOutcome};
+    use crate::{ClientId, Duplicate, Reserve, ReserveMode, TubeRule, WaitOutcome};
 
     const END: Timestamp = Timestamp(NOW.0 + 10 * NS_PER_S);
     /// More than one call of `advance` or of `reserve` ends.
@@ -266,6 +266,32 @@ mod tests {
             }
             assert_eq!(crowd.finish(), [], "{by:?}");
         }
+    }
+
+    #[test]
+    fn the_key_of_a_job_whose_time_is_over_is_free() {
+        let key = Some(Idempotency { key: "k".into(), cooldown_s: 0.into() });
+        let tags = TagSet { idempotency: key, ..TagSet::default() };
+        for by in [By::Tag, By::Age, By::AgeWithDeadTube, By::AgeWithFullDeadTube] {
+            let mut crowd = Crowd::with_crowd(by, 0);
+            let first = crowd.put(9, 0, tags, NOW);
+            crowd.queue.use_tube(crowd.producer, "other");
+            let other = crowd.put(9, 0, tags, END);
+            crowd.advance();
+            let is_buried = by == By::AgeWithFullDeadTube;
+            assert_eq!(crowd.queue.duplicate_in(other, "work", END), is_buried.then_some(first), "{by:?}");
+            crowd.queue.use_tube(crowd.producer, "work");
+            let duplicate = is_buried.then_some(Duplicate::Of(first, JobState::Buried));
+            assert_eq!(crowd.queue.duplicate(crowd.producer, &tags, END), duplicate, "{by:?}");
+            crowd.queue.check_invariants();
+            crowd.finish();
+        }
+        let mut crowd = Crowd::with_crowd(By::Age, 0);
+        crowd.put(9, 0, tags, NOW);
+        crowd.advance();
+        assert_eq!(crowd.queue.duplicate(crowd.producer, &tags, END), None);
+        crowd.put(9, 0, tags, END);
+        crowd.queue.check_invariants();
     }
 
     #[test]

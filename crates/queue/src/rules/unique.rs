@@ -258,26 +258,33 @@ impl Queue {
     }
 
     /// The duplicate of a `put` with these tags, if there is one: in the tube that they name, or that the client uses.
-    #[must_use]
+    /// Ends a job with the key whose time is over.
     #[inline]
-    pub fn duplicate(&self, client: ClientId, tags: &TagSet<'_>, now: Timestamp) -> Option<Duplicate> {
+    pub fn duplicate(&mut self, client: ClientId, tags: &TagSet<'_>, now: Timestamp) -> Option<Duplicate> {
         let key = tags.idempotency?.key;
-        let tube = match tags.tube {
-            Some(name) => self.tubes.find(name.as_str())?,
-            None => self.client(client).using,
-        };
-        self.holder_of_key(tube, key, now)
+        loop {
+            let tube = match tags.tube {
+                Some(name) => self.tubes.find(name.as_str())?,
+                None => self.client(client).using,
+            };
+            match self.holder_of_key(tube, key, now)? {
+                Duplicate::Of(first, _) if self.end_overdue_and_serve(first, now) => {}
+                duplicate => return Some(duplicate),
+            }
+        }
     }
 
-    /// The job with the same key as this one in the tube of this name.
-    #[must_use]
-    pub fn duplicate_in(&self, id: JobId, name: &str, now: Timestamp) -> Option<JobId> {
-        let job = self.jobs.get(id).filter(|job| job.has(Marks::TAGGED))?;
-        let Idempotency { key, .. } = self.expect_tags(id).idempotency?;
-        let target = self.tubes.find(name).filter(|&target| target != job.tube)?;
-        match self.holder_of_key(target, key, now)? {
-            Duplicate::Of(duplicate, _) => Some(duplicate),
-            Duplicate::OfDeleted(_) => None,
+    /// The job with the same key as this one in the tube of this name. Ends one whose time is over.
+    pub fn duplicate_in(&mut self, id: JobId, name: &str, now: Timestamp) -> Option<JobId> {
+        loop {
+            let job = self.jobs.get(id).filter(|job| job.has(Marks::TAGGED))?;
+            let Idempotency { key, .. } = self.expect_tags(id).idempotency?;
+            let target = self.tubes.find(name).filter(|&target| target != job.tube)?;
+            match self.holder_of_key(target, key, now)? {
+                Duplicate::Of(duplicate, _) if self.end_overdue_and_serve(duplicate, now) => {}
+                Duplicate::Of(duplicate, _) => return Some(duplicate),
+                Duplicate::OfDeleted(_) => return None,
+            }
         }
     }
 
