@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use beanstalkd_binlog::{Cooldown, NoRoom, OpenError, SideEffects, SyncPolicy, Warning, WholeJob};
-use beanstalkd_types::job::{Body, JobId};
+use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState};
 use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
@@ -367,6 +367,45 @@ fn a_group_without_members_holds_no_job_after_a_start() {
     let (_, _, restored) = open(&disk, settings, NOW).unwrap();
     let found = (restored, Cooldowns::new());
     assert_eq!([0, 1, 4].map(|at| is_free(&found, at)), [true, false, false]);
+}
+
+#[test]
+fn without_descriptors_a_first_reservation_waits_with_the_states_after_it() {
+    const OTHERS: u64 = 300;
+    let disk = SimDisk::default();
+    let mut log = Log::open(&disk);
+    for _ in 1..OTHERS {
+        log.put(&TagSet::default());
+        log.commit();
+    }
+    let id = log.put(&TagSet { expires_after_s: Some(100.into()), ..TagSet::default() });
+    log.commit();
+    disk.lack_descriptors(true);
+    for other in 1..OTHERS {
+        log.fixture.log.append_delete(JobId(other));
+        log.commit();
+    }
+    assert!(log.fixture.log.durable() < log.fixture.log.appended(), "the file is full");
+    let counters = Counters { reserves: 1, ..Counters::default() };
+    let reserved = JobRecord { state: JobState::Reserved, counters, ..job(id) };
+    let buried = JobRecord { state: JobState::Buried, ..reserved };
+    for record in [reserved, buried] {
+        let no_room = log.fixture.log.reserve_update().expect_err("no further file can be opened");
+        log.fixture.log.postpone_update(&record, 4, no_room, NOW);
+        log.fixture.log.check_invariants();
+    }
+    disk.lack_descriptors(false);
+    for _ in 0..3 {
+        log.fixture.now = log.fixture.now.plus_seconds(1);
+        log.fixture.log.on_deadline(log.fixture.now).unwrap();
+        log.fixture.help().unwrap();
+    }
+    assert_eq!(log.fixture.log.next_postponed(), Some(JobId(id)));
+    log.fixture.log.append_update(&buried, 4, NOW);
+    log.commit();
+    let ((jobs, _), _) = start(&disk.files(), false).unwrap();
+    let job = jobs.iter().find(|(job, ..)| job.id == JobId(id)).expect("it does not expire").0;
+    assert_eq!((job.state, job.counters.reserves), (JobState::Buried, 1));
 }
 
 #[test]

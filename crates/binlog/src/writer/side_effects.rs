@@ -77,9 +77,12 @@ impl Binlog {
     /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was reserved
     /// for that, and replies wait for it. Returns whether the state is one.
     pub(super) fn append_first_reservation(&mut self, job: &JobRecord, body_len: usize) -> bool {
-        debug_assert!(!self.unlogged.reservations.contains_key(&job.id), "a job has one first reservation");
         let is_one = self.note_state(job);
         if is_one {
+            debug_assert!(
+                !self.unlogged.reservations.contains_key(&job.id),
+                "a job has one first reservation"
+            );
             let record = DiskRecord::of_job(job, body_len, self.clock.wall);
             self.unlogged.reservations.insert(job.id, record);
             self.contents.room.need(1);
