@@ -370,6 +370,33 @@ fn a_group_without_members_holds_no_job_after_a_start() {
 }
 
 #[test]
+fn a_start_on_a_full_disk_logs_the_groups_without_members_later() {
+    const GROUPS: usize = 100;
+    let disk = SimDisk::default();
+    let mut log = Log::open(&disk);
+    for number in 0..GROUPS {
+        log.put(&waiting(&format!("a.group.without.members.{number}")));
+        log.commit();
+    }
+    // There is room only for the file that a start needs.
+    let disk = disk.fork();
+    disk.set_room(Some(disk.used() + FILE_BYTES));
+    let settings = config(SyncPolicy::EachCommit, FILE_BYTES, 9);
+    let (mut log, _, restored) =
+        open(&disk, settings, NOW).expect("the next start finds the other groups again");
+    assert_eq!(restored.len(), GROUPS);
+    log.check_invariants();
+    disk.set_room(None);
+    for second in 1..5 {
+        log.on_deadline(NOW.plus_seconds(second)).unwrap();
+        while let Some(task) = disk.next_task() {
+            log.on_completion(task.run(&mut disk.clone()), NOW.plus_seconds(second)).unwrap();
+        }
+    }
+    assert_eq!(log.reserve_put(7, 4000, &EncodedTags::NONE), Ok(()), "the log goes on once there is room");
+}
+
+#[test]
 fn without_descriptors_a_first_reservation_waits_with_the_states_after_it() {
     const OTHERS: u64 = 300;
     let disk = SimDisk::default();

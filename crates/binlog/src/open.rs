@@ -9,7 +9,7 @@ use super::decision::FileEnd;
 use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::{LoggedJobs, ReplayedJob, StartTimes};
 use super::replay::{DamagedFile, FileKind, FileState, Judgement, Replay, ReplaySummary};
-use super::storage::{Storage, StoreTask};
+use super::storage::{Storage, StoreTask, is_lack_of_room};
 use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room, WholeJob};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
@@ -154,6 +154,7 @@ impl Binlog {
         for group in groups {
             match self.with_room(|log| log.append_freed_group(group)) {
                 Err(OpenError::TooManyFiles | OpenError::NoRoom) => break,
+                Err(OpenError::Write { error, .. }) if is_lack_of_room(&error) => break,
                 result => result?,
             }
         }

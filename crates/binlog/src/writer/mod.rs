@@ -227,7 +227,6 @@ impl Binlog {
                 return Err(error);
             }
             usual_bytes = log.ahead.usual_bytes;
-            log.ahead.creation = Creation::Idle;
             log.make_next_file();
         }
         log.ahead.usual_bytes = usual_bytes;
@@ -445,9 +444,12 @@ impl Binlog {
 
     // ---- the start and the exit ----
 
-    /// Waits until the store has made the requested file.
+    /// Waits until the store has made the requested file. If it could not, another one can be requested.
     pub(super) fn await_file(&mut self) -> std::io::Result<()> {
         while let Some(done) = self.storage.wait() {
+            if done.result.is_err() {
+                self.ahead.creation = Creation::Idle;
+            }
             done.result?;
             if let StoreTask::Make { file, bytes, .. } = done.task {
                 self.file_was_made(file, bytes);
