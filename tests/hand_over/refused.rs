@@ -3,7 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::system::MemoryGroup;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
 use rustix::process::Signal;
 
 use super::service::{Service, copy_program};
@@ -131,7 +135,27 @@ fn a_program_that_hangs_is_ended_after_five_seconds() {
         service.replace_with_script("#!/bin/sh\necho $$ >child\nexec sleep 1000\n");
     });
     let child = fs::read_to_string(service.directory().join("child")).unwrap();
-    assert!(!fs::exists(format!("/proc/{}", child.trim())).unwrap(), "the child is gone");
+    wait_until("the child is gone", || !fs::exists(format!("/proc/{}", child.trim())).unwrap());
+}
+
+/// The end of a program that has much memory, or waits for a disk, takes long. Here, the system stops it there.
+#[test]
+fn a_program_whose_end_takes_long_does_not_stop_the_server() {
+    let service = Service::start(&[]);
+    let mut client = service.connect();
+    service.replace_with_script("#!/bin/sh\necho $$ >half && mv half child\nexec sleep 1000\n");
+    service.signal(Signal::HUP);
+    let file = service.directory().join("child");
+    wait_until("the child runs", || file.exists());
+    let child = fs::read_to_string(&file).unwrap().trim().to_owned();
+    let traced = Pid::from_raw(child.parse().unwrap());
+    ptrace::seize(traced, Options::PTRACE_O_TRACEEXIT).unwrap();
+    service.message_of_refusal();
+    assert_eq!(client.ask("use a"), "USING a");
+    assert!(fs::exists(format!("/proc/{child}")).unwrap(), "the child has not ended");
+    waitpid(traced, None).unwrap();
+    ptrace::detach(traced, None).unwrap();
+    wait_until("the child is gone", || !fs::exists(format!("/proc/{child}")).unwrap());
 }
 
 #[test]
@@ -140,12 +164,12 @@ fn a_child_does_not_outlive_the_server_that_tries_it() {
     service.replace_with_script("#!/bin/sh\necho $$ >half && mv half child\nexec sleep 1000\n");
     service.signal(Signal::HUP);
     let file = service.directory().join("child");
-    beanstalkd_testkit::panicking::wait_until("the child runs", || file.exists());
+    wait_until("the child runs", || file.exists());
     let child = fs::read_to_string(&file).unwrap();
     service.replace();
     service.kill_and_restart(&[]);
     let is_gone = || !fs::exists(format!("/proc/{}", child.trim())).unwrap();
-    beanstalkd_testkit::panicking::wait_until("the child is gone", is_gone);
+    wait_until("the child is gone", is_gone);
 }
 
 #[test]

@@ -18,6 +18,8 @@ use std::thread;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
 
 use super::platform;
 
@@ -290,6 +292,16 @@ pub fn try_out(program: &Path, flag: &str, description: &DescriptionFile) -> io:
     // From now on only the child has the other end, so that this process sees when the child ends.
     drop(command);
     Ok((child, output.into()))
+}
+
+/// Waits for the end of a child that was killed, on another thread: the system may need long for it.
+pub fn reap_beside(child: &Child) {
+    let id = Pid::from_raw(child.id() as i32);
+    let reap = move || {
+        leave_signals_to_others();
+        let _ = waitpid(id, None);
+    };
+    let _ = thread::Builder::new().name("reap".to_owned()).spawn(reap);
 }
 
 /// While this value lives, signals wait: for the next program, or for this one if it continues.

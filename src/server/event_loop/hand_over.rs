@@ -109,7 +109,9 @@ impl Drop for Trial {
     fn drop(&mut self) {
         // A child that has ended is not killed, but it is reaped in any case.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Ok(None) = self.child.try_wait() {
+            os::hand_over::reap_beside(&self.child);
+        }
     }
 }
 
