@@ -103,7 +103,7 @@ impl Launched {
     /// Sends it SIGKILL, unless it has ended, and waits for its end.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.wait();
     }
 }
 

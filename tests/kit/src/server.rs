@@ -374,9 +374,9 @@ impl DerefMut for KilledOnDrop {
 
 impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        // An error means that it has exited already.
+        // An error means that it has exited already, or that the system does not end it in time.
         let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = wait(&mut self.0);
     }
 }
 
