@@ -16,7 +16,7 @@ const PAGE: u32 = 1000;
 pub fn list(servers: &ServerArguments, out: &mut Output) -> Result {
     let several = servers.addresses().len() > 1;
     let mut found = Vec::new();
-    let done = servers.each(out, |server, _| {
+    let done = servers.each(false, out, |server, _| {
         needs(server, "list-clients")?;
         let address = server.address.to_string();
         let mut cursor = None;

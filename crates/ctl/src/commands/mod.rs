@@ -54,8 +54,13 @@ impl ServerArguments {
 
     /// Calls `each` with each connected server, in the order of [`Opening`], and flushes the output after it. If it
     /// fails for one of several, reports that and continues with the others; the failure at the end has the exit code
-    /// of the first on the command line.
-    pub fn each(&self, out: &mut Output, mut each: impl FnMut(&mut Server, &mut Output) -> Result) -> Result {
+    /// of the first on the command line. A closed output ends it, unless `changes` says that it changes the servers.
+    pub fn each(
+        &self,
+        changes: bool,
+        out: &mut Output,
+        mut each: impl FnMut(&mut Server, &mut Output) -> Result,
+    ) -> Result {
         let (mut codes, mut printed) = (BTreeMap::new(), Ok(()));
         for (position, opened) in self.open() {
             let done = opened.and_then(|mut server| {
@@ -63,8 +68,12 @@ impl ServerArguments {
                 done.map_err(|failure| self.name(failure, &server.address))
             });
             match done.and_then(|()| out.flush()) {
-                // The other servers are changed, too.
-                Err(Failure::OutputClosed) => printed = Err(Failure::OutputClosed),
+                Err(Failure::OutputClosed) => {
+                    printed = Err(Failure::OutputClosed);
+                    if !changes {
+                        break;
+                    }
+                }
                 Err(failure) if self.addresses.len() == 1 => return Err(failure),
                 Err(failure) => {
                     say(&failure.to_string());

@@ -10,7 +10,7 @@ use crate::output::{Output, dictionary, pairs};
 pub fn run(servers: &ServerArguments, tube: Option<&TubeName>, out: &mut Output) -> Result {
     let several = servers.addresses().len() > 1;
     let (mut answered, mut is_found) = (false, false);
-    let done = servers.each(out, |server, out| {
+    let done = servers.each(false, out, |server, out| {
         answered = true;
         let stats = match tube {
             None => server.stats.clone(),

@@ -45,7 +45,7 @@ pub fn pause(server: &mut Server, arguments: &TubeArguments, seconds: Seconds, o
 /// Begins or ends drain mode.
 pub fn drain(servers: &ServerArguments, on: bool, out: &mut Output) -> Result {
     let (verb, signal) = if on { ("drain", "USR1") } else { ("undrain", "USR2") };
-    servers.each(out, |server, out| {
+    servers.each(true, out, |server, out| {
         let address = server.address.to_string();
         if !server.has(verb) {
             let pid = server.stats.get("pid").unwrap_or("PID");

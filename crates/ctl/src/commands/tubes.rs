@@ -56,7 +56,7 @@ pub fn run(servers: &ServerArguments, arguments: &TubesArguments, out: &mut Outp
     let several = servers.addresses().len() > 1;
     let mut found = Vec::new();
     let mut answered = false;
-    let done = servers.each(out, |server, _| {
+    let done = servers.each(false, out, |server, _| {
         let address = server.address.to_string();
         found.extend(server.tubes(&arguments.tubes)?.into_iter().map(|tube| (address.clone(), tube)));
         answered = true;

@@ -50,12 +50,13 @@ fn a_closed_output_hides_no_failure() {
         fails(&["delete", &id, "999999"], 1, "there is no job 999999");
         fails(&["job", "999999"], 1, "there is no job 999999");
         let nowhere = "unix:/nonexistent/socket";
-        fails(&["stats", "--server", &address, "--server", nowhere], 3, nowhere);
         fails(&["stats", "--server", nowhere, "--server", &address], 3, nowhere);
         fails(&["tubes", "--server", nowhere, "--server", &address], 3, nowhere);
         let buried = put_buried(&mut client, "t", b"y").to_string();
         fails(&["wait", &buried, "--for", "1"], 1, "buried");
         if server.has_extensions() {
+            // It changes the other servers, too.
+            fails(&["undrain", "--server", &address, "--server", nowhere], 3, nowhere);
             fails(&["kill-client", "999999", "--yes"], 1, "not connected");
         } else {
             put(&mut client, "t", b"z", 0);

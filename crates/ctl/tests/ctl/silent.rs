@@ -61,6 +61,18 @@ fn a_command_for_several_servers_does_what_it_can_at_once() {
 }
 
 #[test]
+fn a_report_that_nobody_reads_any_more_does_not_wait_for_a_server() {
+    let (silent, up) = (Silent::start(), Fake::start());
+    let several = format!("{},{}", up.address(), silent.address);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut child = command(&several, &["stats", "--timeout", "1h"]).stdout(writer).spawn().unwrap();
+    let status = beanstalkd_testkit::server::wait(&mut child);
+    child.kill().unwrap();
+    assert!(status.expect("it ends at once").success());
+}
+
+#[test]
 fn watch_shows_the_servers_that_answer() {
     let up = Fake::start();
     let mut client = client(&up.address());
