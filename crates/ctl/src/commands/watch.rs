@@ -69,7 +69,8 @@ pub fn run(
 ) -> Result {
     let addresses = servers.addresses();
     let several = addresses.len() > 1;
-    let (sender, updates) = mpsc::channel();
+    // While nobody reads the output, there are no further samples.
+    let (sender, updates) = mpsc::sync_channel(1);
     for (position, address) in addresses.iter().enumerate() {
         let (address, connector) = (address.clone(), servers.connector().clone());
         let mut watched = WatchedServer { address, connector, several, server: None, last: None };

@@ -73,6 +73,26 @@ fn a_report_that_nobody_reads_any_more_does_not_wait_for_a_server() {
 }
 
 #[test]
+fn watch_takes_no_samples_while_its_output_is_not_read() {
+    let up = Fake::start();
+    let mut client = client(&up.address());
+    let mut child = command(&up.address(), &["watch", "--interval", "1ms", "--json"]).spawn().unwrap();
+    let (tube, start) = ("t".repeat(200), Instant::now());
+    let mut samples = 1;
+    while samples > 0 && start.elapsed() < PATIENCE {
+        up.take_log();
+        for _ in 0..50 {
+            put(&mut client, &tube, b"x", 0);
+            thread::sleep(Duration::from_millis(10));
+        }
+        samples = up.take_log().iter().filter(|line| line.starts_with("stats-tube")).count();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(samples, 0, "samples that nobody sees fill the memory");
+}
+
+#[test]
 fn watch_shows_the_servers_that_answer() {
     let up = Fake::start();
     let mut client = client(&up.address());
