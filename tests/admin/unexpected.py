@@ -213,6 +213,25 @@ def a_proxy_without_its_server_is_not_an_answer(server, browser):
     assert browser.all("body.stale"), "the numbers are dimmed"
 
 
+def pages_turn_once_while_an_answer_is_under_way(server, browser):
+    client = server.client()
+    names = [f"tube-{number:03}" for number in range(250)]
+    client.socket.sendall("".join(f"watch {name}\r\n" for name in names).encode())
+    for _ in names:
+        client.replies.readline()
+    browser.open()
+    browser.click("th button", "Tube")
+    browser.wait("the first page", lambda: "1 to 100" in browser.texts("main")[0])
+    # The first click comes before the answer that is under way, the second one before the answer to the first.
+    browser.driver.execute_script(
+        "window.lists = 0; window.connected = window.fetch; window.fetch = (path, options) => {"
+        " if (path.includes('/tubes?') && ++lists < 3) {"
+        "  [...document.querySelectorAll('button')].find((each) => each.innerText === 'Next').click(); }"
+        " return connected(path, options); }")
+    browser.wait("three lists", lambda: browser.driver.execute_script("return window.lists") > 2)
+    assert "101 to 200" in browser.texts("main")[0], browser.texts("main")[0]
+
+
 def a_copy_that_the_api_refuses_is_not_offered():
     with kit.server("-z", "1000000") as server, page(server) as browser:
         # The second one is longer in JSON.
@@ -280,7 +299,7 @@ STEPS = (
     rates_do_not_jump_while_a_person_types, a_slow_click_is_a_click, a_question_waits_for_the_one_before,
     a_number_is_typed_over_a_refresh, what_was_typed_for_a_put_is_kept, a_body_of_brackets_is_shown,
     views_that_are_left_wait_for_nothing, views_come_back_with_what_they_show, another_server_has_no_selected_jobs,
-    a_proxy_without_its_server_is_not_an_answer,
+    a_proxy_without_its_server_is_not_an_answer, pages_turn_once_while_an_answer_is_under_way,
 )
 STEPS_WITH_OWN_SERVER = (
     a_copy_that_the_api_refuses_is_not_offered, a_task_leaves_the_selection_alone,

@@ -32,7 +32,8 @@ export const tagsOf = (job) => [
 
 /** The buttons that turn the pages of a list. The first page has the number 0. */
 export function pager(changed) {
-  let cursors = [null], next = null, isTurning = false;
+  /* `asked` is `cursors` as it was at the last request. */
+  let cursors = [null], asked = null, next = null, isTurning = false;
   const turn = (to) => {
     /* The second click of a double click comes before the page that the first one asked for. */
     if (isTurning) return;
@@ -43,8 +44,10 @@ export function pager(changed) {
   const before = make("button", { onclick: () => turn(() => cursors.slice(0, -1)) }, "Back");
   const after = make("button", { onclick: () => turn(() => [...cursors, next]) }, "Next");
   const box = make("span", { class: "row end", hidden: true }, before, after);
-  const restart = () => { cursors = [null]; isTurning = false; };
+  const restart = () => { cursors = [null]; isTurning = true; };
   const show = (following, text = "Next") => {
+    /* The answer is that of another page: its request was under way at a click. */
+    if (asked !== cursors) return;
     isTurning = false;
     next = following;
     before.disabled = cursors.length === 1;
@@ -52,7 +55,11 @@ export function pager(changed) {
     after.textContent = text;
     box.hidden = before.disabled && after.disabled;
   };
-  return { box, cursor: () => cursors.at(-1), number: () => cursors.length - 1, restart, show };
+  const cursor = () => {
+    asked = cursors;
+    return cursors.at(-1);
+  };
+  return { box, cursor, number: () => cursors.length - 1, restart, show };
 }
 
 export const definitions = (pairs) => make("dl", { class: "card" }, pairs.map(definition));
