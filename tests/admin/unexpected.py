@@ -232,6 +232,22 @@ def pages_turn_once_while_an_answer_is_under_way(server, browser):
     assert "101 to 200" in browser.texts("main")[0], browser.texts("main")[0]
 
 
+def a_copy_of_a_job_that_was_left_is_not_offered(server, browser):
+    job = server.client().put("long", "x" * 40_000)
+    browser.open(f"#/job/{job}")
+    browser.driver.execute_script(
+        "window.connected = window.fetch; window.fetch = async (path, options) => {"
+        " if (path.endsWith('/body')) { window.asked = true; await new Promise((resume) => { window.go = resume; }); }"
+        " return connected(path, options); }")
+    browser.click("button", "Put a copy")
+    browser.wait("it is asked for", lambda: browser.driver.execute_script("return window.asked"))
+    browser.open("#/clients")
+    browser.shows("h1", "Clients")
+    browser.driver.execute_script("window.go()")
+    time.sleep(1)
+    assert not browser.all("dialog[open], .notice"), "a question about a job that was left"
+
+
 def a_copy_that_the_api_refuses_is_not_offered():
     with kit.server("-z", "1000000") as server, page(server) as browser:
         # The second one is longer in JSON.
@@ -300,6 +316,7 @@ STEPS = (
     a_number_is_typed_over_a_refresh, what_was_typed_for_a_put_is_kept, a_body_of_brackets_is_shown,
     views_that_are_left_wait_for_nothing, views_come_back_with_what_they_show, another_server_has_no_selected_jobs,
     a_proxy_without_its_server_is_not_an_answer, pages_turn_once_while_an_answer_is_under_way,
+    a_copy_of_a_job_that_was_left_is_not_offered,
 )
 STEPS_WITH_OWN_SERVER = (
     a_copy_that_the_api_refuses_is_not_offered, a_task_leaves_the_selection_alone,

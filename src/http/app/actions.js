@@ -170,14 +170,17 @@ export async function changeMatching(action, tube, { filter: given, words }, rea
 export const put = (tube, refresh) =>
   putLike({ title: "Put a job", tube: tube ?? "default", body: "", priority: 0, ttr: 60, tags: "" }, refresh);
 
-/** Puts a job like this one, after a person has edited it. A body that is not text is put unchanged. */
-export async function putCopy(job, body, refresh) {
+/**
+ * Puts a job like this one, after a person has edited it. A body that is not text is put unchanged. Asks nothing if the
+ * view is left, and `signal` with it aborted, before the body has come.
+ */
+export async function putCopy(job, body, signal, refresh) {
   const tooLarge = () => notice("The body is too large for a request of the page: use beanstalkctl put.", "bad");
   if (job.bytes >= MAX_REQUEST_BYTES) return tooLarge();
   let data = null, encoding = "text";
   try {
     const whole = new Uint8Array(
-      await (body.truncated ? (await blob(`jobs/${job.id}/body`)).arrayBuffer() : bytesOf(body)));
+      await (body.truncated ? (await blob(`jobs/${job.id}/body`, signal)).arrayBuffer() : bytesOf(body)));
     try {
       data = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(whole);
       /* A text field would change these line ends. */
@@ -187,7 +190,7 @@ export async function putCopy(job, body, refresh) {
       data = btoa(Array.from(whole, (byte) => String.fromCharCode(byte)).join(""));
     }
   } catch (error) {
-    notice(error.message, "bad");
+    if (!signal.aborted) notice(error.message, "bad");
     return;
   }
   if (new Blob([JSON.stringify(data)]).size >= MAX_REQUEST_BYTES) return tooLarge();

@@ -78,7 +78,7 @@ export async function get(path, parameters = {}, signal) {
   return (await request(query ? `${path}?${query}` : path, { signal })).json();
 }
 
-export const blob = async (path) => (await request(path, {})).blob();
+export const blob = async (path, signal) => (await request(path, { signal })).blob();
 
 export async function post(path, body) {
   const response = await request(path, {

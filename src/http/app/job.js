@@ -75,7 +75,7 @@ async function save(id) {
   }
 }
 
-export function job({ main, changed, read }, id) {
+export function job({ main, changed, read, signal }, id) {
   let form = null, body = null, isFollowing = false;
   const head = make("div", { class: "row" });
   const history = make("section", { "aria-label": "History" }), content = make("section", { "aria-label": "Body" });
@@ -133,7 +133,9 @@ export function job({ main, changed, read }, id) {
       make("span", {}, "in ",
         make("a", { href: tubeLink(figures.tube, figures.state), "data-key": "tube" }, figures.tube)),
       server.read_only ? null : make("span", { class: "row end" },
-        make("button", { "data-key": "copy", onclick: () => putCopy(figures, answer.body, changed) }, "Put a copy…"),
+        make("button", {
+          "data-key": "copy", onclick: () => putCopy(figures, answer.body, signal, changed),
+        }, "Put a copy…"),
         changeButtons(figures.state, Boolean(dead), (action) => changeJob(action, id, changed))));
     const tags = tagsOf(figures);
     const waits = figures["waits-for"].split(" ").map((word) => WAITS[word] ?? word);

@@ -46,7 +46,7 @@ function open() {
   leaving.abort();
   leaving = new AbortController();
   const { signal } = leaving;
-  const frame = { main, changed, read: (...request) => read(signal, ...request) };
+  const frame = { main, changed, read: (...request) => read(signal, ...request), signal };
   view = kind === "tube" && rest[0] ? tube(frame, rest[0], rest[1], new URLSearchParams(query ?? ""))
     : kind === "job" && rest[0] ? job(frame, rest[0])
       : kind === "clients" ? clients(frame)
