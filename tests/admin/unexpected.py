@@ -248,6 +248,22 @@ def a_copy_of_a_job_that_was_left_is_not_offered(server, browser):
     assert not browser.all("dialog[open], .notice"), "a question about a job that was left"
 
 
+def tubes_with_names_of_dots_are_opened(server, browser):
+    """A browser takes these names in a path as this directory and the one above."""
+    client = server.client()
+    for name in (".", "..", "..."):
+        job = client.put(name, f"in {name}")
+        browser.open()
+        browser.click("tbody a", name)
+        browser.wait("its job", lambda: browser.rows() == [str(job)])
+        browser.click("button", "Put")
+        browser.answer("Put a job", "Put", body="another")
+        browser.wait("both jobs", lambda: browser.rows() == [str(job), str(job + 1)])
+        browser.click("main button", "Flush")
+        browser.answer(f"Delete all 2 jobs of “{name}”?", "Delete")
+        browser.wait("it is empty", lambda: not client.stats(job))
+
+
 def a_copy_that_the_api_refuses_is_not_offered():
     with kit.server("-z", "1000000") as server, page(server) as browser:
         # The second one is longer in JSON.
@@ -316,7 +332,7 @@ STEPS = (
     a_number_is_typed_over_a_refresh, what_was_typed_for_a_put_is_kept, a_body_of_brackets_is_shown,
     views_that_are_left_wait_for_nothing, views_come_back_with_what_they_show, another_server_has_no_selected_jobs,
     a_proxy_without_its_server_is_not_an_answer, pages_turn_once_while_an_answer_is_under_way,
-    a_copy_of_a_job_that_was_left_is_not_offered,
+    a_copy_of_a_job_that_was_left_is_not_offered, tubes_with_names_of_dots_are_opened,
 )
 STEPS_WITH_OWN_SERVER = (
     a_copy_that_the_api_refuses_is_not_offered, a_task_leaves_the_selection_alone,

@@ -139,7 +139,9 @@ pub(crate) fn answer(
 ) -> Result<ApiAnswer, Problem> {
     let nothing = || Problem::not_found("there is nothing here; /openapi.yaml has all paths");
     let rest = request.path.strip_prefix(ROOT).ok_or_else(nothing)?;
-    let segments: Option<Vec<String>> = rest.split('/').map(percent::decode).collect();
+    // Browsers resolve the segments `.` and `..`, even if they are escaped once. No segment has a `%` of its own.
+    let decode = |segment| percent::decode(&percent::decode(segment)?);
+    let segments: Option<Vec<String>> = rest.split('/').map(decode).collect();
     let segments = segments.ok_or_else(|| Problem::bad("the path has a broken escape"))?;
     let is_here = |path: &str| {
         let mut parts = path.split('/').zip(&segments);

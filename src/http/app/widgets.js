@@ -2,7 +2,9 @@
 import { definition, drawn, line, make, whole } from "./figures.js";
 
 export const jobs = (n) => `${whole.format(n)} ${n === 1 ? "job" : "jobs"}`;
-export const tubePath = (name) => `tubes/${encodeURIComponent(name)}`;
+/* A browser resolves `.` and `..` in a path, unless their escapes are escaped once more. */
+const segment = (name) => name === "." || name === ".." ? name.replaceAll(".", "%252E") : encodeURIComponent(name);
+export const tubePath = (name) => `tubes/${segment(name)}`;
 /** The address of a tube, with the parameters of a filter. */
 export function tubeLink(name, state, filter = {}) {
   const query = new URLSearchParams(filter).toString();
