@@ -1,3 +1,4 @@
+// The status page: asks for the figures every two seconds, and shows them.
 import { STATES, at, bytes, cards, definition, drawn, duration, heads, make, rate, rounded, whole } from "./figures.js";
 
 const REFRESH_MS = 2000, REQUEST_TIMEOUT_MS = 10000, TUBES = 500;
