@@ -96,6 +96,52 @@ fn a_put_that_waits_for_a_file_goes_on_if_the_last_step_fails() {
     assert_eq!(client.received(), format!("INSERTED {}\r\n", puts + 1));
 }
 
+/// Without copies no file would ever be removed from a full disk, and the put could take their room. Whether the log
+/// waits for room for copies depends on which jobs are left.
+#[test]
+fn copies_come_before_a_put_that_goes_on_if_the_last_step_fails() {
+    let has_copied = |kept: usize| (10..120).step_by(5).any(|deleted| copies_in_last_step(kept, deleted) > 0);
+    assert!((2..6).any(has_copied));
+}
+
+/// The number of copies in the last step, after the deletes of some jobs, except each `kept`th.
+fn copies_in_last_step(kept: usize, deleted: usize) -> u64 {
+    let mut server = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::Never, 4096);
+    let [client, other] = server.connect_each();
+    for _ in 0..120 {
+        assert!(server.say_and_wait(&client, PUT).starts_with("INSERTED"));
+    }
+    let mut puts = 120;
+    while server.next_put_is_answered(&client) {
+        puts += 1;
+    }
+    let deletes = (1..deleted).filter(|id| !id.is_multiple_of(kept)).map(|id| format!("delete {id}\r\n"));
+    other.send(deletes.collect::<String>());
+    server.turn([&other]);
+    other.received();
+    other.send("stats\r\n");
+    server.turn([&other]);
+    let before = migrated(&other.received());
+    server.pause(true);
+    let now = server.now;
+    server.executor_mut().quiesce_binlog(now);
+    server.pause(false);
+    other.send("stats\r\n");
+    // The put comes before the statistics, and the copies of the turn after them.
+    server.one_turn([&other]);
+    assert_eq!(client.received(), format!("INSERTED {}\r\n", puts + 1));
+    migrated(&other.received()) - before
+}
+
+const PUT: &str = "put 0 0 600 90\r\n\
+    012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789\r\n";
+
+/// The number of copies, in the output of `stats`.
+fn migrated(stats: &str) -> u64 {
+    let count = stats.lines().find_map(|line| line.strip_prefix("binlog-records-migrated: "));
+    count.expect("stats have it").parse().expect("it is a number")
+}
+
 trait Puts {
     fn next_put_is_answered(&mut self, client: &Connection) -> bool;
 }

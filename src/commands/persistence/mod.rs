@@ -441,8 +441,9 @@ impl Executor {
             let needs_room = self.lacks_log_room();
             let Some(binlog) = &mut self.persistence.binlog else { return };
             match binlog.quiesce(needs_room, now) {
-                Ok(has_waited) if has_waited && self.has_unlogged_changes() => {}
-                Ok(_) => return,
+                // If no program takes over, copies have come before the commands that wait for room, as always.
+                Ok(true) => self.persistence.migrate(&self.queue, now),
+                Ok(false) => return,
                 Err(error) => return self.persistence.fail(error),
             }
         }
