@@ -13,7 +13,7 @@
 //! | the server without a process | [`simulated`], its start, its clients' connections and a hand-over; [`sockets`]; [`disk`] and [`tasks`], the store; [`observer`], the order in which it serves |
 //! | the queue and its model | [`operations`], random ones on both; [`cells`], which tags they have covered |
 //! | fuzz targets | [`fuzz`], their bodies; [`corpus`], their packed inputs |
-//! | random numbers that a seed repeats | [`random`]; [`tags`], those of puts |
+//! | random numbers that a seed repeats | [`random`]; [`tags`], those of puts; [`rules`], those for tubes |
 
 pub mod cells;
 pub mod chains;
@@ -32,6 +32,7 @@ pub mod pace;
 pub mod panicking;
 pub mod postgres;
 pub mod random;
+pub mod rules;
 pub mod server;
 pub mod simulated;
 pub mod sockets;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use beanstalkd::access::{AccessRules, Peer};
 use beanstalkd::server::Server;
 use beanstalkd_protocol::Command;
-use beanstalkd_queue::{ClientId, PoisonLimits, Rate, TubeRule, WaitOutcome};
+use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tags::TagSet;
@@ -21,6 +21,7 @@ use crate::script::{Knowledge, Request, Tags, request};
 use beanstalkd_model::{ANY_NUMBER, Accepted, Answer, NO_JUMPS_FROM, Server as Oracle};
 use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::rules::tube_rule;
 use beanstalkd_testkit::simulated::{Connection, START, described, executor, hand_over};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 
@@ -122,18 +123,7 @@ fn new_server(
 
 /// A rule for tubes, which says something in any of its fields, or nothing.
 fn random_rule(random: &mut Random) -> TubeRule {
-    let mut rule = TubeRule::new(random.pick(&["*", "?*", "default"]));
-    rule.max_jobs = random.once_in(2).then(|| 1 + random.below(5));
-    rule.max_bytes = random.once_in(2).then(|| random.below(2000));
-    rule.max_attempts = random.once_in(2).then(|| 1 + random.below(3) as u32);
-    rule.backoff_s = random.once_in(2).then(|| random.pick(&[1, 5]));
-    rule.max_backoff_s = random.once_in(2).then(|| random.pick(&[1, 3, 7]));
-    rule.max_age_s = random.once_in(4).then(|| random.pick(&[1, 5, 60]));
-    rule.dead_tube = random.once_in(2).then(|| random.pick(&["default", "dead"]).into());
-    rule.max_reserved = random.once_in(4).then(|| 1 + random.below(3) as u32);
-    let burst = 1 + random.below(3) as u32;
-    rule.rate = random.once_in(4).then_some(Rate { tokens: 2, period_ns: 1_000_000_000, burst });
-    rule.is_fair = random.once_in(2);
+    let mut rule = tube_rule(random, &["*", "?*", "default"], &["default", "dead"]);
     if rule.is_fair && !random.once_in(4) {
         // Without these limits, keys can have several jobs.
         (rule.max_jobs, rule.max_bytes) = (None, None);

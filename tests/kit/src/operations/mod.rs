@@ -6,13 +6,13 @@
 use std::fmt::Write;
 
 use beanstalkd_model::{CompletedPut, Model};
-use beanstalkd_queue::{NewJob, PoisonLimits, Rate, Release, ReserveMode, TubeRule};
-use beanstalkd_types::clock::NS_PER_S;
+use beanstalkd_queue::{NewJob, PoisonLimits, Release, ReserveMode, TubeRule};
 use beanstalkd_types::job::{Counting, JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagSet;
 
 use crate::random::Random;
+use crate::rules::tube_rule;
 use crate::tags::TagChoice;
 
 mod compare;
@@ -231,26 +231,9 @@ pub fn operation(random: &mut Random) -> Operation {
 /// Some rules for tubes; a number always stands for the same rules.
 fn rules(number: u64) -> Vec<TubeRule> {
     let mut random = Random::new(number);
-    let patterns = ["default", "a", "b", "?", "*"];
-    let mut rule = || {
-        let mut rule = TubeRule::new(random.pick(&patterns));
-        rule.max_jobs = random.once_in(2).then(|| 1 + random.below(4));
-        rule.max_bytes = random.once_in(3).then(|| 1 + random.below(20));
-        rule.max_attempts = random.once_in(2).then(|| 1 + random.below(3) as u32);
-        rule.max_reserved = random.once_in(3).then(|| 1 + random.below(2) as u32);
-        rule.rate = random.once_in(3).then(|| Rate {
-            tokens: random.pick(&[1, 2, 3]),
-            period_ns: random.pick(&[NS_PER_S, 7 * NS_PER_S, 3600 * NS_PER_S]),
-            burst: random.pick(&[1, 2, 5]),
-        });
-        rule.backoff_s = random.once_in(3).then(|| random.pick(&[1, 2, 3_000_000_000]));
-        rule.max_backoff_s = random.once_in(2).then(|| random.pick(&[1, 3, 100]));
-        rule.is_fair = random.once_in(3);
-        rule.max_age_s = random.once_in(3).then(|| random.pick(&[1, 2, 100]));
-        rule.dead_tube = random.once_in(2).then(|| random.pick(&["a", "b", "d"]).into());
-        rule
-    };
-    (0..number % 4).map(|_| rule()).collect()
+    (0..number % 4)
+        .map(|_| tube_rule(&mut random, &["default", "a", "b", "?", "*"], &["a", "b", "d"]))
+        .collect()
 }
 
 /// A duration of one of these numbers of thousandths.
