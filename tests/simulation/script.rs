@@ -7,6 +7,7 @@ use beanstalkd_protocol::{ClientCursor, Command, Cursor, Field, FieldList, Grace
 use beanstalkd_queue::NewJob;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tags::TagChoice;
+use beanstalkd_testkit::weighted;
 use beanstalkd_types::job::{Counting, JobId, JobState, Position, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagSet;
@@ -444,53 +445,84 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     let tube = random.pick(&TUBES);
     let priority = Priority(random.pick(&PRIORITIES));
     let delay_s = random.pick(&DELAYS);
-    let command = match random.below(79) {
-        75 | 76 => {
+    let command = weighted!(
+        random,
+        (2, Command::Use(tube)),
+        (3, Command::Watch { tube, weight: 1 }),
+        (3, Command::Watch { tube, weight: random.pick(&[1, 2, 9999]) }),
+        (1, Command::Ignore(tube)),
+        (4, Command::Reserve),
+        (5, {
+            let short_s = [Seconds::ZERO, Seconds::ZERO, Seconds::ZERO, HALF, whole(2)];
+            let timeout_s = [short_s.as_slice(), &[whole(20), whole(2_147_483_647)]].concat();
+            Command::ReserveWithTimeout { timeout_s: random.pick(&timeout_s) }
+        }),
+        (3, {
+            let timeout_s = [None, None, Some(Seconds::ZERO), Some(Seconds::new(1, 999))];
+            Command::ReserveWithAbort { timeout_s: random.pick(&timeout_s) }
+        }),
+        (4, {
+            let timeout_s = [None, None, Some(Seconds::ZERO), Some(HALF), Some(whole(20))];
+            let (most, timeout_s) = (random.pick(&[1, 2, 3, 100, 1000]), random.pick(&timeout_s));
+            if known.draws {
+                Command::ReserveWithTimeout { timeout_s: 0.into() }
+            } else {
+                Command::ReserveBatch { most, timeout_s }
+            }
+        }),
+        (2, {
+            let fifo = [ModeWord::Fifo, ModeWord::Default];
+            let drawing = [ModeWord::Weighted, ModeWord::Weighted, ModeWord::WeightedFair];
+            let modes = if known.draws { [fifo.as_slice(), &drawing].concat() } else { fifo.to_vec() };
+            Command::ReserveMode(random.pick(&modes))
+        }),
+        (2, {
             let first = random.below(8) as usize;
             let fields = Field::ALL.into_iter().cycle().skip(first).take(random.below(9) as usize);
             Command::ReserveFields(FieldList::new(fields).expect("each is there once"))
-        }
-        69 | 70 => Command::KillClient { number: random.pick(&[known.client, known.client, 0, u64::MAX]) },
-        // Only the server knows the clients to list.
-        71 => Command::ListClients { limit: 1, after: Some(ClientCursor { index: u32::MAX }) },
-        52..=54 => Command::Watch { tube, weight: random.pick(&[1, 2, 9999]) },
-        55..=58 if known.draws => Command::ReserveWithTimeout { timeout_s: 0.into() },
-        55..=58 => Command::ReserveBatch {
-            most: random.pick(&[1, 2, 3, 100, 1000]),
-            timeout_s: random.pick(&[None, None, Some(Seconds::ZERO), Some(HALF), Some(whole(20))]),
-        },
-        59..=61 => Command::ReserveWithAbort {
-            timeout_s: random.pick(&[None, None, Some(Seconds::ZERO), Some(Seconds::new(1, 999))]),
-        },
-        62 => {
+        }),
+        (1, Command::ReserveJob(id)),
+        (3, {
+            let timeout_s = [None, None, Some(Seconds::ZERO), Some(HALF), Some(whole(3))];
+            Command::WaitJob { id, timeout_s: random.pick(&timeout_s) }
+        }),
+        (3, Command::Delete(id)),
+        (1, {
             let count = random.pick(&[1, 2, 10, 60, 300]);
             let ids = (0..count).map(|_| JobId(1 + random.below(known.next_id)));
             return Request::DeleteBatch(ids.collect());
-        }
-        63 => Command::TouchAll,
-        77 | 78 => Command::Complete { id, count: 0 },
-        72..=74 => Command::WaitJob {
-            id,
-            timeout_s: random.pick(&[None, None, Some(Seconds::ZERO), Some(HALF), Some(whole(3))]),
-        },
-        66..=68 => {
+        }),
+        (2, Command::Complete { id, count: 0 }),
+        (2, {
+            let counting = random.pick(&[Counting::Counted, Counting::Counted, Counting::Uncounted]);
+            Command::Release { id, priority, delay_s, counting }
+        }),
+        (2, Command::Bury { id, priority }),
+        (1, {
+            let for_s = [None, None, Some(HALF), Some(whole(3)), Some(Seconds::MAX)];
+            Command::Touch { id, for_s: random.pick(&for_s) }
+        }),
+        (1, Command::TouchAll),
+        (1, Command::Kick { bound: random.pick(&[0, 1, 2, 100, u64::MAX]) }),
+        (1, Command::KickJob(id)),
+        (2, {
+            let delay_s = random.pick(&[Seconds::ZERO, HALF, whole(3), whole(1000)]);
+            Command::PauseTube { tube, delay_s }
+        }),
+        (1, if random.once_in(2) { Command::FlushTube(tube) } else { Command::FlushBuried(tube) }),
+        (3, Command::Move { id, tube }),
+        (2, Command::Reprioritize { id, priority }),
+        (3, {
             let ms = random.pick(&[0, 1, 500, 1000, 1250, 20_000, 3_600_000]);
             let grace = Grace::from_ms(ms).expect("at most an hour");
             Command::Session { name: random.pick(&["s", "s", LONG_NAME]), grace }
-        }
-        64 | 65 if !known.draws => Command::ReserveMode(random.pick(&[ModeWord::Fifo, ModeWord::Default])),
-        64 | 65 => Command::ReserveMode(random.pick(&[
-            ModeWord::Fifo,
-            ModeWord::Default,
-            ModeWord::Weighted,
-            ModeWord::Weighted,
-            ModeWord::WeightedFair,
-        ])),
-        40 if random.once_in(2) => Command::FlushTube(tube),
-        40 => Command::FlushBuried(tube),
-        41..=43 => Command::Move { id, tube },
-        44 | 45 => Command::Reprioritize { id, priority },
-        46..=48 => {
+        }),
+        (2, Command::Peek(id)),
+        (1, Command::PeekReady),
+        (1, Command::PeekDelayed),
+        (1, Command::PeekBuried),
+        (2, Command::PeekReserved),
+        (3, {
             let state =
                 random.pick(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]);
             let limit = random.pick(&[100, 1, 2, 1000]);
@@ -498,55 +530,19 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
             let cursor = Cursor { state, position: Position { is_held: false, number, id } };
             let after = random.once_in(3).then_some(cursor);
             Command::ListJobs { tube, state, limit, after }
-        }
-        49 | 50 => Command::PeekReserved,
-        51 if random.once_in(4) => Command::Drain,
-        51 => Command::Undrain,
-        0 | 1 => Command::Use(tube),
-        2..=4 => Command::Watch { tube, weight: 1 },
-        5 => Command::Ignore(tube),
-        6..=9 => Command::Reserve,
-        10..=14 => Command::ReserveWithTimeout {
-            timeout_s: random.pick(&[
-                Seconds::ZERO,
-                Seconds::ZERO,
-                Seconds::ZERO,
-                HALF,
-                whole(2),
-                whole(20),
-                whole(2_147_483_647),
-            ]),
-        },
-        15 => Command::ReserveJob(id),
-        16..=18 => Command::Delete(id),
-        19 | 20 => {
-            let counting = random.pick(&[Counting::Counted, Counting::Counted, Counting::Uncounted]);
-            Command::Release { id, priority, delay_s, counting }
-        }
-        21 | 22 => Command::Bury { id, priority },
-        23 => Command::Touch {
-            id,
-            for_s: random.pick(&[None, None, Some(HALF), Some(whole(3)), Some(Seconds::MAX)]),
-        },
-        24 | 25 => Command::Peek(id),
-        26 => Command::PeekReady,
-        27 => Command::PeekDelayed,
-        28 => Command::PeekBuried,
-        29 => Command::Kick { bound: random.pick(&[0, 1, 2, 100, u64::MAX]) },
-        30 => Command::KickJob(id),
-        31 => Command::Stats,
-        32 => Command::StatsJob(id),
-        33 => Command::StatsTube(tube),
-        34 => Command::StatsGroup(random.pick(&["g", "h", "i"])),
-        35 => Command::ListTubes,
-        36 if random.once_in(2) => Command::ListTubeUsed,
-        36 => Command::ListTubesWatched,
-        37 | 38 => {
-            Command::PauseTube { tube, delay_s: random.pick(&[Seconds::ZERO, HALF, whole(3), whole(1000)]) }
-        }
-        _ if random.once_in(4) => Command::Quit,
-        _ => Command::Stats,
-    };
+        }),
+        (1, Command::Stats),
+        (1, Command::StatsJob(id)),
+        (1, Command::StatsTube(tube)),
+        (1, Command::StatsGroup(random.pick(&["g", "h", "i"]))),
+        (1, Command::ListTubes),
+        (1, if random.once_in(2) { Command::ListTubeUsed } else { Command::ListTubesWatched }),
+        (2, Command::KillClient { number: random.pick(&[known.client, known.client, 0, u64::MAX]) }),
+        // Only the server knows the clients to list.
+        (1, Command::ListClients { limit: 1, after: Some(ClientCursor { index: u32::MAX }) }),
+        (1, if random.once_in(4) { Command::Drain } else { Command::Undrain }),
+        (1, if random.once_in(4) { Command::Quit } else { Command::Stats }),
+    );
     Request::Command(command)
 }
 

@@ -50,3 +50,19 @@ pub fn number_from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number")))
 }
+
+/// The value of one of the rows. A row is its weight and an expression: the larger the weight, the more often it is
+/// chosen.
+#[macro_export]
+macro_rules! weighted {
+    ($random:expr, $(($weight:literal, $value:expr)),+ $(,)?) => {{
+        let mut number = $random.below([$($weight),+].iter().sum());
+        let mut is_chosen = |weight| {
+            number < weight || {
+                number -= weight;
+                false
+            }
+        };
+        $(if is_chosen($weight) { $value } else)+ { unreachable!("a number below the sum of the weights") }
+    }};
+}

@@ -14,6 +14,7 @@ use beanstalkd_types::tags::TagSet;
 use crate::random::Random;
 use crate::rules::tube_rule;
 use crate::tags::TagChoice;
+use crate::weighted;
 
 mod compare;
 mod drive;
@@ -22,6 +23,9 @@ pub use self::drive::{Pair, run};
 
 /// The tubes that operations choose from.
 const TUBES: [&str; 4] = ["default", "a", "b", "c"];
+const PRIORITIES: [u32; 9] = [0, 1, 7, 7, 7, 1023, 1024, 1025, u32::MAX];
+/// Thousandths of a second.
+const DELAYS: [u64; 9] = [0, 0, 0, 1, 1000, 2000, 2999, 10_000, 4_000_000_000_000];
 
 const TAGS: TagChoice<'_> = TagChoice {
     none: 2,
@@ -171,61 +175,70 @@ pub fn operation(random: &mut Random) -> Operation {
     let client = random.below(64);
     let job = random.below(64);
     let tube = random.pick(&TUBES);
-    let priority = random.pick(&[0, 1, 7, 7, 7, 1023, 1024, 1025, u32::MAX]);
-    let delay_s = seconds(random, &[0, 0, 0, 1, 1000, 2000, 2999, 10_000, 4_000_000_000_000]);
-    let ttr_s = seconds(random, &[0, 999, 1000, 1000, 1001, 2500, 3000, 5000, 60_000]);
-    let by_client = |command| Operation::Command { client, command };
+    weighted!(
+        random,
+        (44, Operation::Command { client, command: client_command(random, job, tube) }),
+        (2, Operation::Connect),
+        (1, Operation::Disconnect { client }),
+        (1, Operation::StopWaiting { client }),
+        (1, Operation::KickJob { job }),
+        (1, {
+            let length_s = seconds(random, &[0, 1, 1000, 1500, 5000, 1_000_000]);
+            Operation::PauseTube { tube, length_s }
+        }),
+        (2, Operation::Reprioritize { job, priority: random.pick(&PRIORITIES) }),
+        (1, Operation::SetRules { number: random.next() }),
+        (1, Operation::List { tube, limit: random.pick(&[1, 2, 3, 1000]) }),
+        (2, {
+            let ns = [1, 500_000_000, 1_000_000_000, 2_000_000_000, 3_600_000_000_000];
+            Operation::Pass { ns: random.pick(&ns) }
+        }),
+        (4, Operation::PassToDeadline { offset_ns: random.pick(&[-1, 0, 0, 1]) }),
+    )
+}
+
+/// A random command, which is about this job or tube if it is about any.
+fn client_command(random: &mut Random, job: u64, tube: &'static str) -> ClientCommand {
     use ClientCommand as C;
-    match random.below(60) {
-        0 | 1 => Operation::Connect,
-        2 => Operation::Disconnect { client },
-        3 | 4 => by_client(C::Use { tube }),
-        5..=7 => by_client(C::Watch { tube }),
-        8 | 9 => by_client(C::Ignore { tube }),
-        10..=14 => by_client(C::Put { priority, delay_s, ttr_s, tags: TAGS.tags(random) }),
-        15 => by_client(C::RefusedPut),
-        16..=18 => by_client(C::Reserve { timeout_s: None }),
-        19..=21 => {
-            by_client(C::Reserve { timeout_s: Some(seconds(random, &[0, 1, 500, 1000, 2000, 10_000])) })
-        }
-        22 => by_client(C::ReserveJob { job }),
-        23 => Operation::StopWaiting { client },
-        24 | 25 => by_client(C::Delete { job }),
-        26 | 27 => {
+    let priority = random.pick(&PRIORITIES);
+    let delay_s = seconds(random, &DELAYS);
+    let ttr_s = seconds(random, &[0, 999, 1000, 1000, 1001, 2500, 3000, 5000, 60_000]);
+    let timeout_s = seconds(random, &[0, 1, 500, 1000, 2000, 10_000]);
+    weighted!(
+        random,
+        (2, C::Use { tube }),
+        (3, C::Watch { tube }),
+        (2, C::WatchWithWeight { tube, weight: random.pick(&[1, 2, 9999]) }),
+        (2, C::Ignore { tube }),
+        (2, {
+            let modes = [ReserveMode::Fifo, ReserveMode::Weighted, ReserveMode::WeightedFair];
+            C::SetMode { mode: random.pick(&modes) }
+        }),
+        (4, {
+            let grace_ms = random.pick(&[0, 1, 999, 1000, 1500, 60_000]);
+            C::Session { name: random.pick(&["s", "s", "t"]), grace_ms }
+        }),
+        (5, C::Put { priority, delay_s, ttr_s, tags: TAGS.tags(random) }),
+        (1, C::RefusedPut),
+        (3, C::Reserve { timeout_s: None }),
+        (3, C::Reserve { timeout_s: Some(timeout_s) }),
+        (1, C::ReserveJob { job }),
+        (2, C::Delete { job }),
+        (3, C::Complete { job, number: random.next() }),
+        (2, {
             let counting = random.pick(&[Counting::Counted, Counting::Counted, Counting::Uncounted]);
-            by_client(C::Release {
-                job,
-                release: Release { priority: Priority(priority), delay_s, counting },
-            })
-        }
-        28 | 29 => by_client(C::Bury { job, priority }),
-        30 => {
+            C::Release { job, release: Release { priority: Priority(priority), delay_s, counting } }
+        }),
+        (2, C::Bury { job, priority }),
+        (1, {
             let for_s = random.once_in(2).then(|| seconds(random, &[0, 999, 1001, 3000, 4_000_000_000_000]));
-            by_client(C::Touch { job, for_s })
-        }
-        31 => by_client(C::Kick { bound: random.pick(&[0, 1, 2, 3, u64::MAX]) }),
-        32 => Operation::KickJob { job },
-        33 => Operation::PauseTube { tube, length_s: seconds(random, &[0, 1, 1000, 1500, 5000, 1_000_000]) },
-        34 | 35 => Operation::Pass {
-            ns: random.pick(&[1, 500_000_000, 1_000_000_000, 2_000_000_000, 3_600_000_000_000]),
-        },
-        40 => by_client(C::Flush { tube, only_buried: random.once_in(2) }),
-        41..=43 => by_client(C::Move { job, tube }),
-        44 | 45 => Operation::Reprioritize { job, priority },
-        46 => Operation::List { tube, limit: random.pick(&[1, 2, 3, 1000]) },
-        47 | 48 => by_client(C::WatchWithWeight { tube, weight: random.pick(&[1, 2, 9999]) }),
-        49 | 50 => by_client(C::SetMode {
-            mode: random.pick(&[ReserveMode::Fifo, ReserveMode::Weighted, ReserveMode::WeightedFair]),
+            C::Touch { job, for_s }
         }),
-        51 => by_client(C::TouchAll),
-        52..=55 => by_client(C::Session {
-            name: random.pick(&["s", "s", "t"]),
-            grace_ms: random.pick(&[0, 1, 999, 1000, 1500, 60_000]),
-        }),
-        56 => Operation::SetRules { number: random.next() },
-        57..=59 => by_client(C::Complete { job, number: random.next() }),
-        _ => Operation::PassToDeadline { offset_ns: random.pick(&[-1, 0, 0, 1]) },
-    }
+        (1, C::TouchAll),
+        (1, C::Kick { bound: random.pick(&[0, 1, 2, 3, u64::MAX]) }),
+        (3, C::Move { job, tube }),
+        (1, C::Flush { tube, only_buried: random.once_in(2) }),
+    )
 }
 
 /// Some rules for tubes; a number always stands for the same rules.
