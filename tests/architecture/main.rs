@@ -1,13 +1,14 @@
 //! Checks the manifests and the source against the tables of doc/architecture.md: which crate may use which, and which
 //! part of the server may import which; and the source of the queue against the table in its `lib.rs`. Checks which
 //! parts are pure, and where the system is called. Checks the lengths of files, functions, types and lines
-//! (`lengths.rs`), and the names of functions, of tests and of conformance cases. Fails on a comment that names a
-//! missing source file.
+//! (`lengths.rs`), the names of functions, of tests and of conformance cases, and which methods of the queue the model
+//! test calls (`queue_methods.rs`). Fails on a comment that names a missing source file.
 //!
 //! It reads paths, functions and types as tokens, so that comments and strings may contain anything; it reads lines and
 //! names as text.
 
 mod lengths;
+mod queue_methods;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

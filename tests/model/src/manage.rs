@@ -3,6 +3,7 @@
 use beanstalkd_queue::Change;
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{JobId, JobState};
+use beanstalkd_types::seconds::Seconds;
 
 use crate::queue::{Job, Model, State, TubeIndex};
 use crate::tags::Ending;
@@ -109,6 +110,22 @@ impl Model {
         }
         self.set_priority(id, priority);
         self.note(Change::Updated(JobId(id)));
+        true
+    }
+
+    /// Gives a ready or delayed job another delay, which ends at `until`; without a delay, it is ready.
+    pub fn set_delay(&mut self, id: u64, delay_s: Seconds, until: Timestamp, now: Timestamp) -> bool {
+        let is_delayable =
+            |job: &&Job| !job.held && matches!(job.state, State::Ready | State::Delayed { .. });
+        let Some(before) = self.job(id).filter(is_delayable).cloned() else { return false };
+        let job = self.job_mut(id);
+        (job.delay_s, job.state) = (delay_s, State::Delayed { until });
+        self.leave_front(&before);
+        self.note(Change::Updated(JobId(id)));
+        if delay_s == 0 {
+            self.make_ready(id, now);
+        }
+        self.serve_free_slots(now);
         true
     }
 

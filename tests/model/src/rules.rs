@@ -140,6 +140,13 @@ impl Model {
         self.close_if_needed(index);
     }
 
+    /// A reservation that was undone gives its token back.
+    pub(crate) fn return_token(&mut self, index: TubeIndex) {
+        let period_ns = self.rate(index).map_or(0, |rate| u128::from(rate.period_ns));
+        let deficit = &mut self.tube_mut(index).deficit.0;
+        *deficit = deficit.saturating_sub(period_ns);
+    }
+
     /// When the closed gate of a tube opens.
     pub(crate) fn gate_at(&self, index: TubeIndex) -> Option<Timestamp> {
         let tube = self.tube(index);

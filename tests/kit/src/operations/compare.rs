@@ -146,6 +146,7 @@ impl Pair {
         for &id in &self.clients {
             let expected = self.model.client(id.index);
             let using = expected.using;
+            assert_eq!(self.queue.awaited_by(id), expected.job_wait.map(|(job, _)| JobId(job)));
             assert_eq!(self.queue.used_tube(id).as_str(), self.model.tube(using).name);
             let watched = self.queue.watched_tubes_from(id, 0).map(|name| name.as_str());
             let expected = expected.watching.iter().map(|&tube| self.model.tube(tube).name.as_str());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use beanstalkd_model::{self as model, CompletedPut, Model, NO_JUMPS_FROM, State};
 use beanstalkd_queue::{
     self as queue, BeginFlush, BeginSession, ClientId, Duplicate, EncodedBody, FlushScope, FlushStep, NewJob,
-    Planned, PoisonLimits, Queue, Reserve, ReserveMode, SessionKey, Slices, TubeRule,
+    Planned, PoisonLimits, Queue, Reserve, ReserveMode, SessionKey, Slices, TubeRule, WaitJob,
 };
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, JobId, JobState, Priority};
@@ -87,7 +87,7 @@ impl Pair {
     /// The client that a raw number chooses, if it may send a command.
     fn speaker(&self, raw: u64) -> Option<ClientId> {
         let id = *self.clients.get(raw as usize % self.clients.len().max(1))?;
-        self.model.client(id.index).wait.is_none().then_some(id)
+        (!self.model.client(id.index).waits()).then_some(id)
     }
 
     fn execute(&mut self, operation: Operation) {
@@ -128,6 +128,7 @@ impl Pair {
                 }
                 assert_eq!(is_free, self.model.reprioritize(id.0, priority));
             }
+            O::SetDelay { job, delay_s } => self.set_delay(job, delay_s),
             O::SetRules { number } => self.set_rules(rules(number)),
             O::List { tube, limit } => self.list(tube, limit),
             O::Pass { ns } => self.advance(self.now + ns),
@@ -148,6 +149,15 @@ impl Pair {
         let paused = self.queue.pause_tube(tube, length_s, self.now);
         self.finish_slices();
         assert_eq!(paused, self.model.pause_tube(tube, length_s, self.now));
+    }
+
+    fn set_delay(&mut self, job: u64, delay_s: Seconds) {
+        let (id, now, until) = (job_of(job, &self.model), self.now, self.now.plus_seconds(delay_s));
+        let is_delayable = self.queue.is_delayable(id);
+        if is_delayable {
+            assert!(self.queue.set_delay(id, delay_s, until, now));
+        }
+        assert_eq!(is_delayable, self.model.set_delay(id.0, delay_s, until, now));
     }
 
     fn set_rules(&mut self, rules: Vec<TubeRule>) {
@@ -189,6 +199,8 @@ impl Pair {
                 let job = job_of(job, model);
                 assert_eq!(queue.reserve_job(id, job, now), model.reserve_job(index, job.0, now));
             }
+            C::UndoReserve { job } => self.undo_reserve(id, job),
+            C::WaitJob { job, timeout_s } => self.wait_job(id, job, timeout_s),
             C::Delete { job } => {
                 let job = job_of(job, model);
                 let is_deleted = queue.delete(id, job, now).is_some();
@@ -272,6 +284,26 @@ impl Pair {
         };
         let drawn = if let Reserve::Job(id) = found { Some(id.0) } else { None };
         assert_eq!(found, self.model.reserve(id.index, timeout_s, drawn, self.now));
+    }
+
+    fn undo_reserve(&mut self, id: ClientId, job: u64) {
+        let (job, now) = (job_of(job, &self.model), self.now);
+        let has_reserved = self.queue.has_reserved(id, job);
+        if has_reserved {
+            self.queue.undo_reserve(id, job, now);
+        }
+        assert_eq!(has_reserved, self.model.undo_reserve(id.index, job.0, now));
+    }
+
+    fn wait_job(&mut self, id: ClientId, job: u64, timeout_s: Option<Seconds>) {
+        let (job, now) = (job_of(job, &self.model), self.now);
+        let found = match self.queue.wait_job(id, job, timeout_s, now) {
+            WaitJob::NotFound => Some("NOT_FOUND"),
+            WaitJob::Buried => Some("BURIED"),
+            WaitJob::TimedOut => Some("TIMED_OUT"),
+            WaitJob::Waiting => None,
+        };
+        assert_eq!(found, self.model.wait_job(id.index, job.0, timeout_s, now));
     }
 
     fn touch_all(&mut self, id: ClientId) {

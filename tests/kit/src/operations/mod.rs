@@ -67,6 +67,10 @@ pub enum Operation {
         job: u64,
         priority: u32,
     },
+    SetDelay {
+        job: u64,
+        delay_s: Seconds,
+    },
     /// Replaces the rules for tubes in force by those of this number.
     SetRules {
         number: u64,
@@ -121,6 +125,14 @@ pub enum ClientCommand {
     },
     ReserveJob {
         job: u64,
+    },
+    /// The server takes back the job before the client has its reply.
+    UndoReserve {
+        job: u64,
+    },
+    WaitJob {
+        job: u64,
+        timeout_s: Option<Seconds>,
     },
     Delete {
         job: u64,
@@ -177,7 +189,7 @@ pub fn operation(random: &mut Random) -> Operation {
     let tube = random.pick(&TUBES);
     weighted!(
         random,
-        (44, Operation::Command { client, command: client_command(random, job, tube) }),
+        (47, Operation::Command { client, command: client_command(random, job, tube) }),
         (2, Operation::Connect),
         (1, Operation::Disconnect { client }),
         (1, Operation::StopWaiting { client }),
@@ -187,6 +199,7 @@ pub fn operation(random: &mut Random) -> Operation {
             Operation::PauseTube { tube, length_s }
         }),
         (2, Operation::Reprioritize { job, priority: random.pick(&PRIORITIES) }),
+        (1, Operation::SetDelay { job, delay_s: seconds(random, &DELAYS) }),
         (1, Operation::SetRules { number: random.next() }),
         (1, Operation::List { tube, limit: random.pick(&[1, 2, 3, 1000]) }),
         (2, {
@@ -223,6 +236,8 @@ fn client_command(random: &mut Random, job: u64, tube: &'static str) -> ClientCo
         (3, C::Reserve { timeout_s: None }),
         (3, C::Reserve { timeout_s: Some(timeout_s) }),
         (1, C::ReserveJob { job }),
+        (2, C::UndoReserve { job }),
+        (1, C::WaitJob { job, timeout_s: random.once_in(2).then_some(timeout_s) }),
         (2, C::Delete { job }),
         (3, C::Complete { job, number: random.next() }),
         (2, {

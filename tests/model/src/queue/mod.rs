@@ -379,6 +379,31 @@ impl Model {
         true
     }
 
+    /// The job is as if the client had not reserved it, and becomes ready. The sums and times of the tube and the turn
+    /// of its key keep the reservation.
+    pub fn undo_reserve(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
+        if !self.has_reserved(client, id) {
+            return false;
+        }
+        self.job_mut(id).counters.reserves -= 1;
+        let job = self.job(id).expect("it is there");
+        let (tube, has_expired) = (job.tube, self.expires_at(job).is_some_and(|at| at <= now));
+        self.return_token(tube);
+        if has_expired {
+            let freed = self.end_quietly(id, Ending::Expired, now);
+            self.to_free.push(freed);
+        } else {
+            match self.check_age(id, now) {
+                None => self.give_back(id, now),
+                Some(Released::Buried) => self.note(Change::Updated(JobId(id))),
+                Some(Released::Queued) => {}
+            }
+        }
+        self.serve_free_slots(now);
+        self.remove_if_idle(tube);
+        true
+    }
+
     pub fn stop_waiting(&mut self, client: u32) -> bool {
         let client = self.client_mut(client);
         let (wait, job_wait) = (client.wait.take(), client.job_wait.take());

@@ -122,13 +122,17 @@ impl Model {
         None
     }
 
-    /// The job is buried or gone: answers the clients that wait for it.
+    /// The job is buried or gone: answers the clients that wait for it, first the one that has waited longest.
     pub(crate) fn answer_job_waits(&mut self, id: u64, outcome: WaitOutcome) {
-        for client in
-            self.clients.iter_mut().filter(|client| client.job_wait.is_some_and(|(job, _)| job == id))
-        {
-            client.job_wait = None;
-            self.deliveries.push((client.index, outcome));
+        let waits = self.clients.iter().filter_map(|client| Some((client.job_wait?, client.index)));
+        let mut waits: Vec<_> = waits
+            .filter(|((job, _), _)| *job == id)
+            .map(|((_, wait), client)| (wait.number, client))
+            .collect();
+        waits.sort_unstable();
+        for (_, client) in waits {
+            self.client_mut(client).job_wait = None;
+            self.deliveries.push((client, outcome));
         }
     }
 

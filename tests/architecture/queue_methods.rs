@@ -1,0 +1,120 @@
+//! Which methods of the queue the model test calls: a method that it does not call is never compared with the model.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use proc_macro2::TokenTree;
+
+use super::{is_ident, is_punct, report, sources_in, walk};
+
+/// The methods that the model test does not call, and why.
+const NOT_CALLED: &[&str] = &[
+    // Memory for a change that follows; without it, the queue stays as it is.
+    "make_room_for_client",
+    "make_room_for_mode",
+    "make_room_for_tube",
+    "make_room_for_weight",
+    // A start, which restores what the log has: in the simulations with crashes.
+    "begin_graces",
+    "finish_restore",
+    "limit_cooldowns",
+    "restore",
+    "restore_cooldown",
+    "restore_session_reservation",
+    "seed",
+    // A hand-over: in these and in the simulation of the protocol.
+    "describe",
+    "described_clients",
+    "is_quiet",
+    "read_description",
+    // Lists of tubes, of jobs and of clients in slices: in the simulation of the protocol.
+    "begin_listing",
+    "client_index_end",
+    "clients_at",
+    "give_up_listing",
+    "list_next",
+    "position",
+    "tube_name_bytes",
+    "tube_names",
+    "tubes_since",
+    "tubes_version",
+    // Facts about a connection, on which no other method depends: there, too.
+    "client_number",
+    "connect_internal",
+    "has_fields",
+    "is_leaving",
+    "note_fields",
+    // Room in the log and in the budget of an identity: in the tests of `commands` and of the rules.
+    "bytes_left_by",
+    "cooldown_bytes_with",
+    "cooldown_s",
+    "has_kept_from_dead_tube",
+    "owned_bytes",
+    "put_cost",
+    "take_kept_from_dead_tube",
+    "tags_after_move",
+    "tags_for_log",
+    // A body that replies may still hold: in the tests of the server.
+    "next_expired_body",
+    // Parts of a view that is compared as a whole.
+    "body",
+    "bytes",
+    "has_tags",
+    "is_held",
+    "job_ids",
+    "next_id",
+    "tube",
+    "watched_count",
+    "watches",
+];
+
+/// The public methods of the queue in these directories.
+fn methods(root: &Path) -> BTreeSet<String> {
+    let mut methods = BTreeSet::new();
+    let directories = ["operations", "rules"].map(|name| root.join("crates/queue/src").join(name));
+    for source in sources_in(directories.into()) {
+        walk(&source.tokens, 0, &mut |trees, _| {
+            let [keyword, name, TokenTree::Group(block), ..] = trees else { return };
+            if !is_ident(keyword, "impl") || !is_ident(name, "Queue") {
+                return;
+            }
+            walk(&block.stream(), 0, &mut |trees, _| {
+                if let [public, function, TokenTree::Ident(name), ..] = trees
+                    && is_ident(public, "pub")
+                    && is_ident(function, "fn")
+                {
+                    methods.insert(name.to_string());
+                }
+            });
+        });
+    }
+    assert!(methods.len() > 100, "expected more than 100 methods, found {}", methods.len());
+    methods
+}
+
+/// The names after `queue.` and `Queue::` in the random operations.
+fn calls(root: &Path) -> BTreeSet<String> {
+    let mut calls = BTreeSet::new();
+    for source in sources_in(vec![root.join("tests/kit/src/operations")]) {
+        walk(&source.tokens, 0, &mut |trees, _| {
+            let name = match trees {
+                [queue, dot, name, ..] if is_ident(queue, "queue") && is_punct(dot, '.') => name,
+                [queue, _, colon, name, ..] if is_ident(queue, "Queue") && is_punct(colon, ':') => name,
+                _ => return,
+            };
+            calls.insert(name.to_string());
+        });
+    }
+    calls
+}
+
+#[test]
+fn the_model_test_calls_each_method_of_the_queue() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let not_called: BTreeSet<_> = methods(root).difference(&calls(root)).cloned().collect();
+    let listed: BTreeSet<_> = NOT_CALLED.iter().map(|&name| name.to_owned()).collect();
+    let wrong = not_called.symmetric_difference(&listed);
+    report(
+        wrong.map(|name| format!("{name} is either called in tests/kit/src/operations/ or listed")).collect(),
+    );
+}
