@@ -22,7 +22,7 @@ use toml::de::DeTable;
 const MAX_NAME_CHARS: usize = 80;
 /// Words that many readers do not know, or that have several meanings.
 const UNUSUAL_WORDS: &[&str] = &["told", "anew", "whom", "perhaps"];
-/// A name that begins with one of these words, and goes on, does not say what it is about.
+/// A name that begins with one of these words does not say what it is about.
 const PRONOUNS: &[&str] = &["it", "they", "those", "what", "whatever", "who", "whoever"];
 /// The directories in which people write, beside the project's own.
 const WRITTEN: &[&str] = &[".ci", "src", "crates", "tests", "fuzz", "doc", "packaging"];
@@ -537,23 +537,25 @@ fn the_names_of_functions_and_tests_are_short_and_plain() {
         walk(&tokens, 0, &mut |trees, _| {
             let name = match trees {
                 [first, TokenTree::Ident(name), ..] if is_ident(first, "fn") => name.to_string(),
-                // The names of the conformance suite's cases are texts.
-                [TokenTree::Literal(text), ..] => text.to_string().trim_matches('"').to_owned(),
+                // The names of the conformance suite's cases are texts; a text of one word is usually none of them.
+                [TokenTree::Literal(text), ..] if text.to_string().contains('_') => {
+                    text.to_string().trim_matches('"').to_owned()
+                }
                 _ => return,
             };
-            if !(name.contains('_') && name.chars().all(is_of_name)) {
+            if !name.chars().all(is_of_name) {
                 return;
             }
             count += 1;
             let is_unusual = name.split('_').any(|word| UNUSUAL_WORDS.contains(&word));
-            let has_no_noun = name.split_once('_').is_some_and(|(first, _)| PRONOUNS.contains(&first));
+            let has_no_noun = name.split('_').next().is_some_and(|first| PRONOUNS.contains(&first));
             if is_unusual || has_no_noun || name.len() > MAX_NAME_CHARS {
                 let line = trees[0].span().start().line;
                 failures.push(format!("{}:{line}: {name}", path.display()));
             }
         });
     }
-    assert!(count > 5_000, "expected more than 5,000 names of several words, found {count}");
+    assert!(count > 5_000, "expected more than 5,000 names, found {count}");
     report(failures);
 }
 
