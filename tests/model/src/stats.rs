@@ -1,4 +1,6 @@
 //! The data of stats and pages.
+//!
+//! The bytes that they count are constants here, too: if another figure of the server changes, a reply differs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,6 +15,12 @@ use crate::server::{ANY_NUMBER, Server};
 
 /// The bytes that the stats count for a job in addition to its body.
 const RECORD_BYTES: usize = if usize::BITS == 64 { 80 } else { 72 };
+/// The bytes that they count for a cooldown in addition to its key.
+const COOLDOWN_BYTES: usize = 192;
+/// The bytes that they count for a group in addition to its name.
+const GROUP_BYTES: usize = 152;
+/// The bytes that they count for the key of reserved jobs.
+const USED_KEY_BYTES: usize = 40;
 
 /// The value of the server's version in `stats`.
 pub const VERSION: &str = "2.0";
@@ -87,8 +95,8 @@ impl Server {
         let asked = model.jobs.iter().filter_map(|job| job.tags.idempotency);
         let asked = asked.filter(|tag| tag.cooldown_s > 0).map(|tag| tag.key);
         add("current-cooldowns", &model.cooldowns.len());
-        add("cooldown-bytes", &cooldowns.map(|key| 192 + key.len()).sum::<usize>());
-        add("cooldown-bytes-reserved", &asked.map(|key| 192 + key.len()).sum::<usize>());
+        add("cooldown-bytes", &cooldowns.map(|key| COOLDOWN_BYTES + key.len()).sum::<usize>());
+        add("cooldown-bytes-reserved", &asked.map(|key| COOLDOWN_BYTES + key.len()).sum::<usize>());
         add("current-sessions", &model.sessions.len());
         add("dead-jobs", &model.dead);
         let words: Vec<&str> = commands(Origin::Ours).map(Verb::as_str).collect();
@@ -271,7 +279,7 @@ impl Server {
             tube.counters.poisoned,
             tube.counters.expirations,
             cooldowns.len(),
-            cooldowns.iter().map(|key| 192 + key.len()).sum::<usize>(),
+            cooldowns.iter().map(|key| COOLDOWN_BYTES + key.len()).sum::<usize>(),
             self.ages_and_times(index, now),
             self.model.rule_of(index).map_or("", |rule| &rule.pattern),
             tube.rejected,
@@ -308,7 +316,7 @@ fn job_bytes_of(model: &Model) -> usize {
     let groups: BTreeSet<Name<'_>> = model.jobs.iter().filter_map(|job| job.tags.group).collect();
     let reserved = model.jobs.iter().filter(|job| matches!(job.state, State::Reserved { .. }));
     let keys: BTreeSet<Name<'_>> = reserved.filter_map(|job| Some(job.tags.concurrency?.key)).collect();
-    jobs + groups.iter().map(|name| 152 + name.len()).sum::<usize>() + keys.len() * 40
+    jobs + groups.iter().map(|name| GROUP_BYTES + name.len()).sum::<usize>() + keys.len() * USED_KEY_BYTES
 }
 
 /// The memory of a job, with the tags after a short body or beside a large one, and their index entries.
