@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 
 use beanstalkd_binlog::{SequenceNumber, SyncPolicy};
 use beanstalkd_types::job::{JobRecord, JobState};
-use beanstalkd_types::tags::{After, TagSet};
+use beanstalkd_types::tags::TagSet;
 use beanstalkd_types::tube_name::TubeName;
 
-use crate::harness::{Cooldowns, Harness, Restored, RunningCooldown, Version, encoded};
+use crate::harness::{Harness, Version};
+use beanstalkd_testkit::simulated::{Cooldowns, Restored, RunningCooldown};
+use beanstalkd_testkit::tags::{self, encoded};
 
 /// The encoding of the same tags, with the job freed from the group that it waits for.
 pub fn as_free(tags: &[u8]) -> Vec<u8> {
-    let Some(mut tags) = TagSet::decode(tags) else { return Vec::new() };
-    tags.after = tags.after.map(|after| After { is_free: true, ..after });
-    encoded(&tags)
+    TagSet::decode(tags).map_or(Vec::new(), |tags| encoded(&tags::as_free(tags)))
 }
 
 impl Harness {

@@ -9,9 +9,9 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
 use crate::fixture::{Fixture, START as NOW, job};
-use crate::harness::encoded;
 use crate::harness::{config, open};
 use beanstalkd_testkit::disk::SimDisk;
+use beanstalkd_testkit::tags::encoded;
 
 const FILE_BYTES: u64 = 16 * 1024;
 

@@ -9,6 +9,7 @@ use beanstalkd_types::job::JobId;
 use crate::fixture::{Fixture, START};
 use crate::harness::{Harness, TAGS, config, open};
 use beanstalkd_testkit::disk::{Random, SimDisk};
+use beanstalkd_testkit::simulated::crash_at_start;
 
 /// The default number of disk images that are tried.
 const IMAGES: u64 = 20_000;
@@ -43,12 +44,9 @@ fn crashes(seed: u64) -> u64 {
         // Up to three crashes while the previous crash is being repaired.
         for _ in 0..random.below(4) {
             let attempt = disk.fork();
-            attempt.crash_after(1 + random.below(60));
-            match Harness::begin(attempt.clone(), settings, before.as_ref()) {
-                Ok(_) => {}
-                Err(OpenError::Faulty(refusals)) => panic!("seed {seed}: refused {refusals:?}"),
-                Err(_) => assert!(attempt.has_crashed(), "seed {seed}"),
-            }
+            crash_at_start(&attempt, 1 + random.below(60), |disk| {
+                Harness::begin(disk.clone(), settings, before.as_ref())
+            });
             disk = attempt.crashed_image(&mut random);
             images += 1;
         }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use beanstalkd_binlog::{Config, OpenError, ReplaySummary, SyncPolicy};
 use beanstalkd_types::clock::Timestamp;
 
-use crate::harness::{Harness, Restored, TAGS, config, open};
+use crate::harness::{Harness, TAGS, config, open};
 use crate::recover::{assert_only_damaged_is_lost, recovered, start};
 use beanstalkd_testkit::disk::{Random, SimDisk};
+use beanstalkd_testkit::simulated::Restored;
 
 pub type Files = BTreeMap<u32, Vec<u8>>;
 

@@ -14,7 +14,8 @@ use beanstalkd_binlog::{
 use beanstalkd_model::{Model, State};
 use beanstalkd_queue::{Change, NewJob, PoisonLimits, Release};
 use beanstalkd_testkit::disk::{Random, SimDisk};
-use beanstalkd_testkit::tags::TagChoice;
+use beanstalkd_testkit::simulated::{Restored, RunningCooldown, cooldowns_of, open_log};
+use beanstalkd_testkit::tags::{TagChoice, encoded};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, Counting, JobId, JobRecord, Priority};
 use beanstalkd_types::seconds::Seconds;
@@ -39,12 +40,6 @@ pub const TAGS: TagChoice<'_> = TagChoice {
     ..TagChoice::NEVER
 };
 
-/// Cooldowns by the job whose delete started each.
-pub type Cooldowns = BTreeMap<u64, RunningCooldown>;
-
-/// The tube, the key and the end of a cooldown.
-pub type RunningCooldown = (String, String, Timestamp);
-
 /// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -68,31 +63,12 @@ pub fn config(sync: SyncPolicy, file_bytes: u64, seed: u64) -> Config {
     Config { file_bytes, sync, recover: false, nonce_seed: seed }
 }
 
-/// The jobs that a start restores, in the order of their restoration, with tube, body and tags.
-pub type Restored = Vec<(JobRecord, TubeName, Vec<u8>, Vec<u8>)>;
-
-/// Opens the log on `disk`.
 pub fn open(
     disk: &SimDisk,
     config: Config,
     now: Timestamp,
 ) -> Result<(Binlog, ReplaySummary, Restored), OpenError> {
-    let mut restored = Vec::new();
-    let (log, summary) = Binlog::open(disk.storage(), config, now, 0, &mut |record, tube, body, tags| {
-        restored.push((record, tube.clone(), body.as_slice().to_vec(), tags.to_vec()));
-    })?;
-    Ok((log, summary, restored))
-}
-
-pub fn cooldowns_of(log: &Binlog) -> Cooldowns {
-    let owned = |cooldown: Cooldown<'_>| (cooldown.tube.to_owned(), cooldown.key.to_owned(), cooldown.until);
-    log.cooldowns().map(|(id, cooldown)| (id.0, owned(cooldown))).collect()
-}
-
-pub fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    tags.encode(&mut bytes).unwrap();
-    bytes
+    open_log(disk.storage(), config, now)
 }
 
 /// Why a workload ended.

@@ -16,10 +16,10 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::after_crash::as_free;
 use crate::c_server::{CServer, peer};
-use crate::harness::{Cooldowns, cooldowns_of, encoded};
-use crate::harness::{Restored, config, open};
+use crate::harness::{config, open};
 use beanstalkd_testkit::disk::{Random, SimDisk};
-use beanstalkd_testkit::tags::TagChoice;
+use beanstalkd_testkit::simulated::{Cooldowns, Restored, cooldowns_of, open_log};
+use beanstalkd_testkit::tags::{TagChoice, encoded};
 use beanstalkd_testkit::tasks::ByHand;
 
 /// The default number of random histories.
@@ -458,20 +458,11 @@ fn alternate(program: &Path, seed: u64) -> [u64; 2] {
         history.change_jobs_in_c(&mut server, &mut random);
         assert_eq!(server.kill(), "", "seed {seed}: C has complained");
 
-        let mut restored = Vec::new();
         let mut helper = Helper { disk: Directory::new(directory.path()), tasks: ByHand::default() };
         let sync = if random.once_in(4) { SyncPolicy::EachCommit } else { SyncPolicy::Never };
         let settings = config(sync, FILE_BYTES, random.next());
-        let (mut log, summary) = Binlog::open(
-            helper.tasks.storage(Directory::new(directory.path())),
-            settings,
-            now(),
-            0,
-            &mut |job, tube, body, tags| {
-                restored.push((job, tube.clone(), body.as_slice().to_vec(), tags.to_vec()));
-            },
-        )
-        .unwrap();
+        let storage = helper.tasks.storage(Directory::new(directory.path()));
+        let (mut log, summary, restored) = open_log(storage, settings, now()).unwrap();
         // C was killed between two commands, and it replies only after it has written everything.
         assert!(summary.tails.is_empty() && summary.warnings.is_empty(), "seed {seed}: {summary:?}");
         help(&mut log, &mut helper);

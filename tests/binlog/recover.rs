@@ -12,8 +12,9 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
 use crate::damage::{Files, Log, Outcome, changed, outcome};
-use crate::harness::{Cooldowns, Harness, Restored, config, cooldowns_of, open};
+use crate::harness::{Harness, config, open};
 use beanstalkd_testkit::disk::{Random, SimDisk};
+use beanstalkd_testkit::simulated::{Cooldowns, Restored, cooldowns_of};
 
 const NOW: Timestamp = Timestamp(2_000_000_000_000);
 

@@ -8,8 +8,10 @@ use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, TagSe
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::fixture::{Fixture, START as NOW, job};
-use crate::harness::{Cooldowns, Restored, config, cooldowns_of, encoded, open};
+use crate::harness::{config, open};
 use beanstalkd_testkit::disk::SimDisk;
+use beanstalkd_testkit::simulated::{Cooldowns, Restored, cooldowns_of};
+use beanstalkd_testkit::tags::encoded;
 
 const FILE_BYTES: u64 = 8192;
 

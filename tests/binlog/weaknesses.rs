@@ -14,8 +14,9 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
 use crate::fixture::Fixture;
-use crate::harness::{Restored, config, open};
+use crate::harness::{config, open};
 use beanstalkd_testkit::disk::SimDisk;
+use beanstalkd_testkit::simulated::Restored;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 

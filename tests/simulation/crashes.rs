@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 
 use beanstalkd::server::Server;
-use beanstalkd_binlog::{Completion, Config, Cooldown, OpenError, StoreTask, SyncPolicy};
+use beanstalkd_binlog::{Completion, Config, StoreTask, SyncPolicy};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::clock::Timestamp;
 
@@ -21,7 +21,9 @@ use beanstalkd_testkit::client::whole_reply;
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::simulated::{OpenedLog, START, events_of, executor, hand_over};
+use beanstalkd_testkit::simulated::{
+    OpenedLog, START, cooldowns_of, crash_at_start, events_of, executor, hand_over,
+};
 use beanstalkd_testkit::sockets::FakeStream;
 
 /// The number of servers that run on the same disk, one after another.
@@ -134,11 +136,9 @@ impl ServersOnDisk {
     /// Starts a new server on the disk. The first `promised` acknowledgements must hold.
     fn start(&mut self, promised: Option<u64>) {
         let config = self.config();
-        let log = OpenedLog::open(&self.disk, config, self.now)
+        let log = OpenedLog::open(self.disk.storage(), config, self.now)
             .unwrap_or_else(|error| panic!("{:?}: the server does not start: {error}", self.sync));
-        let owned = |found: Cooldown<'_>| (found.tube.to_owned(), found.key.to_owned(), found.until);
-        let cooldowns = log.binlog.cooldowns().map(|(id, found)| (id.0, owned(found))).collect();
-        self.versions.restart(&log.restored, &cooldowns, log.next_job_id, promised, self.now);
+        self.versions.restart(&log.restored, cooldowns_of(&log.binlog), log.next_job_id, promised, self.now);
         self.server = log.start(executor(PoisonLimits::default(), MAX_JOB_BYTES), self.now);
         for (at, job) in self.versions.jobs.iter().enumerate() {
             let found = job.id.and_then(|id| facts_of(self.server.executor().queue(), id));
@@ -224,12 +224,8 @@ impl ServersOnDisk {
     /// Starts a server that loses power during its start.
     fn lose_power_at_start(&mut self) {
         let attempt = self.disk.fork();
-        attempt.crash_after(1 + self.random.below(40));
-        match OpenedLog::open(&attempt, self.config(), self.now) {
-            Err(OpenError::Faulty(refusals)) => panic!("refused: {refusals:?}"),
-            Err(error) => assert!(attempt.has_crashed(), "{error}"),
-            Ok(_) => {}
-        }
+        let (operations, config) = (1 + self.random.below(40), self.config());
+        crash_at_start(&attempt, operations, |disk| OpenedLog::open(disk.storage(), config, self.now));
         self.disk = attempt.crashed_image(&mut self.disk_random);
     }
 

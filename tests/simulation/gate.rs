@@ -85,7 +85,7 @@ fn leased_server() -> (SimulatedServer, Rc<Lease>) {
     let lease = Rc::new(Lease { left_ns: NS_PER_S.into(), ..Lease::default() });
     let storage = LeasedStorage { lease: Rc::clone(&lease), tasks: VecDeque::new() };
     let config = Config { file_bytes: 1 << 20, sync: SyncPolicy::EachCommit, recover: false, nonce_seed: 1 };
-    let log = OpenedLog::open_in(Box::new(storage), config, START).expect("it is empty");
+    let log = OpenedLog::open(Box::new(storage), config, START).expect("it is empty");
     let server = log.start(executor(PoisonLimits::default(), 1 << 16), START);
     (SimulatedServer { server, disk: SimDisk::default(), now: START }, lease)
 }

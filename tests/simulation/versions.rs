@@ -4,8 +4,6 @@
 //! which of these versions were acknowledged. Never talks to a server. Driven by `crashes`, which reports the commands
 //! and the replies.
 
-use std::collections::BTreeMap;
-
 use beanstalkd_model::{Facts, Model, Server};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::clock::Timestamp;
@@ -13,7 +11,8 @@ use beanstalkd_types::job::{JobId, JobRecord};
 use beanstalkd_types::tags::{After, TagSet};
 
 use crate::crashes::MAX_JOB_BYTES;
-use beanstalkd_testkit::simulated::{Restored, START};
+use beanstalkd_testkit::simulated::{Cooldowns, Restored, START};
+use beanstalkd_testkit::tags::as_free;
 
 /// One version of a job. A deleted job has no facts.
 #[derive(Clone, Debug)]
@@ -44,9 +43,6 @@ pub struct Job {
 
 /// A job and a version of it, which a reply acknowledges.
 pub type Step = (usize, usize);
-
-/// The cooldowns that the binlog restores, by the id of the deleted job: the tube, the key and the end.
-pub type Cooldowns = BTreeMap<u64, (String, String, Timestamp)>;
 
 pub struct Versions {
     pub oracle: Server,
@@ -170,12 +166,13 @@ impl Versions {
         job
     }
 
-    /// Compares the restored jobs with the versions. The first `promised` acknowledgements must hold. With `None`, any
-    /// may be lost, but no job may be restored that was never put.
+    /// Compares the restored jobs with the versions, and the restored cooldowns, which are `unknown` until their jobs
+    /// are found. The first `promised` acknowledgements must hold. With `None`, any may be lost, but no job may be
+    /// restored that was never put.
     pub fn restart(
         &mut self,
-        restored: &[Restored],
-        cooldowns: &Cooldowns,
+        restored: &Restored,
+        mut unknown: Cooldowns,
         next_id: u64,
         promised: Option<u64>,
         now: Timestamp,
@@ -184,10 +181,9 @@ impl Versions {
         self.check_completes(&model, promised);
         self.completes.clear();
         for (record, _, body, _) in restored {
-            let before = self.jobs[index_in(body.as_slice())].id.replace(record.id.0);
+            let before = self.jobs[index_in(body)].id.replace(record.id.0);
             assert!(before.is_none_or(|before| before == record.id.0), "{record:?} was {before:?}");
         }
-        let mut unknown = cooldowns.clone();
         for (at, job) in self.jobs.iter_mut().enumerate() {
             let facts = model.facts(at as u64).map(Facts::forget_times);
             let has_members = job.tags.after.is_some_and(|after| model.members(after.group).next().is_some());
@@ -221,14 +217,14 @@ impl Versions {
     }
 
     /// The model of the restored jobs, each of which must have been put.
-    fn restored(&self, restored: &[Restored], now: Timestamp) -> Model {
+    fn restored(&self, restored: &Restored, now: Timestamp) -> Model {
         let mut model = Model::new(PoisonLimits::default());
         for (record, tube, body, tags) in restored {
-            let at = index_in(body.as_slice());
+            let at = index_in(body);
             let known = &self.jobs[at];
-            assert!(known.body == body.as_slice() && known.tube == tube.as_str(), "{record:?} was never put");
+            assert!(known.body == *body && known.tube == tube.as_str(), "{record:?} was never put");
             let tags = TagSet::decode(tags).unwrap_or_default();
-            assert_eq!(as_put(tags), as_put(known.tags));
+            assert_eq!(as_free(tags), as_free(known.tags));
             assert!(model.job(at as u64).is_none(), "{record:?} is restored twice");
             let after = known
                 .tags
@@ -247,11 +243,6 @@ impl Versions {
         model.finish_restart();
         model
     }
-}
-
-/// The tags without the changes since the put.
-fn as_put(tags: TagSet<'_>) -> TagSet<'_> {
-    TagSet { after: tags.after.map(|after| After { is_free: false, ..after }), ..tags }
 }
 
 impl Job {

@@ -5,7 +5,7 @@
 //! [`SimulatedServer`] does that for a test whose steps are known.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use beanstalkd::access::Peer;
 use beanstalkd::server::{Executor, ExecutorConfig, Readiness, Server};
 use beanstalkd::stats::ServerInfo;
 use beanstalkd::stream::Stream;
-use beanstalkd_binlog::{Binlog, Config, OpenError, Storage, SyncPolicy};
+use beanstalkd_binlog::{Binlog, Config, Cooldown, OpenError, ReplaySummary, Storage, SyncPolicy};
 use beanstalkd_model::{BINLOG_FILE_BYTES, PID, VERSION};
 use beanstalkd_os::process::CpuTime;
 use beanstalkd_queue::{ClientId, PoisonLimits, Queue};
@@ -177,42 +177,71 @@ pub fn hand_over<'a>(
     description
 }
 
-/// A job that a log has restored: its record, tube, body and tags.
-pub type Restored = (JobRecord, TubeName, Body, Vec<u8>);
+/// The jobs that a log has restored, in this order: record, tube, body and encoded tags.
+pub type Restored = Vec<(JobRecord, TubeName, Vec<u8>, Vec<u8>)>;
+
+/// The tube, the key and the end of a cooldown.
+pub type RunningCooldown = (String, String, Timestamp);
+
+/// The cooldowns that a log has restored, by the job whose delete started each.
+pub type Cooldowns = BTreeMap<u64, RunningCooldown>;
+
+/// Opens the log in this store.
+///
+/// # Errors
+/// Those of the log, for example because the disk crashes meanwhile.
+pub fn open_log(
+    storage: Box<dyn Storage>,
+    config: Config,
+    now: Timestamp,
+) -> Result<(Binlog, ReplaySummary, Restored), OpenError> {
+    let mut restored = Vec::new();
+    let mut restore = |record, tube: &TubeName, body: Body, tags: &[u8]| {
+        restored.push((record, tube.clone(), body.as_slice().to_vec(), tags.to_vec()));
+    };
+    let (binlog, summary) = Binlog::open(storage, config, now, 0, &mut restore)?;
+    Ok((binlog, summary, restored))
+}
+
+pub fn cooldowns_of(log: &Binlog) -> Cooldowns {
+    let owned = |cooldown: Cooldown<'_>| (cooldown.tube.to_owned(), cooldown.key.to_owned(), cooldown.until);
+    log.cooldowns().map(|(id, cooldown)| (id.0, owned(cooldown))).collect()
+}
+
+/// Lets the disk crash after these operations of a start, which must not fail for another reason.
+pub fn crash_at_start<T>(
+    disk: &SimDisk,
+    operations: u64,
+    start: impl FnOnce(&SimDisk) -> Result<T, OpenError>,
+) {
+    disk.crash_after(operations);
+    if let Err(error) = start(disk) {
+        assert!(disk.has_crashed() && !matches!(error, OpenError::Faulty(_)), "the start fails: {error:?}");
+    }
+}
 
 /// A log that was opened, and the jobs in it.
 pub struct OpenedLog {
     pub binlog: Binlog,
-    pub restored: Vec<Restored>,
+    pub restored: Restored,
     pub next_job_id: u64,
     sync: SyncPolicy,
 }
 
 impl OpenedLog {
-    /// Opens the log on the disk.
-    ///
-    /// # Errors
-    /// Those of the log, for example because the disk crashes meanwhile.
-    pub fn open(disk: &SimDisk, config: Config, now: Timestamp) -> Result<Self, OpenError> {
-        Self::open_in(disk.storage(), config, now)
-    }
-
     /// Opens the log in this store.
     ///
     /// # Errors
     /// Those of the log.
-    pub fn open_in(storage: Box<dyn Storage>, config: Config, now: Timestamp) -> Result<Self, OpenError> {
-        let mut restored = Vec::new();
-        let mut restore = |record, tube: &TubeName, body, tags: &[u8]| {
-            restored.push((record, tube.clone(), body, tags.to_vec()));
-        };
-        let (binlog, summary) = Binlog::open(storage, config, now, 0, &mut restore)?;
+    pub fn open(storage: Box<dyn Storage>, config: Config, now: Timestamp) -> Result<Self, OpenError> {
+        let (binlog, summary, restored) = open_log(storage, config, now)?;
         Ok(Self { binlog, restored, next_job_id: summary.next_job_id, sync: config.sync })
     }
 
     /// The server that restores the jobs and keeps the log.
     pub fn start(self, mut executor: Executor, now: Timestamp) -> Server<FakeStream> {
         for (record, tube, body, tags) in self.restored {
+            let body = Body::copy_of(&body).expect("there is memory");
             executor.restore(&record, &tube, body, &tags, now);
         }
         executor.keep_binlog(self.binlog, self.sync, self.next_job_id, now);
@@ -231,7 +260,7 @@ pub fn start_on(
     config: Config,
     now: Timestamp,
 ) -> Result<Server<FakeStream>, OpenError> {
-    Ok(OpenedLog::open(disk, config, now)?.start(executor, now))
+    Ok(OpenedLog::open(disk.storage(), config, now)?.start(executor, now))
 }
 
 /// A server, its disk and its clock, for tests whose steps are known.

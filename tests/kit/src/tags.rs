@@ -68,6 +68,18 @@ impl TagChoice<'_> {
     }
 }
 
+/// The encoded tags; empty if there are none.
+pub fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    tags.encode(&mut bytes).expect("there is memory");
+    bytes
+}
+
+/// The tags of the job after its group has lost its last member.
+pub fn as_free(tags: TagSet<'_>) -> TagSet<'_> {
+    TagSet { after: tags.after.map(|after| After { is_free: true, ..after }), ..tags }
+}
+
 fn some<T: Copy>(random: &mut Random, (one_in, values): Often<'_, T>) -> Option<T> {
     (one_in > 0 && random.once_in(one_in)).then(|| random.pick(values))
 }

@@ -61,6 +61,13 @@ impl Facts {
         }
         free
     }
+
+    /// These facts with the reservation of `after`: the log has lost the other changes before it.
+    pub fn reserved_as(&self, after: &Self) -> Self {
+        let mut reserved = Self { session: after.session.clone(), ..self.clone() };
+        (reserved.record.state, reserved.record.deadline_at) = (after.record.state, after.record.deadline_at);
+        reserved
+    }
 }
 
 impl Model {

@@ -37,11 +37,9 @@ impl FullDisk {
         if !(self.is_full || self.last_stage.is_some_and(|last| at <= last)) {
             return false;
         }
-        let mut reserved = Facts { session: after.session.clone(), ..before.clone() };
-        (reserved.record.state, reserved.record.deadline_at) = (after.record.state, after.record.deadline_at);
         let in_old_tube =
             Facts { tube: before.tube.clone(), dead_from: before.dead_from.clone(), ..after.clone() };
-        after.session.is_some() && reserved == *found || in_old_tube == *found
+        after.session.is_some() && before.reserved_as(after) == *found || in_old_tube == *found
     }
 }
 

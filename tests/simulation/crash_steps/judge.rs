@@ -10,11 +10,9 @@ pub(super) fn ids_of<'a>(models: impl Iterator<Item = &'a Model>) -> BTreeSet<u6
 /// Whether the log has lost the move of a job, or its death, and kept the later record of its reservation by a session:
 /// see "What is not promised" in doc/binlog.md.
 fn is_moved_back(before: Option<Facts>, after: &Option<Facts>, found: &Option<Facts>) -> bool {
-    let (Some(mut before), Some(after)) = (before, after.as_ref()) else { return false };
+    let (Some(before), Some(after)) = (before, after) else { return false };
     let is_moved = before.tube != after.tube && after.session.is_some();
-    (before.record.state, before.record.deadline_at) = (after.record.state, after.record.deadline_at);
-    before.session.clone_from(&after.session);
-    is_moved && found.as_ref() == Some(&before)
+    is_moved && found.as_ref() == Some(&before.reserved_as(after))
 }
 
 impl Steps {

@@ -24,7 +24,7 @@ use beanstalkd_model::{Accepted, Answer, Facts, Model, PutTags, Server as Oracle
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::simulated::{Connection, START, events_of, executor, start_on};
+use beanstalkd_testkit::simulated::{Connection, START, crash_at_start, events_of, executor, start_on};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 
 use self::full_disk::FullDisk;
@@ -263,13 +263,8 @@ impl Steps {
         }
         self.leave_disk();
         for _ in 0..self.random.below(3) {
-            self.disk.crash_after(1 + self.random.below(40));
-            let disk = self.disk.clone();
-            match self.open(&disk) {
-                Err(OpenError::Faulty(refusals)) => panic!("refused: {refusals:?}"),
-                Err(error) => assert!(disk.has_crashed(), "{error}"),
-                Ok(_) => {}
-            }
+            let operations = 1 + self.random.below(40);
+            crash_at_start(&self.disk.clone(), operations, |disk| self.open(disk));
             self.leave_disk();
         }
     }

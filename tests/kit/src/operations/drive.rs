@@ -13,6 +13,7 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{EncodedTags, TagSet};
 
 use super::{ClientCommand, Operation, completed_puts, job_of, rules};
+use crate::tags::encoded;
 
 /// The most clients at a time.
 const MAX_CLIENTS: usize = 5;
@@ -26,13 +27,6 @@ const SLICES: Slices = Slices { given_back: 2, delivered: 2, probed_tubes: 2, fe
 fn frees_too_many(model: &Model, job: JobId, puts: &[CompletedPut]) -> bool {
     let group = model.job(job.0).and_then(|job| job.tags.group);
     group.is_some_and(|group| !puts.is_empty() && model.waiting_for(group).count() > SLICES.given_back)
-}
-
-/// The encoded tags; empty if there are none.
-fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    tags.encode(&mut bytes).expect("there is memory");
-    bytes
 }
 
 /// The queue, the model, and the connected clients.
