@@ -269,7 +269,7 @@ impl Queue {
             };
             match self.holder_of_key(tube, key, now)? {
                 Duplicate::Of(first, _) if self.end_overdue_and_serve(first, now) => {}
-                duplicate => return Some(duplicate),
+                duplicate @ (Duplicate::Of(..) | Duplicate::OfDeleted(_)) => return Some(duplicate),
             }
         }
     }
