@@ -171,7 +171,7 @@ impl Replacement {
                 if !force {
                     check_replaceable(&self.path)?;
                 }
-                self.replace(&present)
+                self.name(|partial, path| fs::rename(partial, path))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.name(|partial, path| {
                 // This fails if a drain has created the file in the meantime. Some file systems have no hard links.
@@ -185,11 +185,7 @@ impl Replacement {
         }
     }
 
-    /// Syncs the file and gives it its name; it replaces the file with that name, which the caller has locked.
-    pub fn replace(self, _locked: &File) -> Result {
-        self.name(|partial, path| fs::rename(partial, path))
-    }
-
+    /// Syncs the file and gives it its name.
     fn name(mut self, give_name: impl FnOnce(&Path, &Path) -> io::Result<()>) -> Result {
         let synced =
             self.file.as_mut().map_or(Ok(()), |file| file.flush().and_then(|()| file.get_ref().sync_all()));

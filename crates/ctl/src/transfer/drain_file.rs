@@ -4,15 +4,15 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use beanstalk_client::JobInfo;
 
-use super::destination::{Replacement, lock};
+use super::destination::lock;
 use super::export::sync_directory;
 use super::journal::read_entries;
-use super::record::{Record, is_drained, marked_as_drained};
+use super::record::{Record, is_drained};
 use super::taken_jobs::TakenJobs;
 use crate::failure::{Failure, OfFile, Result};
 use crate::output::counted;
@@ -41,7 +41,7 @@ impl DrainFile {
         let file = File::options().read(true).append(true).create(true).open(path).of_file(path)?;
         lock(path, &file, "export")?;
         sync_directory(path)?;
-        let (file, known) = read(path, file)?;
+        let known = read(path, &file)?;
         let taking = TakenJobs::read(path, server)?;
         let taking_path = taking.path();
         let taking_file =
@@ -109,12 +109,11 @@ impl DrainFile {
     }
 }
 
-/// The jobs of a drain file by id, and the file itself: without an incomplete last line, and with the mark of a drained
-/// job in every line. Lines of an export without `--drain` have no mark, and a drain that finds its jobs there writes
-/// no line.
-fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)> {
-    let (mut known, mut all_marked, mut whole) = (HashMap::<u64, Vec<Record>>::new(), true, 0);
-    let mut reader = BufReader::new(&file);
+/// Reads the jobs of a drain file by id, and cuts off an incomplete last line. A line of an export without `--drain` is
+/// an error: its job may have another state by now.
+fn read(path: &Path, file: &File) -> Result<HashMap<u64, Vec<Record>>> {
+    let (mut known, mut whole, mut count) = (HashMap::<u64, Vec<Record>>::new(), 0, 0);
+    let mut reader = BufReader::new(file);
     loop {
         let mut line = Vec::new();
         let read = reader.read_until(b'\n', &mut line).of_file(path)?;
@@ -126,22 +125,14 @@ fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)
             break;
         }
         let record = Record::parse(&line).of_file(path)?;
+        count += 1;
+        if !is_drained(&line) {
+            let text = format!("line {count}: an export without --drain wrote it; name another file");
+            return Err(Failure::file(path, text));
+        }
         known.entry(record.id).or_default().push(record);
-        all_marked &= is_drained(&line);
         whole += read as u64;
     }
-    if all_marked {
-        file.set_len(whole).and_then(|()| file.seek(SeekFrom::End(0))).of_file(path)?;
-        return Ok((file, known));
-    }
-    let mut marked = Replacement::create(path)?;
-    reader.seek(SeekFrom::Start(0)).of_file(path)?;
-    for line in reader.take(whole).split(b'\n') {
-        let line = marked_as_drained(&line.of_file(path)?).of_file(path)?;
-        marked.write(line.as_bytes())?;
-    }
-    marked.replace(&file)?;
-    let file = File::options().read(true).append(true).open(path).of_file(path)?;
-    lock(path, &file, "export")?;
-    Ok((file, known))
+    file.set_len(whole).of_file(path)?;
+    Ok(known)
 }

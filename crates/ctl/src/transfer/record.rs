@@ -15,13 +15,6 @@ pub fn is_drained(line: &[u8]) -> bool {
     line.windows(DRAINED.len()).any(|part| part == DRAINED)
 }
 
-/// The line with the mark of a drained job, and with its line end.
-pub fn marked_as_drained(line: &[u8]) -> Result<String, serde_json::Error> {
-    let mut object: Map<String, Value> = serde_json::from_slice(line)?;
-    object.insert("drained".to_owned(), json!(true));
-    Ok(format!("{}\n", Value::Object(object)))
-}
-
 /// An exported job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {

@@ -322,12 +322,12 @@ fn a_file_that_drain_wrote_is_not_replaced() {
     std::os::unix::fs::symlink(&file, &link).unwrap();
     let export = ["export", "t", "--output", text(&file)];
     fill(&source.address());
-    // Two exports of copies: the second replaces the first. Then the same jobs are drained to it.
+    // Two exports of copies: the second replaces the first.
     ctl(&source.address(), &export).ends_with(0);
     ctl(&source.address(), &export).ends_with(0);
+    fs::remove_file(&file).unwrap();
     ctl(&source.address(), &[&export[..], &["--drain", "--yes"]].concat()).ends_with(0);
     let drained = fs::read(&file).unwrap();
-    assert_eq!(drained.iter().filter(|byte| **byte == b'\n').count(), 3, "no job is in the file twice");
     put(&mut client(&source.address()), "t", b"new", 0);
     let refused = ctl(&source.address(), &export).ends_with(5);
     assert!(refused.err.contains("--force") && refused.err.contains("--drain"), "{refused:?}");
@@ -338,6 +338,21 @@ fn a_file_that_drain_wrote_is_not_replaced() {
     // A drain that is not complete yet may have written nothing, and its jobs are buried.
     fs::write(directory.path().join("jobs.taking"), "").unwrap();
     ctl(&source.address(), &export).ends_with(5);
+}
+
+#[test]
+fn a_drain_does_not_add_to_a_copy_in_which_its_jobs_have_other_states() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = Fake::start();
+    let file = directory.path().join("jobs");
+    let export = ["export", "t", "--output", text(&file)];
+    put(&mut client(&source.address()), "t", b"x", 0);
+    ctl(&source.address(), &export).ends_with(0);
+    let copy = fs::read(&file).unwrap();
+    ctl(&source.address(), &["release", "1", "--delay", "1h"]).ends_with(0);
+    let refused = ctl(&source.address(), &[&export[..], &["--drain", "--yes"]].concat()).ends_with(5);
+    assert!(refused.err.contains("line 1: an export without --drain wrote it"), "{refused:?}");
+    assert_eq!((fs::read(&file).unwrap(), counts(&source.address(), "t")), (copy, [0, 0, 1, 0]));
 }
 
 #[test]
