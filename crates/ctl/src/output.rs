@@ -75,10 +75,9 @@ impl Output {
 }
 
 /// Prints a message on standard error, on one line. All messages go through this function, because they may contain
-/// text of a server that must be escaped.
-#[allow(clippy::print_stderr, reason = "the messages of the program")]
+/// text of a server that must be escaped. If standard error is closed, the program goes on without it.
 pub fn say(message: &str) {
-    eprintln!("beanstalkctl: {}", visible(message.as_bytes(), false));
+    let _ = writeln!(io::stderr(), "beanstalkctl: {}", visible(message.as_bytes(), false));
 }
 
 /// Whether a terminal may not show the character as it is: control characters of ASCII and of Latin-1, separators of

@@ -9,7 +9,6 @@ use crate::output::{say, visible};
 
 /// Asks on standard error whether to do `what`. Returns `false` for a dry run, which only prints it; a "no" is
 /// [`Failure::Interrupted`].
-#[allow(clippy::print_stderr, reason = "a question has no line end")]
 pub fn ask(confirm: &Confirm, what: &str) -> Result<bool> {
     if confirm.dry_run {
         say(&format!("would {what}"));
@@ -24,13 +23,13 @@ pub fn ask(confirm: &Confirm, what: &str) -> Result<bool> {
              --dry-run to see what would be done"
         )));
     }
-    eprint!("beanstalkctl: {}? [y/N] ", visible(what.as_bytes(), false));
-    io::stderr().flush().map_err(|error| Failure::Local(format!("standard error: {error}")))?;
+    let asked = write!(io::stderr(), "beanstalkctl: {}? [y/N] ", visible(what.as_bytes(), false));
+    asked.map_err(|error| Failure::Local(format!("standard error: {error}")))?;
     let unchanged = || Failure::Interrupted("nothing was changed".to_owned());
     let answer = match StdinLines::new().wait() {
         Ok(answer) => answer.unwrap_or_default(),
         Err(Failure::Interrupted(_)) => {
-            eprintln!();
+            let _ = writeln!(io::stderr());
             return Err(unchanged());
         }
         Err(failure) => return Err(failure),

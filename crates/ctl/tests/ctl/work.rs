@@ -398,3 +398,18 @@ fn a_command_that_ignores_sigterm_does_not_outlive_its_worker() {
     let pid = fs::read_to_string(&pid).unwrap();
     wait_until("the end of the command", || !runs(pid.trim()));
 }
+
+#[test]
+fn a_closed_standard_error_ends_nothing() {
+    let server = Fake::start();
+    let closed = |arguments: &[&str]| {
+        let (_, writer) = std::io::pipe().unwrap();
+        command(&server.address(), arguments).stderr(writer).status().unwrap().code()
+    };
+    assert_eq!(closed(&["stats", "nosuch"]), Some(1));
+    for body in [b"a", b"b", b"c"] {
+        put(&mut client(&server.address()), "t", body, 0);
+    }
+    assert_eq!(closed(&["work", "t", "--until-empty", "--attempts", "1", "--", "false"]), Some(0));
+    assert_eq!(counts(&server.address(), "t"), [0, 0, 0, 3]);
+}
