@@ -11,14 +11,14 @@ use beanstalk_client::JobInfo;
 
 use super::destination::lock;
 use super::export::sync_directory;
-use super::journal::read_entries;
+use super::journal::{can_be_ours, read_entries};
 use super::record::{Record, is_drained};
 use super::taken_jobs::TakenJobs;
 use crate::failure::{Failure, OfFile, Result};
 use crate::output::counted;
 use crate::server::Server;
 
-/// The first bytes of each line of an export.
+/// The first bytes of each line of an export, and of its FILE.taking.
 const LINE_START: &[u8] = b"{\"id\":";
 
 /// The open file, with the jobs that it held before.
@@ -48,7 +48,8 @@ impl DrainFile {
             File::options().read(true).append(true).create(true).open(taking_path).of_file(taking_path)?;
         sync_directory(taking_path)?;
         // Cuts off an incomplete last line.
-        read_entries(taking_path, taking_file.try_clone().of_file(taking_path)?, &mut |_, _| Ok(()))?;
+        let taking_clone = taking_file.try_clone().of_file(taking_path)?;
+        read_entries(taking_path, taking_clone, LINE_START, &mut |_, _| Ok(()))?;
         Ok(Self { path: path.to_owned(), file, known, taking, taking_file, is_new })
     }
 
@@ -118,8 +119,7 @@ fn read(path: &Path, file: &File) -> Result<HashMap<u64, Vec<Record>>> {
         let mut line = Vec::new();
         let read = reader.read_until(b'\n', &mut line).of_file(path)?;
         if !line.ends_with(b"\n") {
-            // Our lines begin like this. The end of any other file is not changed.
-            if !line.starts_with(LINE_START) && !LINE_START.starts_with(&line) {
+            if !can_be_ours(&line, LINE_START) {
                 return Err(Failure::file(path, "this is not an export"));
             }
             break;

@@ -20,6 +20,9 @@ use crate::transfer::export::sync_directory;
 /// Stands for the id of a job that was not stored, because another one has or had its `idp` key. No job has this id.
 pub const DUPLICATE: u64 = 0;
 
+/// The first bytes of a journal.
+const HEADER_START: &[u8] = b"{\"journal\":";
+
 /// Lines that are imported together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportBatch {
@@ -68,7 +71,7 @@ impl Journal {
         let (done, finished) = (HashSet::new(), Vec::new());
         let mut journal = Self { path: path.to_owned(), file, key: None, done, finished, open: None };
         let file = journal.file.try_clone().of_file(path)?;
-        let length = read_entries(path, file, &mut |start, entry| {
+        let length = read_entries(path, file, HEADER_START, &mut |start, entry| {
             let taken = match (start, entry) {
                 (0, Some(entry)) if entry == *header => Some(()),
                 (0, Some(entry)) => return Err(journal.belongs_to(&entry, header)),
@@ -167,11 +170,18 @@ impl Journal {
     }
 }
 
+/// Whether an incomplete line can be one of ours, which begin like this. The end of any other file is not changed.
+pub fn can_be_ours(line: &[u8], first_bytes: &[u8]) -> bool {
+    line.starts_with(first_bytes) || first_bytes.starts_with(line)
+}
+
 /// Passes each line of the file with its offset to `take`: `None` if it is no JSON. Then cuts off an incomplete last
-/// line: it was never synced, so nothing was done after it. Returns the length of the file.
+/// line: it was never synced, so nothing was done after it. Returns the length of the file. The first line begins with
+/// `first_bytes`.
 pub fn read_entries(
     path: &Path,
     mut file: File,
+    first_bytes: &[u8],
     take: &mut dyn FnMut(u64, Option<Value>) -> Result,
 ) -> Result<u64> {
     let (mut reader, mut start) = (BufReader::new(&file), 0);
@@ -179,6 +189,9 @@ pub fn read_entries(
         let mut line = Vec::new();
         let read = reader.read_until(b'\n', &mut line).of_file(path)? as u64;
         if !line.ends_with(b"\n") {
+            if start == 0 && !can_be_ours(&line, first_bytes) {
+                return Err(Failure::file(path, "another program wrote this file"));
+            }
             break;
         }
         take(start, serde_json::from_slice(&line).ok())?;
@@ -210,7 +223,7 @@ mod tests {
     fn synced_entries_are_restored_and_a_torn_entry_is_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
-        let header = json!({ "server": "a" });
+        let header = json!({ "journal": 1, "server": "a" });
         let mut journal = Journal::open(&path, &header).unwrap();
         journal.begin(&[0, 1], 7, 100).unwrap();
         journal.put(vec![Some(101), None]).unwrap();

@@ -212,3 +212,21 @@ fn a_duplicate_of_an_older_job_with_a_higher_id_is_no_job_of_the_import() {
     let again = ctl(&target.address(), &["import", text(&file), "--json"]).ends_with(0).json();
     assert_eq!((&again[0]["done"], &again[0]["duplicates"]), (&json!(0), &json!(1)));
 }
+
+#[test]
+fn a_file_that_is_no_journal_is_not_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, other] = ["jobs", "other"].map(|name| directory.path().join(name));
+    fs::write(&file, "{\"tube\":\"t\",\"body\":\"x\"}\n").unwrap();
+    let target = Fake::start();
+    for contents in ["a token", "{\"a\":1}", "a token\n"] {
+        fs::write(&other, contents).unwrap();
+        let refused = ctl(&target.address(), &["import", text(&file), "--journal", text(&other)]);
+        assert_eq!(refused.ends_with(5).out, "", "{contents:?}");
+        assert_eq!(fs::read_to_string(&other).unwrap(), contents);
+    }
+    assert_eq!(counts(&target.address(), "t"), [0; 4]);
+    // An import was interrupted while it began its journal.
+    fs::write(&other, "{\"jour").unwrap();
+    ctl(&target.address(), &["import", text(&file), "--journal", text(&other)]).ends_with(0);
+}
