@@ -1,7 +1,7 @@
-//! Lines of standard input. Ctrl-C ends the wait for the next one.
+//! Standard input, as a whole or as lines. Ctrl-C ends the wait for it.
 //!
 //! A signal does not interrupt a read of standard input. A thread therefore does the reading, and the code that waits
-//! for a line checks for an interrupt in between.
+//! for it checks for an interrupt in between.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead};
@@ -44,19 +44,33 @@ impl StdinLines {
 
     /// Waits for the next line and returns it without its line end; `None` at the end of the input.
     pub fn wait(&self) -> Result<Option<Vec<u8>>> {
-        loop {
-            match self.0.recv_timeout(CHECK_INTERVAL) {
-                Ok(line) => return taken(line).map(Some),
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
-                Err(RecvTimeoutError::Timeout) => interrupt::check("stopped")?,
-            }
-        }
+        next(&self.0)?.map(taken).transpose()
     }
 
     /// The next line, if it was already read.
     pub fn ready(&self) -> Result<Option<Vec<u8>>> {
         self.0.try_recv().ok().map(taken).transpose()
     }
+}
+
+/// Waits for the next value; `None` if there is no further one.
+fn next<T>(receiver: &Receiver<T>) -> Result<Option<T>> {
+    loop {
+        match receiver.recv_timeout(CHECK_INTERVAL) {
+            Ok(value) => return Ok(Some(value)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            Err(RecvTimeoutError::Timeout) => interrupt::check("stopped")?,
+        }
+    }
+}
+
+/// The result of `read`, which may wait for input.
+pub fn read<T: Send + 'static>(
+    read: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<io::Result<T>> {
+    let (sender, receiver) = sync_channel(1);
+    std::thread::spawn(move || sender.send(read()));
+    Ok(next(&receiver)?.unwrap_or_else(|| Err(io::Error::other("the thread that reads has ended"))))
 }
 
 fn taken(line: io::Result<Vec<u8>>) -> Result<Vec<u8>> {

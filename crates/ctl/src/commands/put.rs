@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::cli::PutArguments;
 use crate::failure::{Failure, OfFile, Result};
-use crate::input::StdinLines;
+use crate::input::{self, StdinLines};
 use crate::interrupt;
 use crate::output::{Output, counted};
 use crate::progress::ShownProgress;
@@ -39,11 +39,14 @@ pub fn run(server: &mut Server, arguments: &PutArguments, out: &mut Output) -> R
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     if path == Path::new("-") {
-        let mut body = Vec::new();
-        let read = std::io::stdin().lock().read_to_end(&mut body);
-        return read.map(|_| body).map_err(|error| Failure::Local(format!("standard input: {error}")));
+        let read = input::read(|| {
+            let mut body = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut body).map(|_| body)
+        });
+        return read?.map_err(|error| Failure::Local(format!("standard input: {error}")));
     }
-    std::fs::read(path).of_file(path)
+    let file = path.to_owned();
+    input::read(|| std::fs::read(file))?.of_file(path)
 }
 
 fn put_lines(server: &mut Server, options: &PutOptions, out: &mut Output) -> Result {

@@ -17,7 +17,7 @@ use super::put::{self, Putting, Refused};
 use super::record::Record;
 use crate::cli::ImportArguments;
 use crate::failure::{Failure, OfFile, Result};
-use crate::interrupt;
+use crate::{input, interrupt};
 use crate::output::{Output, counted, say, with_commas};
 use crate::progress::ShownProgress;
 use crate::server::Server;
@@ -41,7 +41,8 @@ struct ExportLines {
 impl ExportLines {
     /// Reads the file once, and passes every job to `check`.
     fn open(path: &Path, check: &mut dyn FnMut(Record) -> Result) -> Result<Self> {
-        let (file, is_copy) = open_or_copy(path).of_file(path)?;
+        let input = path.to_owned();
+        let (file, is_copy) = input::read(move || open_or_copy(&input))?.of_file(path)?;
         let mut reader = BufReader::new(file.try_clone().of_file(path)?);
         let mut starts = vec![0];
         loop {

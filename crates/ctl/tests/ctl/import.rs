@@ -1,12 +1,13 @@
 //! `import`: how many jobs it puts, and in which states.
 
 use beanstalkd_testkit::fake::{Fake, Fault, at_each_command, at_each_command_after};
+use beanstalkd_testkit::panicking::wait_until;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use std::fs;
 
 use super::rules::{Ruled, start};
-use super::support::{client, counts, ctl, name, put};
+use super::support::{client, command, counts, ctl, interrupt, name, put};
 use super::transfer::{fifo, text};
 
 const HELD: &str = "{\"tube\":\"t\",\"body\":\"x\",\"tags\":[\"aft:g\"]}\n";
@@ -229,4 +230,19 @@ fn a_file_that_is_no_journal_is_not_changed() {
     // An import was interrupted while it began its journal.
     fs::write(&other, "{\"jour").unwrap();
     ctl(&target.address(), &["import", text(&file), "--journal", text(&other)]).ends_with(0);
+}
+
+#[test]
+fn ctrl_c_ends_the_read_of_standard_input() {
+    let target = Fake::start();
+    for (arguments, last) in [(&["import", "-"][..], "stats"), (&["put", "t", "--file", "-"], "use t")] {
+        let mut child = command(&target.address(), arguments).spawn().unwrap();
+        wait_until("the first commands", || target.take_log().iter().any(|line| line == last));
+        let input = child.stdin.take();
+        interrupt(&child);
+        wait_until("the end", || child.try_wait().unwrap().is_some());
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{arguments:?}");
+        drop(input);
+    }
+    assert_eq!(counts(&target.address(), "t"), [0; 4]);
 }
