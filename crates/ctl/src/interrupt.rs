@@ -1,8 +1,12 @@
-//! Ctrl-C and SIGTERM: the first signal makes the command stop at the next safe point, the second ends the program.
+//! Ctrl-C, SIGTERM and SIGHUP: the first signal makes the command stop at the next safe point, the second ends the
+//! program.
 
-use std::process;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fs, io, process, thread};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Result};
 
@@ -15,14 +19,30 @@ fn signals() -> MutexGuard<'static, u32> {
 
 /// Starts counting signals. The second one ends the program.
 pub fn install() -> Result {
-    let handler = || {
-        *signals() += 1;
-        CHANGED.notify_all();
-        if *signals() > 1 {
-            process::exit(130);
+    let mut caught = catch().map_err(|error| Failure::Local(format!("cannot watch for signals: {error}")))?;
+    thread::spawn(move || {
+        for _ in caught.forever() {
+            *signals() += 1;
+            CHANGED.notify_all();
+            if *signals() > 1 {
+                process::exit(130);
+            }
         }
-    };
-    ctrlc::set_handler(handler).map_err(|error| Failure::Local(format!("cannot watch for signals: {error}")))
+    });
+    Ok(())
+}
+
+/// Catches the signals, except those that the program was started to ignore, as by `nohup`.
+pub fn catch() -> io::Result<Signals> {
+    let ignored = ignored();
+    Signals::new([SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0))
+}
+
+/// The ignored signals, of which SIGHUP, the first one, is bit 0. Only Linux has the file that says them.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
 /// Whether the program has received a signal to stop.

@@ -15,7 +15,7 @@
 //! | [`group_order`] | which jobs wait for the groups of others |
 //! | [`input`] | ids, bodies and lines from the command line and from standard input |
 //! | [`output`], [`progress`] | tables, JSON, messages and the progress of long actions |
-//! | [`interrupt`] | Ctrl-C and SIGTERM |
+//! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP |
 //! | [`failure`] | the reasons for a failure, and their exit codes |
 
 mod cli;

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use crate::interrupt;
 use rustix::process::{Signal, getpgrp, getpid, kill_process_group};
 
 /// The argument that makes this program a guard.
@@ -62,9 +63,7 @@ pub fn run() -> ExitCode {
     let mut last_word = Vec::new();
     // Otherwise it would end the processes of its parent.
     let is_leader = getpgrp() == getpid();
-    if !is_leader || ctrlc::set_handler(|| {}).is_err() {
-        return ExitCode::from(2);
-    }
+    let (true, Ok(_caught)) = (is_leader, interrupt::catch()) else { return ExitCode::from(2) };
     if io::stdin().read_to_end(&mut last_word).is_ok() && last_word.is_empty() {
         let _ = kill_process_group(getpgrp(), Signal::TERM);
         std::thread::sleep(GRACE);

@@ -391,3 +391,32 @@ fn tubes_and_states_are_completed() {
     // Without a server there is nothing to offer, and no error.
     assert_eq!(completed("beanstalkctl --server unix:/nonexistent/x flush ma"), [""]);
 }
+
+#[test]
+fn a_signal_that_the_program_was_started_to_ignore_does_not_stop_it() {
+    let fake = Fake::start();
+    let send = |signal: &str, id: u32| {
+        assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+    };
+    for (ignored, code) in [("HUP INT", 0), ("QUIT", 130)] {
+        let mut child = Command::new("env");
+        let tube = ignored.replace(' ', "-");
+        let run = format!("trap '' {ignored}; exec \"$@\"");
+        child.args(["--default-signal=HUP,INT", "sh", "-c", &run, "sh", env!("CARGO_BIN_EXE_beanstalkctl")]);
+        child.args(["put", &tube, "--lines"]);
+        child.env("BEANSTALKD_SERVER", fake.address()).stdin(std::process::Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"first\n").unwrap();
+        wait_until("the first job", || counts(&fake.address(), &tube)[0] == 1);
+        send("-HUP", child.id());
+        send("-INT", child.id());
+        if code == 0 {
+            input.write_all(b"second\n").unwrap();
+            wait_until("the second job", || counts(&fake.address(), &tube)[0] == 2);
+            drop(input);
+        }
+        wait_until("the end", || child.try_wait().unwrap().is_some());
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{ignored}");
+    }
+}

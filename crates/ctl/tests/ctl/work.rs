@@ -1,6 +1,6 @@
 //! `work`: runs a command for each job.
 
-use super::support::{client, command, counts, ctl, everywhere, put};
+use super::support::{client, command, counts, ctl, everywhere, interrupt, put};
 use beanstalk_client::PutOptions;
 use beanstalkd_testkit::fake::{Fake, FakeOptions};
 use beanstalkd_testkit::panicking::wait_until;
@@ -146,26 +146,24 @@ fn commands_run_in_parallel() {
 
 #[test]
 fn after_a_signal_the_command_finishes_and_no_further_job_is_reserved() {
-    for signal in ["-TERM", "-INT"] {
-        let server = Fake::start();
-        let directory = tempfile::tempdir().unwrap();
-        let (begun, go_on) = (directory.path().join("begun"), directory.path().join("go on"));
-        for _ in 0..2 {
-            put(&mut client(&server.address()), "t", b"x", 0);
-        }
-        let script = "touch \"$0\"; until [ -e \"$1\" ]; do sleep 0.01; done";
-        let work = ["work", "t", "--", "sh", "-c", script, text(&begun), text(&go_on)];
-        let mut child = command(&server.address(), &work).spawn().unwrap();
-        wait_until("the command", || begun.exists());
-        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-        let mut message = String::new();
-        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut message).unwrap();
-        assert!(message.contains("waiting for the running commands"), "{message}");
-        fs::write(&go_on, "").unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        assert_eq!(counts(&server.address(), "t"), [1, 0, 0, 0]);
+    let server = Fake::start();
+    let directory = tempfile::tempdir().unwrap();
+    let (begun, go_on) = (directory.path().join("begun"), directory.path().join("go on"));
+    for _ in 0..2 {
+        put(&mut client(&server.address()), "t", b"x", 0);
     }
+    let script = "touch \"$0\"; until [ -e \"$1\" ]; do sleep 0.01; done";
+    let work = ["work", "t", "--", "sh", "-c", script, text(&begun), text(&go_on)];
+    let mut child = command(&server.address(), &work).spawn().unwrap();
+    wait_until("the command", || begun.exists());
+    interrupt(&child);
+    let mut message = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut message).unwrap();
+    assert!(message.contains("waiting for the running commands"), "{message}");
+    fs::write(&go_on, "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(counts(&server.address(), "t"), [1, 0, 0, 0]);
 }
 
 #[test]
