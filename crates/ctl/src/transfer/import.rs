@@ -147,13 +147,14 @@ pub fn run(server: &mut Server, arguments: &ImportArguments, out: &mut Output) -
     let mut journal = Journal::open(&path, &header)?;
     check_unchanged(&mut lines, &journal)?;
     let (before, _) = journal.counts();
+    if is_temporary {
+        // A second signal ends the program at once.
+        let journal = path.display();
+        say(&format!("if this import does not succeed, give the same input again, with --journal {journal}"));
+    }
     let imported = import(server, &mut lines, &putting, &mut journal);
-    match &imported {
-        Ok(()) if is_temporary => fs::remove_file(&path).of_file(&path)?,
-        Err(_) if is_temporary => {
-            say(&format!("to continue, give the same input again, with --journal {}", path.display()));
-        }
-        _ => {}
+    if is_temporary && imported.is_ok() {
+        fs::remove_file(&path).of_file(&path)?;
     }
     // A closed output hides no failure.
     let printed = print_report(out, lines.len() as u64, before, &journal);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fs;
 
 use super::rules::{Ruled, start};
-use super::support::{client, command, counts, ctl, interrupt, name, put};
+use super::support::{client, command, counts, ctl, ctl_with, interrupt, name, put};
 use super::transfer::{fifo, text};
 
 const HELD: &str = "{\"tube\":\"t\",\"body\":\"x\",\"tags\":[\"aft:g\"]}\n";
@@ -245,4 +245,13 @@ fn ctrl_c_ends_the_read_of_standard_input() {
         drop(input);
     }
     assert_eq!(counts(&target.address(), "t"), [0; 4]);
+}
+
+#[test]
+fn the_name_of_a_temporary_journal_is_said_at_the_start() {
+    let target = Fake::start();
+    let imported = ctl_with(&target.address(), &["import", "-"], b"{\"tube\":\"t\",\"body\":\"x\"}\n");
+    let said = imported.ends_with(0).err;
+    let journal = said.trim_end().rsplit_once(" --journal ").expect(&said).1;
+    assert!(journal.ends_with(".journal") && !fs::exists(journal).unwrap(), "{said}");
 }
