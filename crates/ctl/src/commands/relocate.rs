@@ -13,7 +13,7 @@ use crate::server::{Server, put_failed, unexpected};
 const BATCH: usize = 50;
 
 /// The delay of a copy that will be buried, in seconds: no worker may reserve it before.
-pub const NEVER: u32 = u32::MAX;
+const NEVER: u32 = u32::MAX;
 
 /// Moves the jobs, and passes the result of each to `each`.
 pub fn by_copies(

@@ -17,10 +17,10 @@ use super::put::{self, Putting, Refused};
 use super::record::Record;
 use crate::cli::ImportArguments;
 use crate::failure::{Failure, OfFile, Result};
-use crate::{input, interrupt};
 use crate::output::{Output, counted, say, with_commas};
 use crate::progress::ShownProgress;
 use crate::server::Server;
+use crate::{input, interrupt};
 
 /// The maximum number of lines that go through the three steps together.
 const MAX_BATCH: usize = 500;
@@ -194,7 +194,7 @@ fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journ
     if let Some(batch) = journal.open.clone() {
         let records = load(server, lines, putting, &batch.lines)?;
         if batch.ids.is_none() {
-            let existing = put::find_again(server, &records, batch.above)?;
+            let existing = put::find_again(server, &records, &batch)?;
             let mut refused = refused_before(server, lines, putting, journal, &batch)?;
             journal.put(put::put(server, &records, Some(existing), &batch, &mut refused)?)?;
         }
@@ -249,7 +249,8 @@ fn load(server: &Server, lines: &mut ExportLines, putting: &Putting, batch: &[us
 
 /// Removes the delay of the jobs of the open batch, and records that in the journal.
 fn finish(server: &mut Server, records: &[Record], journal: &mut Journal) -> Result {
-    let ids = journal.open.as_ref().and_then(|batch| batch.ids.clone()).unwrap_or_default();
-    put::remove_delays(server, records, &ids)?;
+    if let Some(batch) = &journal.open {
+        put::remove_delays(server, records, batch)?;
+    }
     journal.done()
 }

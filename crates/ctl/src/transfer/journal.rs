@@ -45,6 +45,12 @@ impl ImportBatch {
     pub fn idp_key(&self, position: usize) -> String {
         format!("import-{:016x}-{}", self.key, self.lines[position])
     }
+
+    /// The delay that never ends, in seconds: 135 years or more. Another import has another one, so that it does not
+    /// take the jobs of this import for its own.
+    pub fn endless_delay(&self) -> u32 {
+        u32::MAX - (self.key % (1 << 24)) as u32
+    }
 }
 
 /// The open journal.

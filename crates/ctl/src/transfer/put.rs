@@ -10,7 +10,6 @@ use super::journal::{DUPLICATE, ImportBatch};
 use super::record::Record;
 use crate::cli::{JobFilter, glob};
 use crate::commands::batch::{bury, release};
-use crate::commands::relocate::NEVER;
 use crate::failure::{Failure, Result};
 use crate::group_order::tag_name;
 use crate::listing;
@@ -182,16 +181,21 @@ pub fn put(
         })?;
     }
     failed.map_or(Ok(()), |error| Err(Failure::from(error)))?;
-    find_duplicates(server, &duplicates, &mut ids)?;
+    find_duplicates(server, &duplicates, batch, &mut ids)?;
     Ok(ids)
 }
 
 /// Finds the jobs of other clients among the duplicates of a second attempt whose ids are above that of the batch: a
 /// server that was restarted can have older jobs with such ids. A job of this import still has its endless delay.
-fn find_duplicates(server: &mut Server, duplicates: &[usize], ids: &mut [Option<u64>]) -> Result {
+fn find_duplicates(
+    server: &mut Server,
+    duplicates: &[usize],
+    batch: &ImportBatch,
+    ids: &mut [Option<u64>],
+) -> Result {
     let infos = server.job_infos(duplicates.iter().filter_map(|position| ids[*position]))?;
     for (position, info) in duplicates.iter().zip(infos) {
-        if info.is_some_and(|info| info.delay != u64::from(NEVER)) {
+        if info.is_some_and(|info| info.delay != u64::from(batch.endless_delay())) {
             ids[*position] = Some(DUPLICATE);
         }
     }
@@ -222,13 +226,13 @@ fn options_of(record: &Record, batch: &ImportBatch, position: usize) -> PutOptio
         let tag = format!("idp:{}:{KEY_SECONDS}", batch.idp_key(position));
         tags.extend(tag.parse::<Tag>());
     }
-    let delay = if at_once { record.delay } else { NEVER };
+    let delay = if at_once { record.delay } else { batch.endless_delay() };
     PutOptions { pri: record.pri, delay: delay.into(), ttr: record.ttr.into(), tags }
 }
 
 /// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed.
-/// All of them have ids greater than `above`.
-pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result<Vec<Option<u64>>> {
+/// All of them have ids greater than `above` of the batch.
+pub fn find_again(server: &mut Server, records: &[Record], batch: &ImportBatch) -> Result<Vec<Option<u64>>> {
     let tubes: BTreeSet<&str> = records.iter().map(|record| record.tube.as_str()).collect();
     // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
@@ -237,7 +241,7 @@ pub fn find_again(server: &mut Server, records: &[Record], above: u64) -> Result
     let mut endless: BTreeMap<u64, JobInfo> = BTreeMap::new();
     listing::jobs(server, &filter, false, &mut |found| {
         let infos = found.into_iter().map(|found| found.info);
-        let is_put = |info: &JobInfo| info.id > above && info.delay == u64::from(NEVER);
+        let is_put = |info: &JobInfo| info.id > batch.above && info.delay == u64::from(batch.endless_delay());
         endless.extend(infos.filter(is_put).map(|info| (info.id, info)));
         Ok(true)
     })?;
@@ -284,8 +288,9 @@ fn tag_as_shown(tag: &Tag) -> Option<&str> {
 /// changed: a worker may have it. A job that cannot be reserved, because its key or a rule allows no more reserved
 /// jobs, is made ready, and a message says so. [`Failure::Refused`] if a job may keep the delay, because the server has
 /// refused a command.
-pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>]) -> Result {
-    let mut endless = with_endless_delay(server, records.iter().zip(ids.iter().copied()))?;
+pub fn remove_delays(server: &mut Server, records: &[Record], batch: &ImportBatch) -> Result {
+    let ids = batch.ids.iter().flatten().copied();
+    let mut endless = with_endless_delay(server, batch, records.iter().zip(ids))?;
     let counting = server.uncounted();
     let commands = endless.iter().flat_map(|(record, id)| {
         let (id, pri, delay) = (*id, record.pri, record.delay);
@@ -300,7 +305,7 @@ pub fn remove_delays(server: &mut Server, records: &[Record], ids: &[Option<u64>
     change_all(server, commands)?;
     // The others were kicked, for which nothing has a limit.
     endless.retain(|(record, _)| matches!(record.state, JobState::Buried | JobState::Delayed));
-    let left = with_endless_delay(server, endless.into_iter().map(|(record, id)| (record, Some(id))))?;
+    let left = with_endless_delay(server, batch, endless.into_iter().map(|(record, id)| (record, Some(id))))?;
     change_all(server, left.iter().map(|(_, id)| Command::KickJob(JobId(*id))))?;
     if !left.is_empty() {
         say(&format!(
@@ -329,17 +334,18 @@ fn change_all<'a>(server: &mut Server, commands: impl Iterator<Item = Command<'a
 
 /// Whether the job still has the endless delay, and no client has delayed it since. It is ready if an import was
 /// interrupted between the reserve and the command after it.
-fn has_endless_delay(record: &Record, info: &JobInfo) -> bool {
+fn has_endless_delay(record: &Record, info: &JobInfo, endless: u32) -> bool {
     let broke_off = info.state == JobState::Ready
         && matches!(record.state, JobState::Buried | JobState::Delayed)
         && info.kicks + info.releases + info.timeouts + info.buries == 0;
     let is_delayed = info.state == JobState::Delayed && info.reserves == 0;
-    info.delay == u64::from(NEVER) && (is_delayed || broke_off)
+    info.delay == u64::from(endless) && (is_delayed || broke_off)
 }
 
 /// The jobs that still have the endless delay.
 fn with_endless_delay<'a>(
     server: &mut Server,
+    batch: &ImportBatch,
     jobs: impl Iterator<Item = (&'a Record, Option<u64>)>,
 ) -> Result<Vec<(&'a Record, u64)>> {
     let jobs: Vec<_> = jobs
@@ -348,8 +354,10 @@ fn with_endless_delay<'a>(
         .collect();
     let infos = server.job_infos(jobs.iter().map(|(_, id)| *id))?;
     let pairs = jobs.into_iter().zip(infos);
-    let endless =
-        pairs.filter(|((record, _), info)| info.as_ref().is_some_and(|info| has_endless_delay(record, info)));
+    let delay = batch.endless_delay();
+    let endless = pairs.filter(|((record, _), info)| {
+        info.as_ref().is_some_and(|info| has_endless_delay(record, info, delay))
+    });
     Ok(endless.map(|(job, _)| job).collect())
 }
 
@@ -357,6 +365,8 @@ fn with_endless_delay<'a>(
 mod tests {
     use super::*;
     use beanstalk_client::parse_dictionary;
+
+    const NEVER: u32 = u32::MAX - 5;
 
     #[test]
     fn a_job_whose_endless_delay_a_client_has_ended_is_left_alone() {
@@ -367,7 +377,8 @@ mod tests {
             JobInfo::from_stats(&parse_dictionary(data.as_bytes()).unwrap()).unwrap()
         };
         let record = Record::parse(br#"{"tube":"t","state":"buried","ttr":1,"body":"x"}"#).unwrap();
-        let is_endless = |state: &str, counters: &str| has_endless_delay(&record, &line(state, counters));
+        let is_endless =
+            |state: &str, counters: &str| has_endless_delay(&record, &line(state, counters), NEVER);
         assert!(is_endless("delayed", "") && is_endless("ready", "reserves: 1\n"));
         assert!(!is_endless("delayed", "reserves: 1\n") && !is_endless("buried", "buries: 1\n"));
         for counter in ["kicks", "releases", "timeouts", "buries"] {

@@ -5,9 +5,10 @@ use beanstalkd_testkit::panicking::wait_until;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use std::fs;
+use std::sync::{Arc, Mutex};
 
 use super::rules::{Ruled, start};
-use super::support::{client, command, counts, ctl, ctl_with, interrupt, name, put};
+use super::support::{between, client, command, counts, ctl, ctl_with, interrupt, name, put};
 use super::transfer::{fifo, text};
 
 const HELD: &str = "{\"tube\":\"t\",\"body\":\"x\",\"tags\":[\"aft:g\"]}\n";
@@ -254,4 +255,29 @@ fn the_name_of_a_temporary_journal_is_said_at_the_start() {
     let said = imported.ends_with(0).err;
     let journal = said.trim_end().rsplit_once(" --journal ").expect(&said).1;
     assert!(journal.ends_with(".journal") && !fs::exists(journal).unwrap(), "{said}");
+}
+
+#[test]
+fn a_continued_import_does_not_take_the_job_of_another_import() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = Fake::start();
+    let last = Arc::new(Mutex::new(""));
+    let stop_at = Arc::clone(&last);
+    let address = between(&directory.path().join("socket"), &target.address(), move |line| {
+        let last = *stop_at.lock().unwrap();
+        last.is_empty() || !line.starts_with(last)
+    });
+    let import = |name: &str, stop_at: &'static str| {
+        let file = directory.path().join(name);
+        fs::write(&file, "{\"tube\":\"t\",\"body\":\"x\"}\n").unwrap();
+        *last.lock().unwrap() = stop_at;
+        ctl(&address, &["import", text(&file)])
+    };
+    import("one", "put ").ends_with(3);
+    import("other", "kick-job ").ends_with(3);
+    assert_eq!(counts(&target.address(), "t"), [0, 0, 1, 0]);
+    for name in ["one", "other"] {
+        assert_eq!(import(name, "").ends_with(0).out, "put 1 job of 1\n");
+    }
+    assert_eq!(counts(&target.address(), "t"), [2, 0, 0, 0]);
 }
