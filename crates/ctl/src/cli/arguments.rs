@@ -225,6 +225,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     parsed.map_err(|error| format!("{error}; expected 90, 0.5, 90s, 500ms, 15m, 2h or 1d"))
 }
 
+/// Parses the time between two looks at the servers.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
+    let interval = duration(text)?;
+    if bounds.contains(&interval) { Ok(interval) } else { Err("expected 10ms to 24h".to_owned()) }
+}
+
 /// Parses a time in the unit of the protocol: seconds with up to three digits after the point, below 2^32. A shorter
 /// fraction is rounded up.
 pub fn seconds(text: &str) -> Result<Seconds, String> {

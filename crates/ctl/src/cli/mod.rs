@@ -10,7 +10,7 @@ pub use arguments::{ActOn, Confirm, Delay, Id, JobFilter, JobRate, RedriveArgume
 
 use crate::commands::tubes::SortColumn;
 pub use arguments::glob;
-use arguments::{duration, id, seconds, states, tag_of_put, whole_seconds};
+use arguments::{duration, id, interval, seconds, states, tag_of_put, whole_seconds};
 use beanstalk_client::{Address, JobState, Seconds, Tag, TubeName};
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -231,14 +231,14 @@ pub enum CtlCommand {
         /// Names of tubes, or patterns; without them, all tubes
         #[arg(value_parser = glob, value_name = "TUBE")]
         tubes: Vec<GlobMatcher>,
-        /// How often to ask the servers
-        #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]
+        /// How often to ask the servers: every 10ms to 24h
+        #[arg(long, value_parser = interval, default_value = "1s", value_name = "TIME")]
         interval: Duration,
     },
     /// Show tubes and jobs in a live view, and change them
     Top {
-        /// How often to ask the servers
-        #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]
+        /// How often to ask the servers: every 10ms to 24h
+        #[arg(long, value_parser = interval, default_value = "1s", value_name = "TIME")]
         interval: Duration,
     },
     /// Run a command for each job

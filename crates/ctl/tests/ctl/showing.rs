@@ -420,3 +420,13 @@ fn a_signal_that_the_program_was_started_to_ignore_does_not_stop_it() {
         assert_eq!(child.wait().unwrap().code(), Some(code), "{ignored}");
     }
 }
+
+#[test]
+fn an_interval_that_makes_no_sense_is_refused() {
+    for interval in ["0", "9ms", "25h", "18446744073709551615"] {
+        for shows in ["watch", "top"] {
+            let refused = ctl("unix:/nonexistent/socket", &[shows, "--interval", interval]).ends_with(2);
+            assert!(refused.err.contains("expected 10ms to 24h"), "{refused:?}");
+        }
+    }
+}
