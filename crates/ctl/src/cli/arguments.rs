@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use beanstalk_client::{JobState, Seconds, Tag, TagError};
+use beanstalk_client::{JobState, Seconds, Tag, TagError, TubeName};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
@@ -230,6 +230,19 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     let bounds = Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
     let interval = duration(text)?;
     if bounds.contains(&interval) { Ok(interval) } else { Err("expected 10ms to 24h".to_owned()) }
+}
+
+/// Parses the grace of a session.
+pub fn grace(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|grace| {
+        if grace <= Duration::from_secs(3600) { Ok(grace) } else { Err("at most 1h".to_owned()) }
+    })
+}
+
+/// Parses the beginning of the names of sessions. The program adds up to 40 bytes.
+pub fn session(text: &str) -> Result<TubeName, String> {
+    let name: TubeName = text.parse().map_err(|error| format!("{error}"))?;
+    if text.len() <= TubeName::MAX_BYTES - 40 { Ok(name) } else { Err("at most 160 bytes".to_owned()) }
 }
 
 /// Parses a time in the unit of the protocol: seconds with up to three digits after the point, below 2^32. A shorter

@@ -10,7 +10,7 @@ pub use arguments::{ActOn, Confirm, Delay, Id, JobFilter, JobRate, RedriveArgume
 
 use crate::commands::tubes::SortColumn;
 pub use arguments::glob;
-use arguments::{duration, id, interval, seconds, states, tag_of_put, whole_seconds};
+use arguments::{duration, grace, id, interval, seconds, session, states, tag_of_put, whole_seconds};
 use beanstalk_client::{Address, JobState, Seconds, Tag, TubeName};
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -391,10 +391,10 @@ pub struct WorkArguments {
     #[arg(long)]
     pub until_empty: bool,
     /// Keep the jobs when the connection or the server is lost: in sessions whose names begin with this one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_parser = session, value_name = "NAME")]
     pub session: Option<TubeName>,
     /// For how long the server keeps them for a program that does not come back; at most 1h
-    #[arg(long, value_parser = duration, default_value = "30s", value_name = "TIME", requires = "session")]
+    #[arg(long, value_parser = grace, default_value = "30s", value_name = "TIME", requires = "session")]
     pub grace: Duration,
 }
 

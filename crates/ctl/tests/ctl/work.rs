@@ -411,3 +411,17 @@ fn a_closed_standard_error_ends_nothing() {
     assert_eq!(closed(&["work", "t", "--until-empty", "--attempts", "1", "--", "false"]), Some(0));
     assert_eq!(counts(&server.address(), "t"), [0, 0, 0, 3]);
 }
+
+#[test]
+fn the_name_and_the_grace_of_a_session_are_checked_before_the_server_is_asked() {
+    let work = |option: &[&str]| {
+        let arguments = [&["work", "t"], option, &["--", "true"]].concat();
+        ctl("unix:/nonexistent/socket", &arguments)
+    };
+    work(&["--session", "s", "--grace", "1h"]).ends_with(3);
+    let refused = work(&["--session", "s", "--grace", "3601s"]).ends_with(2);
+    assert!(refused.err.contains("at most 1h"), "{refused:?}");
+    work(&["--session", &"s".repeat(160)]).ends_with(3);
+    let refused = work(&["--session", &"s".repeat(161)]).ends_with(2);
+    assert!(refused.err.contains("at most 160 bytes"), "{refused:?}");
+}
