@@ -54,7 +54,10 @@ impl ExportLines {
             let wrong =
                 |what: &dyn std::fmt::Display| Failure::file(path, format!("line {}: {what}", starts.len()));
             if !line.ends_with(b"\n") {
-                return Err(wrong(&"the line is incomplete: the export was interrupted"));
+                return Err(wrong(&"it has no line end; an export that wrote it was interrupted"));
+            }
+            if line.trim_ascii().is_empty() {
+                return Err(wrong(&"it is empty"));
             }
             check(Record::parse(&line).map_err(|error| wrong(&error))?)?;
             starts.push(starts[starts.len() - 1] + read);

@@ -281,3 +281,19 @@ fn a_continued_import_does_not_take_the_job_of_another_import() {
     }
     assert_eq!(counts(&target.address(), "t"), [2, 0, 0, 0]);
 }
+
+#[test]
+fn what_is_wrong_with_a_line_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jobs");
+    let target = Fake::start();
+    let line = "{\"tube\":\"t\",\"body\":\"x\"}\n";
+    for (contents, what) in [
+        (line.trim_end().to_owned(), "line 1: it has no line end; an export that wrote it was interrupted"),
+        (format!("{line}\n"), "line 2: it is empty"),
+    ] {
+        fs::write(&file, contents).unwrap();
+        let refused = ctl(&target.address(), &["import", text(&file)]).ends_with(5);
+        assert!(refused.err.contains(what), "{refused:?}");
+    }
+}
