@@ -92,9 +92,14 @@ pub fn ids(arguments: &[Id]) -> Result<Vec<u64>> {
     if ids.is_empty() {
         return Err(Failure::NothingMatched("there are no ids on standard input".to_owned()));
     }
+    Ok(each_once(ids))
+}
+
+/// The ids, each once.
+pub fn each_once(mut ids: Vec<u64>) -> Vec<u64> {
     let mut seen = HashSet::new();
     ids.retain(|id| seen.insert(*id));
-    Ok(ids)
+    ids
 }
 
 fn ids_of_input() -> Result<Vec<u64>> {

@@ -273,7 +273,7 @@ pub struct JobsArguments {
     #[command(flatten)]
     pub filter: JobFilter,
     /// Print at most this many jobs
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
 }
 

@@ -204,7 +204,9 @@ pub fn run(cli: Cli) -> Result {
         CtlCommand::Drain => tube_actions::drain(&servers, true, out),
         CtlCommand::Undrain => tube_actions::drain(&servers, false, out),
         CtlCommand::Clients => clients::list(&servers, out),
-        CtlCommand::KillClient { ids, confirm } => clients::kill(&mut servers.one()?, &ids, &confirm, out),
+        CtlCommand::KillClient { ids, confirm } => {
+            clients::kill(&mut servers.one()?, &input::each_once(ids), &confirm, out)
+        }
         CtlCommand::Watch { tubes, interval } => watch::run(&servers, &tubes, interval, out),
         CtlCommand::Top { interval } => top::run(&servers, interval),
         CtlCommand::Work(arguments) => work::run(&servers, &arguments),

@@ -302,7 +302,7 @@ fn clients_are_listed_and_killed_where_the_server_knows_them() {
     assert!(json.iter().any(|client| client["id"] == *id && client["using"] == "123"), "{json:?}");
     ctl(&address, &["kill-client", &id]).ends_with(2);
     ctl(&address, &["kill-client", &id, "--dry-run"]).ends_with(0);
-    ctl(&address, &["kill-client", &id, "--yes"]).ends_with(0);
+    ctl(&address, &["kill-client", &id, &id, "--yes"]).ends_with(0);
     assert!(worker.list_tubes().is_err(), "its connection is closed");
     ctl(&address, &["kill-client", &id, "--yes"]).ends_with(1);
     // After the stats and the first client, the second one is refused.

@@ -46,6 +46,7 @@ fn jobs_are_listed_by_state_age_and_body() {
         assert_eq!(ids(&["--state", "buried,delayed"]), [delayed, buried]);
         assert_eq!(ids(&["--body-matches", "^(al|ga)"]), [ready, buried]);
         assert_eq!(ids(&["--limit", "1"]), [ready]);
+        ctl(&server.address(), &["jobs", "t", "--limit", "0"]).ends_with(2);
         assert_eq!(ids(&["--older-than", "1h"]), [0; 0]);
         ctl(&server.address(), &["jobs", "t", "--older-than", "1h"]).ends_with(1);
         let job = &ctl(&server.address(), &["job", &buried.to_string(), "--json"]).ends_with(0).json()[0];
