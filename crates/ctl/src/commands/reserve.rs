@@ -62,9 +62,13 @@ fn wait_for_one(client: &mut Client, wait: Option<Seconds>) -> Result<Job> {
     let give_up_at = wait.map(|wait| Instant::now() + Duration::from_nanos(wait.as_ns()));
     loop {
         let turn = give_up_at.map_or(MAX_WAIT, |at| turn_until(at, has_fraction));
+        let asked = Instant::now();
         match client.reserve_with_timeout(turn) {
             Ok(job) => return Ok(job),
-            Err(Error::Refused(Refusal::TimedOut)) => {}
+            // A server that has answered too early gets the next command when the time is over.
+            Err(Error::Refused(Refusal::TimedOut)) => {
+                interrupt::wait(Duration::from_nanos(turn.as_ns()).saturating_sub(asked.elapsed()));
+            }
             Err(error) => return Err(error.into()),
         }
         interrupt::check("stopped while waiting for a job")?;

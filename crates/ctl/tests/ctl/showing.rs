@@ -431,3 +431,13 @@ fn an_interval_that_makes_no_sense_is_refused() {
         }
     }
 }
+
+#[test]
+fn a_server_that_answers_at_once_is_not_asked_all_the_time() {
+    // On the fake, no time passes.
+    let fake = Fake::start();
+    ctl(&fake.address(), &["reserve", "t", "--wait", "2s"]).ends_with(1);
+    let log = fake.take_log();
+    let asked = log.iter().filter(|line| line.starts_with("reserve-with-timeout")).count();
+    assert!((2..=4).contains(&asked), "{asked} times");
+}
