@@ -154,12 +154,12 @@ fn connector(options: &GlobalOptions) -> Result<Connector> {
             Failure::Usage(format!("{place}: this is not a token: it has visible ASCII characters only"))
         })
     };
-    connector.token = match (&options.token_file, std::env::var(TOKEN)) {
+    connector.token = match (&options.token_file, std::env::var_os(TOKEN)) {
         (Some(path), _) => {
             let text = std::fs::read_to_string(path).of_file(path)?;
             Some(token(&text, &path.display())?)
         }
-        (None, Ok(text)) if !text.is_empty() => Some(token(&text, &TOKEN)?),
+        (None, Some(text)) if !text.is_empty() => Some(token(&text.to_string_lossy(), &TOKEN)?),
         (None, _) => None,
     };
     Ok(connector)

@@ -1,5 +1,7 @@
 //! Servers with access rules.
 
+use std::os::unix::ffi::OsStrExt;
+
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 
@@ -35,6 +37,9 @@ fn a_token_in_a_file_logs_in() {
         let tubes = command(&address, &["tubes"]).env(variable, value).output().unwrap();
         assert_eq!(tubes.status.code(), Some(0), "{tubes:?}");
     }
+    let unreadable = std::ffi::OsStr::from_bytes(b"\xff");
+    let tubes = command(&address, &["tubes"]).env("BEANSTALKD_TOKEN", unreadable).output().unwrap();
+    assert_eq!(tubes.status.code(), Some(2), "{tubes:?}");
     // The command line counts before the environment.
     let mut tubes = command(&address, &["tubes", "--token-file", &token]);
     assert!(tubes.env("BEANSTALKD_TOKEN", "wrong").status().unwrap().success());
