@@ -6,6 +6,7 @@ use serde_json::json;
 use super::{ServerArguments, confirm};
 use crate::cli::Confirm;
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::output::{Output, age, counted, dictionary, table};
 use crate::server::Server;
 
@@ -21,6 +22,7 @@ pub fn list(servers: &ServerArguments, out: &mut Output) -> Result {
         let address = server.address.to_string();
         let mut cursor = None;
         loop {
+            interrupt::check("stopped while listing clients")?;
             let (clients, next) = server.client.list_clients(PAGE, cursor.as_ref())?;
             found.extend(clients.into_iter().map(|client| (address.clone(), client)));
             cursor = next;

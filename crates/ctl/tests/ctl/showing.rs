@@ -7,6 +7,7 @@ use beanstalkd_testkit::fake::{Fake, FakeOptions};
 use beanstalkd_testkit::installed;
 use beanstalkd_testkit::panicking::wait_until;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -440,4 +441,30 @@ fn a_server_that_answers_at_once_is_not_asked_all_the_time() {
     let log = fake.take_log();
     let asked = log.iter().filter(|line| line.starts_with("reserve-with-timeout")).count();
     assert!((2..=4).contains(&asked), "{asked} times");
+}
+
+#[test]
+fn ctrl_c_ends_a_list_that_has_no_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (page, asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut server, _) = listener.accept().unwrap();
+        for line in BufReader::new(server.try_clone().unwrap()).lines().map_while(Result::ok) {
+            let is_page = line.starts_with("list-clients");
+            let data = if is_page {
+                "---\nnext: \"c\"\nclients: []\n"
+            } else {
+                "---\nextensions: \"list-clients\"\n"
+            };
+            let _ = page.send(line);
+            let _ = write!(server, "OK {}\r\n{data}\r\n", data.len());
+        }
+    });
+    let mut child = command(&format!("unix:{}", path.display()), &["clients"]).spawn().unwrap();
+    while !asked.recv().unwrap().starts_with("list-clients") {}
+    interrupt(&child);
+    wait_until("the end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
