@@ -283,7 +283,7 @@ fn a_continued_import_does_not_take_the_job_of_another_import() {
 }
 
 #[test]
-fn what_is_wrong_with_a_line_is_said() {
+fn a_wrong_line_is_named_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     let target = Fake::start();
