@@ -468,7 +468,6 @@ impl<S: Stream> Server<S> {
     }
 
     /// Polls the store of the binlog for completed work.
-    #[inline]
     pub fn poll_binlog(&mut self, now: Timestamp) {
         while let Some(completion) = self.executor.next_completion() {
             self.binlog_completed(completion, now);

@@ -204,7 +204,7 @@ fn drop_privileges(options: &Options, reload: &Reload) -> Result<(), ExitReason>
     let access = options.access.iter().map(|path| ("--access", path.as_path()));
     let tubes = options.tubes.iter().map(|path| ("--tubes", path.as_path()));
     for (flag, path) in tls.chain(access).chain(tubes) {
-        if let Err(error) = std::fs::File::open(path) {
+        if let Err(error) = os::settings_file::open(path) {
             let path = path.display();
             warn!(
                 "{flag} {path}: user {user} cannot read it ({error}), so SIGHUP will refuse it: make it readable"

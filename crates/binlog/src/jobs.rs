@@ -172,13 +172,6 @@ struct SessionReservation {
     name: Arc<str>,
 }
 
-impl SessionReservation {
-    fn as_logged(&self, wall: WallOffset) -> LoggedReservation<'_> {
-        let &Self { until_wall_ns, reserves, grace_ms, ref identity, ref name } = self;
-        LoggedReservation { until: wall.to_memory(until_wall_ns), reserves, grace_ms, identity, name }
-    }
-}
-
 /// The source of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
@@ -282,7 +275,9 @@ impl LoggedJobs {
 
     /// The session that has reserved job `id`.
     pub(super) fn session_of(&self, id: JobId, wall: WallOffset) -> Option<LoggedReservation<'_>> {
-        self.sessions.get(id).map(|reservation| reservation.as_logged(wall))
+        let &SessionReservation { until_wall_ns, reserves, grace_ms, ref identity, ref name } =
+            self.sessions.get(id)?;
+        Some(LoggedReservation { until: wall.to_memory(until_wall_ns), reserves, grace_ms, identity, name })
     }
 
     /// The reservations of sessions.

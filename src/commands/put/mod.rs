@@ -28,9 +28,9 @@ pub(super) enum Stored {
     /// This job has the same key: its state, unless it has been deleted, and its new priority if it has become more
     /// urgent.
     Duplicate(JobId, Option<JobState>, Option<Priority>),
-    /// Nothing has changed.
+    /// Nothing has changed, but a job whose time was over may have ended.
     Refused(BodyRefusal),
-    /// The log has no room yet. Nothing has changed.
+    /// The log has no room yet; otherwise as `Refused`.
     Later(Body),
 }
 

@@ -139,8 +139,15 @@ pub(crate) fn answer(
 ) -> Result<ApiAnswer, Problem> {
     let nothing = || Problem::not_found("there is nothing here; /openapi.yaml has all paths");
     let rest = request.path.strip_prefix(ROOT).ok_or_else(nothing)?;
-    // Browsers resolve the segments `.` and `..`, even if they are escaped once. No segment has a `%` of its own.
-    let decode = |segment| percent::decode(&percent::decode(segment)?);
+    // Browsers resolve the segments `.` and `..`, even if they are escaped once, so two tubes are escaped twice. All else
+    // is decoded once, as by a proxy that decides about the path.
+    let decode = |segment| {
+        percent::decode(segment).map(|name| match name.as_str() {
+            "%2E" => ".".to_owned(),
+            "%2E%2E" => "..".to_owned(),
+            _ => name,
+        })
+    };
     let segments: Option<Vec<String>> = rest.split('/').map(decode).collect();
     let segments = segments.ok_or_else(|| Problem::bad("the path has a broken escape"))?;
     let is_here = |path: &str| {

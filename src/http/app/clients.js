@@ -35,8 +35,8 @@ export function clients({ main, changed, read }) {
 
   async function refresh(server) {
     const answer = await read("clients", { limit: PAGE, cursor: pages.cursor() });
+    if (!pages.show(answer.next)) return;
     title.textContent = `Clients (${whole.format(server.stats["current-connections"])})`;
-    pages.show(answer.next);
     empty.hidden = answer.clients.length > 0;
     replace(body, answer.clients.map((client) => make("tr", {},
       COLUMNS.map(([, where, cell]) => make("td", { class: where }, cell(client))),

@@ -89,6 +89,7 @@ export function overview({ main, changed, read }) {
     const answer = await read("tubes", {
       sort: sorting.key, order: sorting.up ? "ascending" : "descending", search, limit: PAGE, cursor: pages.cursor(),
     });
+    if (!pages.show(answer.next)) return;
     note(answer.tubes);
     title.textContent = `Tubes (${whole.format(answer.total)})`;
     const first = pages.number() * PAGE;
@@ -97,7 +98,6 @@ export function overview({ main, changed, read }) {
       answer.matched > PAGE && answer.tubes.length
         && `${whole.format(first + 1)} to ${whole.format(first + answer.tubes.length)}`,
     ].filter(Boolean).join(", ");
-    pages.show(answer.next);
     empty.hidden = answer.tubes.length > 0;
     replace(body, answer.tubes.map(row));
   }

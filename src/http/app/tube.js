@@ -246,13 +246,14 @@ class JobList {
   }
 
   show(asked, { jobs, next, examined }) {
+    const isCurrent = this.pages.show(next, next !== null && jobs.length < PAGE ? "Continue the search" : "Next");
+    this.isCheap = !isCurrent || examined <= CHEAP_LIST;
+    this.searchAgain.hidden = this.isCheap;
+    if (!isCurrent) return;
     const isFiltered = Object.keys(asked.filter).length > 1;
     /* The rows of the list before could be selected until now. */
     if (!this.listed) this.table.selected.clear();
     this.listed = asked;
-    this.isCheap = examined <= CHEAP_LIST;
-    this.searchAgain.hidden = this.isCheap;
-    this.pages.show(next, next !== null && jobs.length < PAGE ? "Continue the search" : "Next");
     this.progress.textContent = isFiltered && examined > jobs.length ? `Examined ${whole.format(examined)} jobs.` : "";
     this.table.show(jobs, isFiltered ? "No job matches." : `No ${asked.filter.state} jobs.`);
   }

@@ -47,15 +47,16 @@ export function pager(changed) {
   const after = make("button", { onclick: () => turn(() => [...cursors, next]) }, "Next");
   const box = make("span", { class: "row end", hidden: true }, before, after);
   const restart = () => { cursors = [null]; isTurning = true; };
+  /* Returns whether the answer is that of this page: its request may have been under way at a click. */
   const show = (following, text = "Next") => {
-    /* The answer is that of another page: its request was under way at a click. */
-    if (asked !== cursors) return;
+    if (asked !== cursors) return false;
     isTurning = false;
     next = following;
     before.disabled = cursors.length === 1;
     after.disabled = next === null;
     after.textContent = text;
     box.hidden = before.disabled && after.disabled;
+    return true;
   };
   const cursor = () => {
     asked = cursors;

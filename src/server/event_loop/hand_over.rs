@@ -3,6 +3,7 @@
 //! Owns: its stages. SIGHUP begins it, if the program's file has been replaced:
 //!
 //! 1. *Wanted*: the loop waits for a moment in which no command is in progress, and describes the server as it is then.
+//!    In the last second of the stage no new command is executed.
 //! 2. *Trying*: the other program reads the description as a child, and reports whether it can continue with it. The
 //!    loop serves meanwhile; the child changes nothing, and ends with this process at the latest.
 //! 3. *Ending*: connections with TLS cannot be handed over. They get the replies that they are owed and end; the others
@@ -136,7 +137,7 @@ impl HandOver {
         Self { inputs, stage: HandOverStage::Idle }
     }
 
-    /// Whether no new command is executed, and no client is accepted.
+    /// Whether no client is accepted, either: the last stage.
     pub(super) fn is_paused(&self) -> bool {
         matches!(self.stage, HandOverStage::Paused(..))
     }
@@ -263,7 +264,7 @@ impl EventLoop {
             HandOverStage::Wanted(end) => {
                 // Orders begin to wait at any time.
                 self.server.executor_mut().stop_waiting_orders();
-                if now + PAUSED_NS >= end {
+                if now + PAUSED_NS >= end && !self.lacks_log_room() {
                     // Among many clients, one always has a command in progress.
                     self.server.pause(true);
                 }

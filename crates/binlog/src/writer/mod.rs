@@ -447,7 +447,7 @@ impl Binlog {
     /// Waits until the store has made the requested file. If it could not, another one can be requested.
     pub(super) fn await_file(&mut self) -> std::io::Result<()> {
         while let Some(done) = self.storage.wait() {
-            if done.result.is_err() {
+            if done.result.is_err() && matches!(done.task, StoreTask::Make { .. }) {
                 self.ahead.creation = Creation::Idle;
             }
             done.result?;

@@ -234,7 +234,7 @@ fn a_file_that_is_no_journal_is_not_changed() {
 }
 
 #[test]
-fn ctrl_c_ends_the_read_of_standard_input() {
+fn a_signal_ends_the_read_of_standard_input() {
     let target = Fake::start();
     for (arguments, last) in [(&["import", "-"][..], "stats"), (&["put", "t", "--file", "-"], "use t")] {
         let mut child = command(&target.address(), arguments).spawn().unwrap();

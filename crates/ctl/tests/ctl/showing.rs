@@ -124,7 +124,7 @@ fn put_takes_bodies_from_an_argument_a_file_or_lines() {
 }
 
 #[test]
-fn a_line_is_put_when_it_arrives_and_ctrl_c_ends_the_wait_for_the_next() {
+fn a_line_is_put_when_it_arrives_and_a_signal_ends_the_wait_for_the_next() {
     let fake = Fake::start();
     let mut child = command(&fake.address(), &["put", "t", "--lines"]).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -444,7 +444,7 @@ fn a_server_that_answers_at_once_is_not_asked_all_the_time() {
 }
 
 #[test]
-fn ctrl_c_ends_a_list_that_has_no_end() {
+fn a_signal_ends_a_list_that_has_no_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();

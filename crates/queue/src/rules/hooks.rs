@@ -20,9 +20,9 @@ use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{DueKey, TubeKey};
 use crate::tags::TagSet;
 
-/// The events of jobs with marks, as a rule sees them. A hook below a constant of its name is called for the jobs that
-/// have one of these marks, and for no others. The job is in no collection while a hook runs, except for `reserved`,
-/// `buried` and a `moved` reservation.
+/// The events of jobs with marks, as a rule sees them. `each_rule` calls a hook below a constant of its name for the
+/// jobs that have one of these marks, and for no others. The job is in no collection while a hook runs, except for
+/// `reserved`, `buried` and a `moved` reservation.
 pub(crate) trait Rule {
     const ADDED: Marks = Marks::empty();
     /// The job is new: it was put, or restored from a log. For a job without tags in a tube with a rule (`RULED`),

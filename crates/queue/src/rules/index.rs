@@ -6,20 +6,12 @@
 //! collide.
 
 use std::cmp::Ordering;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::iter;
 
 use beanstalkd_structures::{Key, OrderedQueue};
 
 use crate::job::{JobId, Priority};
 use crate::state::keys::ReadyKey;
-
-/// The hash of a name.
-pub(crate) fn hash_of(hasher: &RandomState, name: &[u8]) -> u64 {
-    let mut state = hasher.build_hasher();
-    state.write(name);
-    state.finish()
-}
 
 /// Fibonacci hashing: spreads a number over all 64 bits. Any part that includes the low 32 bits is free of collisions;
 /// in other parts an attacker could choose colliding numbers.

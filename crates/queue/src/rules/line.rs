@@ -4,9 +4,9 @@
 
 use std::hash::RandomState;
 
-use super::index::{Hash, Ranked, hash_of, mixed, spread};
+use super::index::{Hash, Ranked, mixed, spread};
 use crate::job::JobId;
-use crate::state::keys::{ReadyKey, TubeKey};
+use crate::state::keys::{ReadyKey, TubeKey, hash_of};
 use crate::tags::{Concurrency, Name};
 
 /// A key and a limit.

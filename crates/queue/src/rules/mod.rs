@@ -17,11 +17,11 @@
 //! every job. A failed job has exactly one next state, so `retries.rs` decides it alone.
 //!
 //! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
-//! marks they call one function of this file for each event, and that function calls the hooks of the rules ([`Rule`]).
-//! Each rule names the marks at which its hook is called; if a job has none of those of all rules, its tags are not
-//! read, which saves time. A job in a tube with a rule, or for whose end a client waits, has marks even if it has no
-//! tags. A new rule is therefore a file, its state in [`Rules`], and its name in `each_rule`; a job that it concerns
-//! needs a mark, at which its hooks are called. One place decides whether a ready job may be reserved,
+//! marks they call one function of `hooks.rs` or of this file for each event, and that function calls the hooks of the
+//! rules ([`Rule`]). Each rule names the marks at which its hook is called; if a job has none of those of all rules,
+//! its tags are not read, which saves time. A job in a tube with a rule, or for whose end a client waits, has marks
+//! even if it has no tags. A new rule is therefore a file, its state in [`Rules`], and its name in `each_rule`; a job
+//! that it concerns needs a mark, at which its hooks are called. One place decides whether a ready job may be reserved,
 //! [`Queue::admit`], and the job's collection shows the decision: the tube's ready queue has only jobs that no rule
 //! keeps back; the others are parked. Delayed jobs that wait for a group are held. Jobs whose time is over are ended
 //! before a client gets them (`overdue.rs`). A function that changes the decision for other jobs calls
@@ -36,7 +36,7 @@ pub(crate) mod expiry;
 pub(crate) mod gate;
 pub(crate) mod groups;
 pub(crate) mod hooks;
-pub(crate) mod index;
+mod index;
 pub(crate) mod limits;
 mod line;
 mod offered_slots;

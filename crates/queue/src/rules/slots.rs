@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 
 use beanstalkd_structures::OrderedQueue;
 
-use super::index::{Hash, Ranked, hash_of, ranked_after, with_hash_and_rank};
+use super::index::{Hash, Ranked, ranked_after, with_hash_and_rank};
 use super::line::{KeyLine, SlotKey};
 use super::used_keys::{KeyJobs, UsedKeys};
 use super::{HeadChecks, MarkedJob, Rule};
@@ -42,7 +42,7 @@ use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::jobs::{Collection, Job, Marks};
-use crate::state::keys::{ClientKey, ReadyKey, TubeKey};
+use crate::state::keys::{ClientKey, ReadyKey, TubeKey, hash_of};
 use crate::tags::Concurrency;
 
 /// The maximum number of overdue jobs that one call of `reserve` ends: about 100 microseconds.

@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use beanstalkd_structures::{Key, OrderedQueue};
 
 use super::Rule;
-use super::index::{Hash, Ranked, hash_of};
+use super::index::{Hash, Ranked};
 use crate::Queue;
 use crate::job::{JobId, JobState, Priority};
 use crate::state::jobs::Marks;
-use crate::state::keys::{CompactU64, ReadyKey, TubeKey};
+use crate::state::keys::{CompactU64, ReadyKey, TubeKey, hash_of};
 
 /// The memory of the rotation of a tube, in bytes, while it has few jobs or none: the rotation itself, the order of its
 /// jobs, and the parked ones.

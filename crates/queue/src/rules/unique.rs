@@ -9,13 +9,13 @@ use std::num::NonZeroU32;
 
 use beanstalkd_structures::{HashIndex, OrderedQueue, Timer};
 
-use super::index::{hash_of, mixed};
+use super::index::mixed;
 use super::{Ending, JobEnd, MarkedJob, Rule, Rules};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::state::jobs::Marks;
-use crate::state::keys::{DueKey, TubeKey};
+use crate::state::keys::{DueKey, TubeKey, hash_of};
 use crate::tags::{Idempotency, Name, TagSet};
 use crate::tube_name::TubeName;
 use crate::{Change, ClientId, Queue};

@@ -1,14 +1,22 @@
-//! The keys of the ordered queues, and the key of a tube.
+//! The keys of the ordered queues, the key of a tube, and the hash of a name.
 //!
-//! Owns: their order, which is that of the protocol. Driven by all other files of the queue.
+//! Owns: the order of the keys, which is that of the protocol. Driven by all other files of the queue.
 
 use std::cmp::Ordering;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use beanstalkd_structures::Key;
 pub(crate) use beanstalkd_structures::{ClientKey, TubeKey};
 
 use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
+
+/// The seeded hash of a name.
+pub(crate) fn hash_of(hasher: &RandomState, name: &[u8]) -> u64 {
+    let mut state = hasher.build_hasher();
+    state.write(name);
+    state.finish()
+}
 
 /// A `u64` with the alignment of a `u32`, so that there is no padding beside a `u32`. It is ordered by its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

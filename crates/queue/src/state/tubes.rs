@@ -15,10 +15,9 @@ use slab::Slab;
 use crate::JobCounts;
 use crate::clock::Timestamp;
 use crate::rules::TubeTagState;
-use crate::rules::index::hash_of;
 use crate::rules::ruled_tubes::TubeRuleState;
 use crate::rules::tube_rule::RuleBook;
-use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
+use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey, hash_of};
 use crate::state::times::{self, TubeTimes};
 use crate::state::tube_listing::TubeListing;
 use crate::tube_name::TubeName;
@@ -105,7 +104,7 @@ pub(crate) struct Tube {
     /// The version of the set of tubes when it was created, without the high bits.
     pub made: u32,
     pub puts: u64,
-    /// Created at the first event that is not a put: among very many tubes, most have had none.
+    /// Created when it is needed: among very many tubes, most do without it.
     pub rare: Option<Box<RareState>>,
 }
 
