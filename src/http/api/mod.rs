@@ -139,8 +139,8 @@ pub(crate) fn answer(
 ) -> Result<ApiAnswer, Problem> {
     let nothing = || Problem::not_found("there is nothing here; /openapi.yaml has all paths");
     let rest = request.path.strip_prefix(ROOT).ok_or_else(nothing)?;
-    // Browsers resolve the segments `.` and `..`, even if they are escaped once, so the tubes with these names are escaped
-    // twice. All else is decoded once, as by a proxy that decides about the path.
+    // Browsers resolve the segments `.` and `..`, even if they are escaped once, so the tubes with these names are
+    // escaped twice. All else is decoded once, as by a proxy that decides about the path.
     let decode = |segment| {
         percent::decode(segment).map(|name| match name.as_str() {
             "%2E" => ".".to_owned(),
