@@ -90,24 +90,21 @@ impl TubeSums {
     }
 
     /// Adds a tube.
-    pub fn add(&mut self, jobs: &JobCounts, counters: &TubeCounters, dead: u64) {
-        let Self { tubes, jobs: sum, counters: counts, dead: all_dead, .. } = self;
+    pub fn add(&mut self, jobs: JobCounts, counters: TubeCounters, dead: u64) {
+        // The queue knows the memory and the cooldowns only for all tubes.
+        let Self {
+            tubes,
+            jobs: all_jobs,
+            counters: all_counters,
+            job_bytes: _,
+            cooldowns: _,
+            reserved_cooldown_bytes: _,
+            dead: all_dead,
+        } = self;
         *tubes += 1;
+        *all_jobs += jobs;
+        *all_counters += counters;
         *all_dead += dead;
-        sum.urgent += jobs.urgent;
-        sum.ready += jobs.ready;
-        sum.reserved += jobs.reserved;
-        sum.delayed += jobs.delayed;
-        sum.buried += jobs.buried;
-        counts.puts += counters.puts;
-        counts.reserves += counters.reserves;
-        counts.timeouts += counters.timeouts;
-        counts.releases += counters.releases;
-        counts.buries += counters.buries;
-        counts.kicks += counters.kicks;
-        counts.deletes += counters.deletes;
-        counts.poisoned += counters.poisoned;
-        counts.expirations += counters.expirations;
     }
 }
 

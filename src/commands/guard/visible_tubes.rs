@@ -119,7 +119,7 @@ impl Executor {
         {
             match purpose {
                 WalkPurpose::List(writer) => writer.push(name.as_str())?,
-                WalkPurpose::Sums(sums) => sums.add(&jobs, &counters, dead),
+                WalkPurpose::Sums(sums) => sums.add(jobs, counters, dead),
             }
         }
         Ok(true)

@@ -36,6 +36,7 @@ pub(crate) mod tube_listing;
 pub(crate) mod tubes;
 
 use std::collections::{TryReserveError, VecDeque};
+use std::ops::AddAssign;
 
 use beanstalkd_structures::{Deadlines, Timer};
 
@@ -190,6 +191,17 @@ impl JobCounts {
     #[must_use]
     pub fn total(&self) -> usize {
         (self.ready + self.reserved + self.delayed + self.buried) as usize
+    }
+}
+
+impl AddAssign for JobCounts {
+    fn add_assign(&mut self, other: Self) {
+        let Self { urgent, ready, reserved, delayed, buried } = other;
+        self.urgent += urgent;
+        self.ready += ready;
+        self.reserved += reserved;
+        self.delayed += delayed;
+        self.buried += buried;
     }
 }
 

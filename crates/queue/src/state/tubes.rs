@@ -6,7 +6,7 @@
 use std::collections::TryReserveError;
 use std::hash::RandomState;
 use std::num::NonZeroU32;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 
 use beanstalkd_structures::OrderedQueue;
 use hashbrown::HashTable;
@@ -53,6 +53,22 @@ pub struct TubeCounters {
     pub poisoned: u64,
     /// Jobs that expired because no client reserved them in time.
     pub expirations: u64,
+}
+
+impl AddAssign for TubeCounters {
+    fn add_assign(&mut self, other: Self) {
+        let Self { puts, reserves, timeouts, releases, buries, kicks, deletes, poisoned, expirations } =
+            other;
+        self.puts += puts;
+        self.reserves += reserves;
+        self.timeouts += timeouts;
+        self.releases += releases;
+        self.buries += buries;
+        self.kicks += kicks;
+        self.deletes += deletes;
+        self.poisoned += poisoned;
+        self.expirations += expirations;
+    }
 }
 
 /// A pause: no job is reserved from the tube until it ends.
