@@ -11,7 +11,7 @@ use super::memory::MemoryClass;
 use super::put::{LineOf, new_job};
 use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
-use crate::exchange::{BodyRefusal, Complete, Put, Until};
+use crate::exchange::{CommandRefusal, Complete, Put, Until};
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, IdList, PutHeader, Reply};
 use crate::queue::{ClientId, CompletedPut, EncodedBody, NewJob, Planned, Queue};
@@ -29,15 +29,15 @@ pub(super) struct CompleteBuffers {
 
 /// The reason why a `complete` is not executed now.
 enum CompleteError {
-    Refused(BodyRefusal),
+    Refused(CommandRefusal),
     /// The log has no room yet.
     NoRoomYet,
     /// Its puts are permitted only after the end of the job's reservation.
     TooLate,
 }
 
-impl From<BodyRefusal> for CompleteError {
-    fn from(refusal: BodyRefusal) -> Self {
+impl From<CommandRefusal> for CompleteError {
+    fn from(refusal: CommandRefusal) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -48,7 +48,7 @@ impl Executor {
         &mut self,
         caller: &mut Caller<'_>,
         (id, count): (JobId, u32),
-        refusal: Option<BodyRefusal>,
+        refusal: Option<CommandRefusal>,
     ) -> Outcome {
         let complete = match self.complete_buffers.complete.take() {
             Some(mut complete) => {
@@ -126,7 +126,7 @@ impl Executor {
         caller: &Caller<'_>,
         (header, text): (PutHeader, &[u8]),
         memory_bytes: usize,
-    ) -> Result<Put, (PutHeader, BodyRefusal)> {
+    ) -> Result<Put, (PutHeader, CommandRefusal)> {
         let &Caller { client, ref output, now, .. } = caller;
         self.note_line(client, &Command::PutWith(header, text));
         let of = LineOf::Complete { memory_bytes: memory_bytes + output.memory_bytes() };
@@ -204,36 +204,36 @@ impl Executor {
         let Complete { id, puts, refusal, .. } = complete;
         // Of the reasons found while reading, only one that comes before these in the list counts.
         let found_before =
-            |least: BodyRefusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
+            |least: CommandRefusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
         if !self.queue.has_reserved(client, *id) || !self.may_end(client, *id) {
-            return Err(BodyRefusal::NotFound.into());
+            return Err(CommandRefusal::NotFound.into());
         }
-        found_before(BodyRefusal::NotFound)?;
+        found_before(CommandRefusal::NotFound)?;
         if self.guard.is_some()
             && !puts.iter().all(|(put, _)| self.may_put_into(client, put.tube(), put.tags().set()))
         {
-            return Err(BodyRefusal::Forbidden.into());
+            return Err(CommandRefusal::Forbidden.into());
         }
-        found_before(BodyRefusal::OutOfMemory)?;
+        found_before(CommandRefusal::OutOfMemory)?;
         if self.lacks_room_for_puts(caller, complete) {
-            return Err(BodyRefusal::OutOfMemory.into());
+            return Err(CommandRefusal::OutOfMemory.into());
         }
         let asked = puts.iter().map(|(put, _)| completed_put(put));
         let plan = &mut self.complete_buffers.plan;
         plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now));
         let room = match self.persistence.room_for_complete(&self.queue, client, asked, plan) {
-            Err(NoRoom::Full) => return Err(BodyRefusal::OutOfMemory.into()),
+            Err(NoRoom::Full) => return Err(CommandRefusal::OutOfMemory.into()),
             room => room,
         };
         // A put with a wrong tag is not among the stored ones.
         if self.is_draining && (!puts.is_empty() || refusal.is_some()) {
-            return Err(BodyRefusal::Draining.into());
+            return Err(CommandRefusal::Draining.into());
         }
         if let Some(at) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
             self.count_full_tube(client, puts[at].0.tube());
-            return Err(BodyRefusal::TubeFull.into());
+            return Err(CommandRefusal::TubeFull.into());
         }
-        found_before(BodyRefusal::ExpectedCrlf)?;
+        found_before(CommandRefusal::ExpectedCrlf)?;
         room.map_err(|_| CompleteError::NoRoomYet)
     }
 
@@ -285,7 +285,7 @@ impl Executor {
             let body = std::mem::replace(body, Body::from(Vec::new()));
             let Ok(body) = Queue::encode_body(body, put.encoded_tags()) else {
                 self.complete_buffers.bodies.clear();
-                return self.refuse_put(BodyRefusal::OutOfMemory, output);
+                return self.refuse_put(CommandRefusal::OutOfMemory, output);
             };
             self.complete_buffers.bodies.push(body);
         }

@@ -17,7 +17,7 @@ use super::words::{log_command, log_reply};
 use super::work::Meter;
 use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, answer_last, run};
 use crate::clock::Timestamp;
-use crate::exchange::{BodyRefusal, Output, Request, Wait};
+use crate::exchange::{CommandRefusal, Output, Request, Wait};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::rate_limited_log::RateLimitedLog;
@@ -239,7 +239,7 @@ impl Executor {
             }
             // Other clients may have taken the memory while the body arrived.
             Request::Put(_, body) if self.lacks_memory_for(body.len() + output.memory_bytes()) => {
-                self.refuse_put(BodyRefusal::OutOfMemory, output)
+                self.refuse_put(CommandRefusal::OutOfMemory, output)
             }
             Request::Put(put, body) if GUARDED => {
                 self.put_guarded(&mut Caller::new(client, output, now), put, body)

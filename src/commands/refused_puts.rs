@@ -12,7 +12,7 @@ use log::warn;
 use super::Executor;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::description::{Described, Malformed, Reader, Writer};
-use crate::exchange::BodyRefusal;
+use crate::exchange::CommandRefusal;
 use crate::log_setup::Count;
 
 /// The shortest time between two lines, and how long the status shows the last one.
@@ -77,10 +77,10 @@ impl Described for RefusedPuts {
 
 impl RefusedPuts {
     /// Counts a put that is refused for this reason.
-    pub(crate) fn count(&mut self, refusal: BodyRefusal, is_disk_full: bool) {
+    pub(crate) fn count(&mut self, refusal: CommandRefusal, is_disk_full: bool) {
         self.total += 1;
-        let is_for_room = refusal == BodyRefusal::OutOfMemory;
-        self.unlogged.draining += u64::from(refusal == BodyRefusal::Draining);
+        let is_for_room = refusal == CommandRefusal::OutOfMemory;
+        self.unlogged.draining += u64::from(refusal == CommandRefusal::Draining);
         self.unlogged.disk_full += u64::from(is_for_room && is_disk_full);
         self.unlogged.memory_low += u64::from(is_for_room && !is_disk_full);
     }
@@ -141,7 +141,7 @@ mod tests {
         let mut lines = Vec::new();
         for second in 0..100 {
             for _ in 0..5 {
-                puts.count(BodyRefusal::OutOfMemory, true);
+                puts.count(CommandRefusal::OutOfMemory, true);
             }
             let now = Timestamp(second * NS_PER_S);
             lines.extend(puts.take_due(now).map(|refused| (second, refused.to_string())));
@@ -160,14 +160,14 @@ mod tests {
     #[test]
     fn a_line_has_the_reasons_for_which_its_puts_were_refused() {
         let mut puts = RefusedPuts::default();
-        let mut line_at = |minute, refusals: &[(BodyRefusal, bool)]| {
+        let mut line_at = |minute, refusals: &[(CommandRefusal, bool)]| {
             refusals.iter().for_each(|&(refusal, is_disk_full)| puts.count(refusal, is_disk_full));
             puts.take_due(Timestamp(minute * INTERVAL_NS)).map(|refused| refused.to_string())
         };
         let memory = "memory is low, or an identity or the cooldowns have used up their share of it";
-        let line = line_at(1, &[(BodyRefusal::OutOfMemory, false), (BodyRefusal::Draining, true)]);
+        let line = line_at(1, &[(CommandRefusal::OutOfMemory, false), (CommandRefusal::Draining, true)]);
         assert_eq!(line, Some(format!("refused 2 puts: the server drains; {memory}")));
-        let line = line_at(2, &[(BodyRefusal::OutOfMemory, true), (BodyRefusal::JobTooBig, false)]);
+        let line = line_at(2, &[(CommandRefusal::OutOfMemory, true), (CommandRefusal::JobTooBig, false)]);
         assert_eq!(line.unwrap(), "refused 1 put: the disk of the binlog is full");
         assert_eq!(line_at(3, &[]), None);
     }
@@ -181,10 +181,10 @@ mod tests {
     #[test]
     fn the_next_program_logs_the_puts_that_this_one_has_not_logged_with_their_reasons() {
         let mut puts = RefusedPuts::default();
-        puts.count(BodyRefusal::OutOfMemory, true);
+        puts.count(CommandRefusal::OutOfMemory, true);
         assert_eq!(read(&puts).unwrap().to_string(), "refused 1 put: the disk of the binlog is full");
-        puts.count(BodyRefusal::OutOfMemory, false);
-        puts.count(BodyRefusal::Draining, false);
+        puts.count(CommandRefusal::OutOfMemory, false);
+        puts.count(CommandRefusal::Draining, false);
         assert_eq!(read(&puts), Ok(puts.unlogged));
         assert!(read(&[9, u64::MAX, 1, 0]).is_err());
         assert!(read(&[9, 1, 0, u64::MAX]).is_err());
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_put_that_is_too_long_is_the_fault_of_its_client_and_gets_no_line() {
         let mut puts = RefusedPuts::default();
-        puts.count(BodyRefusal::JobTooBig, true);
+        puts.count(CommandRefusal::JobTooBig, true);
         assert_eq!((puts.total, puts.due_at()), (1, None));
     }
 }

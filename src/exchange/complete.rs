@@ -6,7 +6,7 @@
 
 use super::body_room::{Arriving, BodyArrival};
 use super::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
-use super::{BodyRefusal, Put, TOO_LONG};
+use super::{CommandRefusal, Put, TOO_LONG};
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId};
@@ -19,8 +19,8 @@ pub struct Complete {
     pub id: JobId,
     /// The puts whose lines were accepted. If the `complete` is refused, their bodies are empty.
     pub puts: Vec<(Put, Body)>,
-    /// The first reason, in the order of [`BodyRefusal`], why it is refused.
-    pub refusal: Option<BodyRefusal>,
+    /// The first reason, in the order of [`CommandRefusal`], why it is refused.
+    pub refusal: Option<CommandRefusal>,
     /// The memory of the puts, besides the list itself, in bytes.
     kept_bytes: usize,
     /// How many puts have not been read yet.
@@ -56,12 +56,12 @@ pub(super) enum CompleteProgress<'a> {
 impl Complete {
     /// A `complete` whose `count` puts come next. It may be refused already.
     #[must_use]
-    pub fn new(id: JobId, count: u32, refusal: Option<BodyRefusal>) -> Self {
+    pub fn new(id: JobId, count: u32, refusal: Option<CommandRefusal>) -> Self {
         Self { id, puts: Vec::new(), refusal, kept_bytes: 0, left: count, step: CompleteStep::Line }
     }
 
     /// As [`Self::new`], with the memory of this one, which is done.
-    pub fn renew(&mut self, id: JobId, count: u32, refusal: Option<BodyRefusal>) {
+    pub fn renew(&mut self, id: JobId, count: u32, refusal: Option<CommandRefusal>) {
         debug_assert!(self.is_whole() && self.puts.is_empty(), "its puts are done");
         (self.id, self.refusal, self.left) = (id, refusal, count);
         self.kept_bytes = 0;
@@ -135,11 +135,11 @@ impl Complete {
         let body = match arriving.take(input) {
             BodyArrival::Part => return false,
             BodyArrival::NoMemory => {
-                self.give_up(BodyRefusal::OutOfMemory);
+                self.give_up(CommandRefusal::OutOfMemory);
                 return true;
             }
             BodyArrival::WithoutCrlf => {
-                self.refuse(BodyRefusal::ExpectedCrlf);
+                self.refuse(CommandRefusal::ExpectedCrlf);
                 no_body()
             }
             BodyArrival::Whole(body) => body,
@@ -154,7 +154,7 @@ impl Complete {
     }
 
     /// Continues after the server has checked the line of a put.
-    pub(super) fn begin_put(&mut self, checked: Result<Put, (PutHeader, BodyRefusal)>) {
+    pub(super) fn begin_put(&mut self, checked: Result<Put, (PutHeader, CommandRefusal)>) {
         match checked {
             Ok(put) if self.refusal.is_some() => {
                 self.step = CompleteStep::SkipBody(refused_body_bytes(put.size));
@@ -166,14 +166,14 @@ impl Complete {
     }
 
     /// Reads the body of the last put, with its CRLF. The server has checked the line.
-    pub fn take_last_put(&mut self, checked: Result<Put, (PutHeader, BodyRefusal)>, mut body: &[u8]) {
+    pub fn take_last_put(&mut self, checked: Result<Put, (PutHeader, CommandRefusal)>, mut body: &[u8]) {
         self.begin_put(checked);
         let progress = self.read(&mut body);
         debug_assert!(matches!(progress, CompleteProgress::Whole), "the last body completes the command");
     }
 
     /// Skips the body, which comes next.
-    fn skip(&mut self, header: PutHeader, refusal: BodyRefusal) {
+    fn skip(&mut self, header: PutHeader, refusal: CommandRefusal) {
         self.refuse(refusal);
         self.step = CompleteStep::SkipBody(refused_body_bytes(header.size));
     }
@@ -182,7 +182,7 @@ impl Complete {
     /// reasons.
     fn keep(&mut self, put: Put, body: Body) {
         if self.puts.try_reserve(1).is_err() {
-            return self.refuse(BodyRefusal::OutOfMemory);
+            return self.refuse(CommandRefusal::OutOfMemory);
         }
         self.kept_bytes += put.memory_bytes() + body.len();
         self.puts.push((put, body));
@@ -194,7 +194,7 @@ impl Complete {
     }
 
     /// Refuses the `complete`. None of its bodies is needed any more.
-    fn refuse(&mut self, refusal: BodyRefusal) {
+    fn refuse(&mut self, refusal: CommandRefusal) {
         if self.refusal.is_none() {
             self.puts.iter_mut().for_each(|(_, body)| *body = no_body());
             self.kept_bytes = self.puts.iter().map(|(put, _)| put.memory_bytes()).sum();
@@ -203,7 +203,7 @@ impl Complete {
     }
 
     /// Frees everything that is kept.
-    pub(super) fn give_up(&mut self, refusal: BodyRefusal) {
+    pub(super) fn give_up(&mut self, refusal: CommandRefusal) {
         self.refuse(refusal);
         self.step = match std::mem::replace(&mut self.step, CompleteStep::Line) {
             CompleteStep::Body(arriving) => {

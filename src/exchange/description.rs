@@ -3,7 +3,7 @@
 //! Owns: which parts of an exchange are described. Unsent replies are written as bytes, up to [`MAX_OUTPUT_BYTES`]. A
 //! connection that owes more is not described; the server closes it.
 
-use super::outcome::{BodyRefusal, Unfinished, Until, Wait};
+use super::outcome::{CommandRefusal, Unfinished, Until, Wait};
 use super::put::PutExtras;
 use super::{Exchange, Output, Pending, Phase, Put, Unread};
 use crate::described;
@@ -16,7 +16,7 @@ use crate::tube_name::TubeName;
 /// body of that size can exceed it.
 pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-described!(enum BodyRefusal, "the refusal of a body" {
+described!(enum CommandRefusal, "the refusal of a command" {
     0 => JobTooBig,
     1 => OutOfMemory,
     2 => BadTag,

@@ -37,7 +37,7 @@ use zeroize::Zeroize;
 pub use self::activity::Activity;
 pub use self::complete::Complete;
 pub use self::description::MAX_OUTPUT_BYTES;
-pub use self::outcome::{BodyRefusal, Outcome, Unfinished, Until, Wait};
+pub use self::outcome::{CommandRefusal, Outcome, Unfinished, Until, Wait};
 pub use self::output::Output;
 pub use self::put::{Put, PutExtras};
 
@@ -62,7 +62,7 @@ pub enum Request<'a> {
     /// The body of an accepted `put` has arrived.
     Put(Put, Body),
     /// A body that must not be stored has ended: answer with this.
-    Refused(BodyRefusal),
+    Refused(CommandRefusal),
     /// The line of a put of a `complete`, with the text after its size, must be checked. The number is that of the
     /// bytes held so far.
     PutOfComplete(PutHeader, &'a [u8], usize),
@@ -83,7 +83,7 @@ enum Phase<R> {
     /// `left` bytes are skipped, then the answer follows.
     SkipBody {
         left: u64,
-        refusal: BodyRefusal,
+        refusal: CommandRefusal,
     },
     /// A line that is too long, up to its end.
     SkipLine,
@@ -253,9 +253,9 @@ impl<R: Debug> Exchange<R> {
         let Phase::WantBody(arriving) = &mut self.phase else { return None };
         match arriving.take(input) {
             BodyArrival::Part => None,
-            BodyArrival::WithoutCrlf => Some(self.finish(Request::Refused(BodyRefusal::ExpectedCrlf))),
+            BodyArrival::WithoutCrlf => Some(self.finish(Request::Refused(CommandRefusal::ExpectedCrlf))),
             BodyArrival::NoMemory => {
-                self.give_up_body(BodyRefusal::OutOfMemory);
+                self.give_up_body(CommandRefusal::OutOfMemory);
                 self.next_request(input)
             }
             BodyArrival::Whole(body) => {
@@ -345,7 +345,7 @@ impl<R: Debug> Exchange<R> {
     }
 
     /// Drops a body in progress; the rest of it is skipped, and then answered.
-    pub fn give_up_body(&mut self, refusal: BodyRefusal) {
+    pub fn give_up_body(&mut self, refusal: CommandRefusal) {
         if let Phase::Complete(complete) = &mut self.phase {
             complete.give_up(refusal);
         } else if let Phase::WantBody(arriving) = &self.phase {

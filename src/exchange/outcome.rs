@@ -1,7 +1,7 @@
 //! The result of executing a request.
 //!
 //! Owns: the steps that an exchange can be asked to take next, the events for which an unfinished command can wait, and
-//! the order of the reasons for which a body is refused. The executor makes an outcome, and the exchange applies it.
+//! the order of the reasons for which a command is refused. The executor makes an outcome, and the exchange applies it.
 
 use super::{Complete, Put};
 use crate::job::JobId;
@@ -17,11 +17,11 @@ pub enum Outcome<R> {
     /// A `put` is accepted: its body comes next.
     ReadBody(Put),
     /// A `put` is refused: its body comes next and is skipped, and then the refusal is answered.
-    SkipBody(PutHeader, BodyRefusal),
+    SkipBody(PutHeader, CommandRefusal),
     /// The puts of a `complete` come next.
     ReadPuts(Box<Complete>),
     /// The line of a put of a `complete` is accepted or refused: its body comes next, and is skipped if it is refused.
-    OfComplete(Result<Put, (PutHeader, BodyRefusal)>),
+    OfComplete(Result<Put, (PutHeader, CommandRefusal)>),
     /// The command has passed its checks and is not finished. The client's later commands wait.
     Unfinished(Unfinished<R>),
     /// The connection is to be closed once the replies have been sent.
@@ -30,38 +30,39 @@ pub enum Outcome<R> {
     Abort,
 }
 
-/// The reason why a body is not stored. If a `complete` has several reasons, the first in this order counts.
+/// The reason why a command is refused, with its body if it has one. If a `complete` has several reasons, the first in
+/// this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum BodyRefusal {
-    /// There is no such job that the client could complete.
+pub enum CommandRefusal {
+    /// There is no such job, or the client may not know it.
     NotFound,
-    /// The client may not put it.
+    /// The client does not have the permission.
     Forbidden,
     /// The job is above the server's limit.
     JobTooBig,
-    /// There is no memory for it.
+    /// There is no memory for the job.
     OutOfMemory,
     /// The server is in drain mode.
     Draining,
-    /// A rule limits its tube, which has no room for it.
+    /// A rule limits the job's tube, which has no room for it.
     TubeFull,
     /// A tag is wrong.
     BadTag,
-    /// The bytes after it are not CRLF.
+    /// The bytes after the body are not CRLF.
     ExpectedCrlf,
 }
 
-impl From<BodyRefusal> for Reply<'_> {
-    fn from(refusal: BodyRefusal) -> Self {
+impl From<CommandRefusal> for Reply<'_> {
+    fn from(refusal: CommandRefusal) -> Self {
         match refusal {
-            BodyRefusal::NotFound => Self::NotFound,
-            BodyRefusal::JobTooBig => Self::JobTooBig,
-            BodyRefusal::OutOfMemory => Self::OutOfMemory,
-            BodyRefusal::Draining => Self::Draining,
-            BodyRefusal::TubeFull => Self::TubeFull,
-            BodyRefusal::BadTag => Self::BadFormat,
-            BodyRefusal::Forbidden => Self::Forbidden,
-            BodyRefusal::ExpectedCrlf => Self::ExpectedCrlf,
+            CommandRefusal::NotFound => Self::NotFound,
+            CommandRefusal::JobTooBig => Self::JobTooBig,
+            CommandRefusal::OutOfMemory => Self::OutOfMemory,
+            CommandRefusal::Draining => Self::Draining,
+            CommandRefusal::TubeFull => Self::TubeFull,
+            CommandRefusal::BadTag => Self::BadFormat,
+            CommandRefusal::Forbidden => Self::Forbidden,
+            CommandRefusal::ExpectedCrlf => Self::ExpectedCrlf,
         }
     }
 }

@@ -28,7 +28,7 @@ fn transcript_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
             match request {
                 Request::Command(Command::Put(header) | Command::PutWith(header, _)) => {
                     if header.size > 1000 {
-                        exchange.apply(Outcome::SkipBody(header, BodyRefusal::JobTooBig));
+                        exchange.apply(Outcome::SkipBody(header, CommandRefusal::JobTooBig));
                     } else {
                         exchange.apply(read_body(header));
                     }

@@ -42,7 +42,7 @@ use self::invariants::Sweeps;
 use self::log_ins::LogIns;
 use crate::binlog::Completion;
 use crate::clock::Timestamp;
-use crate::exchange::{BodyRefusal, Until};
+use crate::exchange::{CommandRefusal, Until};
 use crate::poll_token;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
@@ -373,7 +373,7 @@ impl<S: Stream> Server<S> {
         }
         let exchange = &mut connection.exchange;
         if exchange.has_body_in_progress() && self.executor.lacks_memory_for(exchange.memory_bytes()) {
-            exchange.give_up_body(BodyRefusal::OutOfMemory);
+            exchange.give_up_body(CommandRefusal::OutOfMemory);
         }
         self.lists.await_event(id, connection);
         connection.note_unsettled_replies(&mut self.executor);

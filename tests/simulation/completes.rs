@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use beanstalkd::access::AccessRules;
-use beanstalkd::exchange::BodyRefusal;
+use beanstalkd::exchange::CommandRefusal;
 use beanstalkd::server::Server;
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::{PoisonLimits, TubeRule};
@@ -276,11 +276,11 @@ fn rules_of_workers(further: &str) -> AccessRules {
 
 /// A server whose client has reserved a job, and a `complete` with one put that the server refuses for this reason; and
 /// the reply.
-fn refusing(refusal: Option<BodyRefusal>) -> (SimulatedServer, Connection, String, &'static str) {
+fn refusing(refusal: Option<CommandRefusal>) -> (SimulatedServer, Connection, String, &'static str) {
     IS_EXHAUSTED.set(false);
     let mut harness = SimulatedServer::with_max_job_bytes(100);
     harness.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
-    let is_guarded = refusal == Some(BodyRefusal::Forbidden);
+    let is_guarded = refusal == Some(CommandRefusal::Forbidden);
     if is_guarded {
         harness.executor_mut().guard_with(rules_of_workers("produce = [\"*\"]\n"));
     }
@@ -292,31 +292,31 @@ fn refusing(refusal: Option<BodyRefusal>) -> (SimulatedServer, Connection, Strin
     let complete = "complete 1 1\r\nput 0 0 60 1\r\ny\r\n".to_owned();
     let (complete, reply) = match refusal {
         None => (complete, "COMPLETED 2\r\n"),
-        Some(BodyRefusal::NotFound) => (complete.replace("complete 1", "complete 9"), "NOT_FOUND\r\n"),
-        Some(BodyRefusal::Forbidden) => {
+        Some(CommandRefusal::NotFound) => (complete.replace("complete 1", "complete 9"), "NOT_FOUND\r\n"),
+        Some(CommandRefusal::Forbidden) => {
             harness.server.replace_rules(rules_of_workers(""), START);
             (complete, "FORBIDDEN\r\n")
         }
-        Some(BodyRefusal::JobTooBig) => {
+        Some(CommandRefusal::JobTooBig) => {
             let body = format!("60 101\r\n{}\r\n", "y".repeat(101));
             (complete.replace("60 1\r\ny\r\n", &body), "JOB_TOO_BIG\r\n")
         }
-        Some(BodyRefusal::OutOfMemory) => {
+        Some(CommandRefusal::OutOfMemory) => {
             IS_EXHAUSTED.set(true);
             (complete, "OUT_OF_MEMORY\r\n")
         }
-        Some(BodyRefusal::Draining) => {
+        Some(CommandRefusal::Draining) => {
             harness.executor_mut().set_draining(true);
             (complete, "DRAINING\r\n")
         }
-        Some(BodyRefusal::TubeFull) => {
+        Some(CommandRefusal::TubeFull) => {
             harness.say(&client, "put 0 0 60 1\r\nx\r\n");
             let rule = TubeRule { max_jobs: Some(1), ..TubeRule::new("default") };
             harness.executor_mut().set_tube_rules(vec![rule], START);
             (complete, "TUBE_FULL\r\n")
         }
-        Some(BodyRefusal::BadTag) => (complete.replace("60 1\r", "60 1 what\r"), "BAD_FORMAT\r\n"),
-        Some(BodyRefusal::ExpectedCrlf) => (complete.replace("y\r\n", "yXY"), "EXPECTED_CRLF\r\n"),
+        Some(CommandRefusal::BadTag) => (complete.replace("60 1\r", "60 1 what\r"), "BAD_FORMAT\r\n"),
+        Some(CommandRefusal::ExpectedCrlf) => (complete.replace("y\r\n", "yXY"), "EXPECTED_CRLF\r\n"),
     };
     (harness, client, complete, reply)
 }
@@ -325,7 +325,7 @@ fn refusing(refusal: Option<BodyRefusal>) -> (SimulatedServer, Connection, Strin
 /// once. In two pieces it takes the usual way.
 #[test]
 fn a_complete_that_has_arrived_whole_is_answered_like_one_in_two_pieces() {
-    use BodyRefusal::{
+    use CommandRefusal::{
         BadTag, Draining, ExpectedCrlf, Forbidden, JobTooBig, NotFound, OutOfMemory, TubeFull,
     };
     let refusals =

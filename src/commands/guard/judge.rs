@@ -8,7 +8,7 @@ use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::commands::words::{WordsFor, in_words};
 use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, answer, answer_last};
-use crate::exchange::{BodyRefusal, Output};
+use crate::exchange::{CommandRefusal, Output};
 use crate::job::JobId;
 use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
@@ -63,8 +63,8 @@ impl Executor {
         self.audit(caller, command, &row, verdict);
         let refusal = match verdict {
             Verdict::Allowed => return None,
-            Verdict::NotFound => BodyRefusal::NotFound,
-            Verdict::Forbidden => BodyRefusal::Forbidden,
+            Verdict::NotFound => CommandRefusal::NotFound,
+            Verdict::Forbidden => CommandRefusal::Forbidden,
         };
         Some(match row.follows {
             Follows::Nothing => answer(caller.output, &refusal.into()),

@@ -17,7 +17,7 @@ use super::put::Stored;
 use super::{Caller, Executor, Outcome, Rest, RestKind, stall};
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
-use crate::exchange::{BodyRefusal, Output, Put, PutExtras, Unfinished, Until};
+use crate::exchange::{CommandRefusal, Output, Put, PutExtras, Unfinished, Until};
 use crate::job::Body;
 use crate::orders::{Control, Obstacle, Order, Progress, PutOrder, Task, TaskId, Tasks};
 use crate::protocol::PutHeader;
@@ -274,7 +274,7 @@ impl Executor {
     fn begin_put_order(&mut self, caller: &mut Caller<'_>, job: PutOrder) -> Outcome {
         let PutOrder { tube, body, priority, delay_s, ttr_s, tags } = job;
         if body.len() as u64 > self.memory.max_job_bytes {
-            return self.refuse_put_order(caller, BodyRefusal::JobTooBig);
+            return self.refuse_put_order(caller, CommandRefusal::JobTooBig);
         }
         let header = PutHeader { priority, delay_s, ttr_s, size: body.len() as u32 };
         let extras = PutExtras::of_tags(tags, Some(tube.as_str().into()));
@@ -285,7 +285,7 @@ impl Executor {
     /// Stores the job of a put as soon as the log has room.
     fn store_for_order(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
         let stored = if self.lacks_memory_for(body.len()) {
-            Stored::Refused(BodyRefusal::OutOfMemory)
+            Stored::Refused(CommandRefusal::OutOfMemory)
         } else {
             self.store_with_extras(caller.client, &put, body, caller.output, caller.now)
         };
@@ -303,23 +303,23 @@ impl Executor {
         Outcome::Done
     }
 
-    fn refuse_put_order(&mut self, caller: &mut Caller<'_>, refusal: BodyRefusal) -> Outcome {
+    fn refuse_put_order(&mut self, caller: &mut Caller<'_>, refusal: CommandRefusal) -> Outcome {
         self.count_refused_put(refusal);
         caller.refuse(refusal.into())
     }
 }
 
-impl From<BodyRefusal> for Obstacle {
-    fn from(refusal: BodyRefusal) -> Self {
+impl From<CommandRefusal> for Obstacle {
+    fn from(refusal: CommandRefusal) -> Self {
         match refusal {
-            BodyRefusal::JobTooBig => Self::TooBig,
-            BodyRefusal::OutOfMemory => Self::NoRoom,
-            BodyRefusal::Draining => Self::Draining,
-            BodyRefusal::TubeFull => Self::TubeFull,
-            BodyRefusal::NotFound
-            | BodyRefusal::Forbidden
-            | BodyRefusal::BadTag
-            | BodyRefusal::ExpectedCrlf => Self::Failed,
+            CommandRefusal::JobTooBig => Self::TooBig,
+            CommandRefusal::OutOfMemory => Self::NoRoom,
+            CommandRefusal::Draining => Self::Draining,
+            CommandRefusal::TubeFull => Self::TubeFull,
+            CommandRefusal::NotFound
+            | CommandRefusal::Forbidden
+            | CommandRefusal::BadTag
+            | CommandRefusal::ExpectedCrlf => Self::Failed,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::clock::Timestamp;
 use crate::commands::Executor;
-use crate::exchange::{BodyRefusal, PutExtras};
+use crate::exchange::{CommandRefusal, PutExtras};
 use crate::protocol::{PutHeader, parse_tags};
 use crate::queue::ClientId;
 use crate::tags::{Name, TagSet};
@@ -30,7 +30,7 @@ impl Executor {
         text: &[u8],
         of: LineOf,
         now: Timestamp,
-    ) -> Result<Option<Box<PutExtras>>, BodyRefusal> {
+    ) -> Result<Option<Box<PutExtras>>, CommandRefusal> {
         if GUARDED || !text.is_empty() {
             return self.check_tagged_line::<GUARDED>(client, header, text, of, now);
         }
@@ -39,15 +39,15 @@ impl Executor {
     }
 
     #[inline(always)]
-    fn check_size(&self, header: PutHeader, of: LineOf) -> Result<(), BodyRefusal> {
+    fn check_size(&self, header: PutHeader, of: LineOf) -> Result<(), CommandRefusal> {
         if u64::from(header.size) > self.memory.max_job_bytes {
-            return Err(BodyRefusal::JobTooBig);
+            return Err(CommandRefusal::JobTooBig);
         }
         match of {
             LineOf::Complete { memory_bytes }
                 if self.lacks_memory_for(header.size as usize + memory_bytes) =>
             {
-                Err(BodyRefusal::OutOfMemory)
+                Err(CommandRefusal::OutOfMemory)
             }
             LineOf::Complete { .. } | LineOf::Put => Ok(()),
         }
@@ -62,7 +62,7 @@ impl Executor {
         text: &[u8],
         of: LineOf,
         now: Timestamp,
-    ) -> Result<Option<Box<PutExtras>>, BodyRefusal> {
+    ) -> Result<Option<Box<PutExtras>>, CommandRefusal> {
         let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
         let mut owner = None;
         if GUARDED {
@@ -76,15 +76,15 @@ impl Executor {
             };
             if !is_allowed {
                 self.note_refused_put(client, now);
-                return Err(BodyRefusal::Forbidden);
+                return Err(CommandRefusal::Forbidden);
             }
             owner = self.owner_of_put(client, header.size as usize, &readable, of);
         }
         self.check_size(header, of)?;
         if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds) {
-            return Err(BodyRefusal::OutOfMemory);
+            return Err(CommandRefusal::OutOfMemory);
         }
-        let tags = tags.map_err(|_| BodyRefusal::BadTag)?;
+        let tags = tags.map_err(|_| CommandRefusal::BadTag)?;
         match (text.is_empty(), owner) {
             (true, None) => Ok(None),
             (_, owner) => self.extras_of(tags, owner.as_ref().map(|(name, _)| &**name)).map(Some),
@@ -116,11 +116,11 @@ impl Executor {
         &mut self,
         mut tags: TagSet<'_>,
         owner: Option<&str>,
-    ) -> Result<Box<PutExtras>, BodyRefusal> {
+    ) -> Result<Box<PutExtras>, CommandRefusal> {
         if let Some(tag) = &mut tags.idempotency {
             tag.cooldown_s = self.queue.cooldown_s(*tag);
         }
         let tags = TagSet { owner: owner.map(Name::from), ..tags };
-        PutExtras::new(&tags, self.memory.spare_extras.take()).map_err(|_| BodyRefusal::OutOfMemory)
+        PutExtras::new(&tags, self.memory.spare_extras.take()).map_err(|_| CommandRefusal::OutOfMemory)
     }
 }

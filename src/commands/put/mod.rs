@@ -15,7 +15,7 @@ use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::{LogState, NoRoom};
 use crate::clock::Timestamp;
-use crate::exchange::{BodyRefusal, Output, Put, Until};
+use crate::exchange::{CommandRefusal, Output, Put, Until};
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
@@ -29,7 +29,7 @@ pub(super) enum Stored {
     /// urgent.
     Duplicate(JobId, Option<JobState>, Option<Priority>),
     /// Nothing has changed, but a job whose time was over may have ended.
-    Refused(BodyRefusal),
+    Refused(CommandRefusal),
     /// The log has no room yet; otherwise as `Refused`.
     Later(Body),
 }
@@ -38,7 +38,7 @@ impl Stored {
     /// The log has no room for this body.
     fn without_room(no_room: NoRoom, body: Body) -> Self {
         match no_room {
-            NoRoom::Full => Self::Refused(BodyRefusal::OutOfMemory),
+            NoRoom::Full => Self::Refused(CommandRefusal::OutOfMemory),
             NoRoom::Pending => Self::Later(body),
         }
     }
@@ -57,15 +57,15 @@ impl Executor {
         let extras = match self.check_put_line::<GUARDED>(client, header, text, LineOf::Put, now) {
             Ok(extras) => extras,
             // As in C, what follows such a line is not its body.
-            Err(BodyRefusal::BadTag) if matches!(parse_tags(text), Err(TagError::UnknownWord)) => {
-                return self.refuse_put(BodyRefusal::BadTag, output);
+            Err(CommandRefusal::BadTag) if matches!(parse_tags(text), Err(TagError::UnknownWord)) => {
+                return self.refuse_put(CommandRefusal::BadTag, output);
             }
             Err(refusal) => return Outcome::SkipBody(header, refusal),
         };
         self.queue.mark_producer(client);
         let id = self.queue.allocate_id();
         if self.lacks_memory_for(header.size as usize + output.memory_bytes()) {
-            return Outcome::SkipBody(header, BodyRefusal::OutOfMemory);
+            return Outcome::SkipBody(header, CommandRefusal::OutOfMemory);
         }
         Outcome::ReadBody(Put::new(id, header, extras))
     }
@@ -132,7 +132,7 @@ impl Executor {
 
     /// Answers a put, or a `complete`, that is refused for this reason, and counts it.
     #[cold]
-    pub(super) fn refuse_put(&mut self, refusal: BodyRefusal, output: &mut Output) -> Outcome {
+    pub(super) fn refuse_put(&mut self, refusal: CommandRefusal, output: &mut Output) -> Outcome {
         self.count_refused_put(refusal);
         answer(output, &refusal.into())
     }
@@ -147,18 +147,18 @@ impl Executor {
 
     /// Counts a put that is refused for this reason, from a client or from the API. The tube counts one that it has no
     /// room for.
-    pub(super) fn count_refused_put(&mut self, refusal: BodyRefusal) {
+    pub(super) fn count_refused_put(&mut self, refusal: CommandRefusal) {
         match refusal {
-            BodyRefusal::JobTooBig | BodyRefusal::OutOfMemory | BodyRefusal::Draining => {
+            CommandRefusal::JobTooBig | CommandRefusal::OutOfMemory | CommandRefusal::Draining => {
                 let binlog = self.persistence.binlog.as_ref();
                 let is_disk_full = binlog.is_some_and(|binlog| binlog.state() == LogState::Full);
                 self.counters.refused_puts.count(refusal, is_disk_full);
             }
-            BodyRefusal::BadTag => self.counters.malformed += 1,
-            BodyRefusal::NotFound
-            | BodyRefusal::Forbidden
-            | BodyRefusal::TubeFull
-            | BodyRefusal::ExpectedCrlf => {}
+            CommandRefusal::BadTag => self.counters.malformed += 1,
+            CommandRefusal::NotFound
+            | CommandRefusal::Forbidden
+            | CommandRefusal::TubeFull
+            | CommandRefusal::ExpectedCrlf => {}
         }
     }
 
@@ -177,7 +177,7 @@ impl Executor {
     fn put_permitted(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
         let &mut Caller { client, ref mut output, now, .. } = caller;
         if let Err(refusal) = self.check_rights_to_put(client, &put) {
-            if refusal == BodyRefusal::Forbidden
+            if refusal == CommandRefusal::Forbidden
                 && let Some(guard) = &mut self.guard
             {
                 guard.count_refusal(client);
@@ -189,12 +189,12 @@ impl Executor {
     }
 
     /// Whether the access rules still allow a put whose line they have allowed, and the limits of its identity.
-    fn check_rights_to_put(&self, client: ClientId, put: &Put) -> Result<(), BodyRefusal> {
+    fn check_rights_to_put(&self, client: ClientId, put: &Put) -> Result<(), CommandRefusal> {
         if !self.may_still_put(client, put) {
-            return Err(BodyRefusal::Forbidden);
+            return Err(CommandRefusal::Forbidden);
         }
         let owner = self.owner_of_put(client, put.size as usize, put.tags().set(), LineOf::Put);
-        if owner.is_some_and(|(_, exceeds)| exceeds) { Err(BodyRefusal::OutOfMemory) } else { Ok(()) }
+        if owner.is_some_and(|(_, exceeds)| exceeds) { Err(CommandRefusal::OutOfMemory) } else { Ok(()) }
     }
 
     /// Whether a put whose line was allowed is still allowed. Only new rules can have changed that; in that case the

@@ -4,7 +4,7 @@ use super::{Stored, new_job};
 use crate::clock::Timestamp;
 use crate::commands::Executor;
 use crate::commands::memory::MemoryClass;
-use crate::exchange::{BodyRefusal, Output, Put};
+use crate::exchange::{CommandRefusal, Output, Put};
 use crate::job::Body;
 use crate::queue::{ClientId, Duplicate, NewJob};
 use crate::tags::{EncodedTags, Name, TagSet};
@@ -13,7 +13,7 @@ impl Executor {
     /// Decides about a put whose body is complete: the job that has its key, or the first of the reasons against it,
     /// except for those of the access rules and of the log. Changes nothing, except that a job with its key ends if its
     /// time is over. It is refused in drain mode even if there is no room; a `complete` checks its room first, in the
-    /// order of [`BodyRefusal`].
+    /// order of [`CommandRefusal`].
     #[inline(always)]
     pub(in crate::commands) fn admit_put(
         &mut self,
@@ -22,15 +22,15 @@ impl Executor {
         body_bytes: usize,
         output: &Output,
         now: Timestamp,
-    ) -> Result<Option<Duplicate>, BodyRefusal> {
+    ) -> Result<Option<Duplicate>, CommandRefusal> {
         let tube = tags.tube.map(Name::as_str);
         if self.is_draining {
-            return Err(BodyRefusal::Draining);
+            return Err(CommandRefusal::Draining);
         }
         if let Some(tube) = tube
             && self.lacks_memory_to(MemoryClass::AddsTube(tube), client, body_bytes + output.memory_bytes())
         {
-            return Err(BodyRefusal::OutOfMemory);
+            return Err(CommandRefusal::OutOfMemory);
         }
         if tags.idempotency.is_some() {
             let duplicate = self.queue.duplicate(client, tags, now);
@@ -45,10 +45,10 @@ impl Executor {
             None => self.queue.is_full_for(client, body_bytes),
         };
         if is_full {
-            return Err(BodyRefusal::TubeFull);
+            return Err(CommandRefusal::TubeFull);
         }
         if self.queue.make_room_for_put().is_err() || self.lacks_room_for_cooldown(tags) {
-            return Err(BodyRefusal::OutOfMemory);
+            return Err(CommandRefusal::OutOfMemory);
         }
         Ok(None)
     }
@@ -82,7 +82,7 @@ impl Executor {
             Ok(None) => {}
             Ok(Some(duplicate)) => return self.put_duplicate(duplicate, new, body, now),
             Err(refusal) => {
-                if refusal == BodyRefusal::TubeFull {
+                if refusal == CommandRefusal::TubeFull {
                     self.count_full_tube(client, tube);
                 }
                 return Stored::Refused(refusal);
@@ -95,7 +95,7 @@ impl Executor {
         if tags.bytes().is_empty() && tube.is_none() {
             self.queue.put(client, new, body, now);
         } else if self.queue.put_tagged(client, new, body, tags, now).is_err() {
-            return Stored::Refused(BodyRefusal::OutOfMemory);
+            return Stored::Refused(CommandRefusal::OutOfMemory);
         }
         debug_assert!(self.queue.job(new.id).is_some(), "the job of a put exists");
         Stored::New

@@ -61,7 +61,7 @@ enum ExchangeStage {
     /// The response is sent when a job has ended.
     Follow(Followed),
     /// The rest of the response must be rendered.
-    Rest(Box<SlicedResponse>),
+    Render(Box<SlicedResponse>),
 }
 
 /// A request to the server.
@@ -201,7 +201,7 @@ impl HttpExchange {
             && match &self.stage {
                 ExchangeStage::Head => !self.is_closing && (self.has_ended || self.is_answering()),
                 ExchangeStage::Body(_, length) => self.has_ended || self.input.len() >= *length,
-                ExchangeStage::Rest(_) => true,
+                ExchangeStage::Render(_) => true,
                 ExchangeStage::Follow(followed) => followed.is_over,
                 ExchangeStage::Order(_) | ExchangeStage::Await(_) => false,
             }
@@ -209,14 +209,14 @@ impl HttpExchange {
 
     /// Whether a response is incomplete.
     #[must_use]
-    pub fn has_rest(&self) -> bool {
-        matches!(self.stage, ExchangeStage::Rest(_))
+    pub fn is_rendering(&self) -> bool {
+        matches!(self.stage, ExchangeStage::Render(_))
     }
 
     /// Frees a slice of the response's data, after the connection has ended; returns whether nothing is left.
     pub fn free_slice(&mut self) -> bool {
-        let ExchangeStage::Rest(rest) = &mut self.stage else { return true };
-        match &mut rest.body {
+        let ExchangeStage::Render(response) = &mut self.stage else { return true };
+        match &mut response.body {
             Content::Text(text) => text.free_slice(),
             Content::Bytes(..) => true,
         }
@@ -229,8 +229,8 @@ impl HttpExchange {
         }
         match (phase, std::mem::take(&mut self.stage)) {
             // Such a response was begun while the server was serving, and a serving server never returns to its start.
-            (ServerPhase::Serving(sources), ExchangeStage::Rest(rest)) => {
-                self.render(rest, sources);
+            (ServerPhase::Serving(sources), ExchangeStage::Render(response)) => {
+                self.render(response, sources);
                 true
             }
             (ServerPhase::Serving(sources), ExchangeStage::Follow(Followed { job, method, .. })) => {
@@ -256,7 +256,7 @@ impl HttpExchange {
                 | ExchangeStage::Order(_)
                 | ExchangeStage::Await(_)
                 | ExchangeStage::Follow(_)
-                | ExchangeStage::Rest(_),
+                | ExchangeStage::Render(_),
             ) => self.begin(phase),
         }
     }
@@ -310,9 +310,9 @@ impl HttpExchange {
     }
 
     /// Renders a slice of a response.
-    fn render(&mut self, mut rest: Box<SlicedResponse>, sources: &Sources<'_>) {
+    fn render(&mut self, mut response: Box<SlicedResponse>, sources: &Sources<'_>) {
         let mut slice = String::new();
-        let is_last = match &mut rest.body {
+        let is_last = match &mut response.body {
             Content::Text(text) => text.render(sources, &mut slice),
             Content::Bytes(body, done) => {
                 let end = body.len().min(*done + SLICE_BYTES);
@@ -321,7 +321,7 @@ impl HttpExchange {
                 end == body.len()
             }
         };
-        if rest.is_chunked {
+        if response.is_chunked {
             // An empty chunk would mark the end of the response.
             if !slice.is_empty() {
                 self.output.extend_from_slice(format!("{:x}\r\n{slice}\r\n", slice.len()).as_bytes());
@@ -333,7 +333,7 @@ impl HttpExchange {
             self.output.extend_from_slice(slice.as_bytes());
         }
         if !is_last {
-            self.stage = ExchangeStage::Rest(rest);
+            self.stage = ExchangeStage::Render(response);
         }
     }
 

@@ -106,8 +106,8 @@ impl HttpExchange {
                 );
                 self.head("200 OK", "application/octet-stream", &headers);
                 if request.method == Method::Get && length > 0 {
-                    let rest = SlicedResponse { body: Content::Bytes(body, 0), is_chunked: false };
-                    self.stage = ExchangeStage::Rest(Box::new(rest));
+                    let sliced = SlicedResponse { body: Content::Bytes(body, 0), is_chunked: false };
+                    self.stage = ExchangeStage::Render(Box::new(sliced));
                 }
             }
             Ok(ApiAnswer::Order(order)) => {
@@ -143,7 +143,7 @@ impl HttpExchange {
         self.head("200 OK", content_type, &format!("{framing}{API_HEADERS}"));
         if request.method == Method::Get {
             self.stage =
-                ExchangeStage::Rest(Box::new(SlicedResponse { body: Content::Text(text), is_chunked }));
+                ExchangeStage::Render(Box::new(SlicedResponse { body: Content::Text(text), is_chunked }));
         }
     }
 

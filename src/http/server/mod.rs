@@ -238,7 +238,7 @@ impl HttpServer {
             connection.note_stage(now);
             if connection.is_over(now) {
                 let ended = slot.take().map(|connection| connection.exchange);
-                self.ended.extend(ended.filter(HttpExchange::has_rest));
+                self.ended.extend(ended.filter(HttpExchange::is_rendering));
                 // A client may be waiting for the slot.
                 self.listener.accept_at = self.listener.accept_at.map(|_| Timestamp::AT_ONCE);
             }
@@ -375,7 +375,7 @@ impl HttpServer {
                     stage: HttpStage::Head(now),
                 });
                 let ended = before.map(|connection| connection.exchange);
-                self.ended.extend(ended.filter(HttpExchange::has_rest));
+                self.ended.extend(ended.filter(HttpExchange::is_rendering));
             }
             Err(error) => debug!("cannot watch a connection for HTTP: {error}"),
         }

@@ -334,7 +334,7 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
             exchange.advance(1);
         }
     }
-    assert!(!exchange.has_rest(), "the scrape is over");
+    assert!(!exchange.is_rendering(), "the scrape is over");
     let body = body(&response);
     assert!(turns >= TUBES / snapshot::TUBES_PER_SLICE + body.len() / (SLICE_BYTES + 1024));
     for number in [1, TUBES / 2, TUBES - 1] {
@@ -348,7 +348,7 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
         exchange.turn(ServerPhase::Serving(&figures.sources()));
         exchange.advance(exchange.output().len());
     }
-    assert!(exchange.has_rest());
+    assert!(exchange.is_rendering());
     let slices = 1 + (0..TUBES).take_while(|_| !exchange.free_slice()).count();
     assert!(slices > 20, "{slices} slices");
 }

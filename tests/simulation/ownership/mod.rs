@@ -27,7 +27,7 @@ const RATE_PER_MILLION: u64 = 83_333;
 const TIMES: OwnershipTimes = OwnershipTimes { takeover_after_ns: 2000 * MS, store_timeout_ns: 30_000 * MS };
 
 /// Takes the place of an owner's step: a server that is not the owner waits for an answer.
-const WATCHING: OwnerStep = OwnerStep::Rest(Timestamp(0));
+const WATCHING: OwnerStep = OwnerStep::Sleep(Timestamp(0));
 
 /// The rule that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

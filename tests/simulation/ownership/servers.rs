@@ -61,7 +61,7 @@ impl World {
                     }
                     OwnerStep::Commit { epoch, beats } => (step, Request::Prove { epoch, add, beats }),
                     OwnerStep::Beat(epoch) => (step, Request::Prove { epoch, add: None, beats: true }),
-                    OwnerStep::Rest(_) => return,
+                    OwnerStep::Sleep(_) => return,
                     OwnerStep::End(end) => return self.die(at, &format!("ends: {end:?}")),
                 }
             }

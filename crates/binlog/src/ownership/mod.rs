@@ -133,7 +133,7 @@ pub enum OwnerStep {
     /// Change the heartbeat if the queue has this epoch.
     Beat(u64),
     /// Nothing until this time, or until there is something to commit.
-    Rest(Timestamp),
+    Sleep(Timestamp),
     /// Stop: the pending transaction has failed, and so will all others.
     End(OwnershipEnd),
 }
@@ -278,7 +278,7 @@ impl Owner {
         let step = match self.state {
             OwnerState::Ended(end) => return OwnerStep::End(end),
             OwnerState::Lost { retry_at } if retry_at > now => {
-                return OwnerStep::Rest(gives_up_at.map_or(retry_at, |at| at.min(retry_at)));
+                return OwnerStep::Sleep(gives_up_at.map_or(retry_at, |at| at.min(retry_at)));
             }
             OwnerState::Lost { .. } => OwnerStep::Connect,
             OwnerState::Connected => OwnerStep::Raise(self.epoch),
@@ -287,7 +287,7 @@ impl Owner {
                 OwnerStep::Commit { epoch: self.epoch, beats: self.beat_at <= now }
             }
             OwnerState::Serving if self.beat_at <= now => OwnerStep::Beat(self.epoch),
-            OwnerState::Serving => return OwnerStep::Rest(self.beat_at),
+            OwnerState::Serving => return OwnerStep::Sleep(self.beat_at),
         };
         self.asked_at = now;
         self.silent_since.get_or_insert(now);
@@ -400,15 +400,15 @@ mod tests {
     #[test]
     fn an_owner_beats_at_intervals_whether_it_commits_or_not() {
         let mut owner = Owner::new(TIMES, 7, at(0));
-        assert_eq!(owner.next(at(0)), OwnerStep::Rest(at(500)));
+        assert_eq!(owner.next(at(0)), OwnerStep::Sleep(at(500)));
         assert_eq!(answer(&mut owner, StepAnswer::Done, at(500)), (OwnerStep::Beat(7), false));
         owner.begin();
         assert_eq!(answer(&mut owner, StepAnswer::Done, at(750)), (commit(7), true));
-        assert_eq!(owner.next(at(800)), OwnerStep::Rest(at(1000)), "the commit was no heartbeat");
+        assert_eq!(owner.next(at(800)), OwnerStep::Sleep(at(1000)), "the commit was no heartbeat");
         owner.begin();
         let beats = OwnerStep::Commit { epoch: 7, beats: true };
         assert_eq!(answer(&mut owner, StepAnswer::Done, at(1000)), (beats, true));
-        assert_eq!(owner.next(at(1250)), OwnerStep::Rest(at(1500)));
+        assert_eq!(owner.next(at(1250)), OwnerStep::Sleep(at(1500)));
     }
 
     #[test]
@@ -443,12 +443,12 @@ mod tests {
             let mut owner = Owner::new(TIMES, 7, at(0));
             owner.begin();
             answer(&mut owner, StepAnswer::Lost, at(0));
-            assert_eq!(owner.next(at(1)), OwnerStep::Rest(at(200)));
+            assert_eq!(owner.next(at(1)), OwnerStep::Sleep(at(200)));
             assert_eq!(answer(&mut owner, StepAnswer::Done, at(200)), (OwnerStep::Connect, false));
             assert_eq!(answer(&mut owner, StepAnswer::Raised(9), at(201)), (OwnerStep::Raise(7), false));
             assert_eq!(answer(&mut owner, found, at(202)), (OwnerStep::CheckCommit(9), committed));
             assert!(owner.is_serving() && owner.is_free() == committed);
-            let next = if committed { OwnerStep::Rest(at(701)) } else { commit(9) };
+            let next = if committed { OwnerStep::Sleep(at(701)) } else { commit(9) };
             assert_eq!(owner.next(at(202)), next);
         }
     }
@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(answer(&mut owner, StepAnswer::Lost, at(1000)), (OwnerStep::Beat(7), false));
         answer(&mut owner, StepAnswer::Done, at(1200));
         answer(&mut owner, StepAnswer::Raised(8), at(1200));
-        assert_eq!(owner.next(at(1200)), OwnerStep::Rest(at(1700)));
+        assert_eq!(owner.next(at(1200)), OwnerStep::Sleep(at(1700)));
     }
 
     #[test]
@@ -485,7 +485,7 @@ mod tests {
             answer(&mut owner, StepAnswer::Lost, at(1000));
             assert_eq!(owner.gives_up_at(), Some(at(31_000)));
             answer(&mut owner, StepAnswer::Busy, at(30_900));
-            assert_eq!(owner.next(at(30_900)), OwnerStep::Rest(at(31_000)), "it ends to the second");
+            assert_eq!(owner.next(at(30_900)), OwnerStep::Sleep(at(31_000)), "it ends to the second");
             assert_eq!(owner.next(at(31_000)), OwnerStep::End(OwnershipEnd::TimedOut));
         }
     }
@@ -518,7 +518,7 @@ mod tests {
         owner.begin();
         owner.abandon();
         assert!(owner.is_free());
-        assert_eq!(owner.next(at(0)), OwnerStep::Rest(at(500)), "nothing is committed");
+        assert_eq!(owner.next(at(0)), OwnerStep::Sleep(at(500)), "nothing is committed");
     }
 
     #[test]

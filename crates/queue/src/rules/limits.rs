@@ -30,8 +30,7 @@ impl Rule for TubeLimits {
 
     fn moved(queue: &mut Queue, job: &MarkedJob<'_>, from: TubeKey) {
         if job.marks.intersects(Marks::RULED) {
-            queue.jobs.expect_mut(job.id).marks &= !Marks::RULED;
-            queue.uncount(from, job.body_bytes);
+            Self::forget(queue, job, from);
         }
         Self::added(queue, job);
     }
@@ -66,6 +65,14 @@ impl Rule for TubeLimits {
                 assert_eq!(marked, if is_ruled { count } else { 0 }, "{}: each job is counted", tube.name);
             }
         }
+    }
+}
+
+impl TubeLimits {
+    /// Removes the mark of a job that this tube counts, and the job's body from the tube's sum.
+    pub(crate) fn forget(queue: &mut Queue, job: &MarkedJob<'_>, tube: TubeKey) {
+        queue.jobs.expect_mut(job.id).marks &= !Marks::RULED;
+        queue.uncount(tube, job.body_bytes);
     }
 }
 

@@ -283,8 +283,7 @@ impl Queue {
         if ruled.rule.is_some() != is_known {
             let job = MarkedJob::new(id, job, &TagSet::NONE);
             if is_known {
-                // It is added again, and is not counted yet.
-                TubeLimits::moved(self, &job, job.tube);
+                TubeLimits::forget(self, &job, job.tube);
             } else {
                 TubeLimits::added(self, &job);
             }

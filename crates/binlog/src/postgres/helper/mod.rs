@@ -123,8 +123,8 @@ impl PostgresHelper {
             self.begin_next(is_closing);
             match self.owner.next(now()) {
                 OwnerStep::End(end) => return self.end(end),
-                OwnerStep::Rest(_) if is_closing && self.under_way.is_none() => return self.release_queue(),
-                OwnerStep::Rest(until) => is_closing |= self.rest(until, is_closing),
+                OwnerStep::Sleep(_) if is_closing && self.under_way.is_none() => return self.release_queue(),
+                OwnerStep::Sleep(until) => is_closing |= self.sleep(until, is_closing),
                 step @ (OwnerStep::Connect
                 | OwnerStep::Raise(_)
                 | OwnerStep::CheckCommit(_)
@@ -142,7 +142,7 @@ impl PostgresHelper {
     }
 
     /// Waits for work until a time. Returns whether no more can come.
-    fn rest(&mut self, until: Timestamp, is_closing: bool) -> bool {
+    fn sleep(&mut self, until: Timestamp, is_closing: bool) -> bool {
         let mut pause = Duration::from_nanos(until.since_ns(now()));
         let start = Instant::now();
         let purge = self.purges.pause(start).filter(|_| self.owner.is_serving());
@@ -240,7 +240,7 @@ impl PostgresHelper {
                 },
                 answer => (step, answer),
             },
-            OwnerStep::Rest(_) | OwnerStep::End(_) => return,
+            OwnerStep::Sleep(_) | OwnerStep::End(_) => return,
         };
         let answer = answer.unwrap_or_else(|failure| self.answer_of(failure));
         let is_committed = self.owner.answered(step, answer, now());
