@@ -9,6 +9,7 @@ use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, Marks};
 use crate::state::keys::{ClientKey, ReadyKey, Reservation, TubeKey};
+use crate::state::sessions::SessionState;
 use crate::{Change, JobCounts, Queue};
 
 /// The jobs of one tube and those of all tubes, by state.
@@ -158,14 +159,13 @@ impl Queue {
         }
     }
 
-    /// Whether the client is attached to this session, which has no other and does not end.
+    /// Whether the client is attached to this session, which has no other.
     #[inline]
     pub(crate) fn is_attached(&self, client: ClientKey, session: ClientKey) -> bool {
         let record = self.sessions.records.get(&session);
         self.clients[session].is_session()
             && self.holder_for(client) == session
-            && record
-                .is_some_and(|record| record.attached == Some(client) && record.ends_at == Timestamp::NEVER)
+            && record.is_some_and(|record| record.state == SessionState::Attached(client))
     }
 
     /// Whether the queue is as this change says. A put is noted before its job is stored.

@@ -10,12 +10,12 @@ use std::collections::TryReserveError;
 use beanstalkd_structures::Timer;
 
 use crate::assertions::in_debug;
-use crate::clock::{NS_PER_MS, Timestamp};
+use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::state::clients::Client;
 use crate::state::jobs::{Collection, Job};
 use crate::state::keys::{ClientKey, Reservation};
-use crate::state::sessions::{Session, SessionKey, UNBEGUN};
+use crate::state::sessions::{Session, SessionKey, SessionState};
 use crate::{Change, ClientId, Queue};
 
 /// The result of the command `session`.
@@ -62,18 +62,12 @@ impl Queue {
         }
         let index = self.find_or_make_session(key)?;
         let joining = self.set_grace(index, grace_ms);
-        let session = self.session_mut(index);
-        session.ends_at = Timestamp::NEVER;
-        let before = session.attached.replace(client.key());
-        let taken_from = before.map(|before| {
+        let taken_from = self.attach_to_session(client.key(), index).map(|before| {
             self.end_wait(before);
             self.end_job_wait(before);
-            self.sessions.of_client.remove(&before);
-            self.clients[before].has_session = false;
+            self.detach_from_session(before);
             self.clients.id_of(before)
         });
-        self.sessions.of_client.insert(client.key(), index);
-        self.client_mut(client).has_session = true;
         debug_assert!(self.is_attached(client.key(), index), "the session has this client");
         debug_assert!(taken_from != Some(client), "a session is taken from another client");
         Ok(BeginSession::Attached { taken_from, joining })
@@ -94,13 +88,8 @@ impl Queue {
         self.make_room_for_client()?;
         let index = self.add_client(Client::session).key();
         self.clients.counts.unconnected += 1;
-        let session = Session {
-            key: key.clone(),
-            grace_ms: 0,
-            lacks_grace: false,
-            attached: None,
-            ends_at: Timestamp::NEVER,
-        };
+        let session =
+            Session { key: key.clone(), grace_ms: 0, lacks_grace: false, state: SessionState::Unbegun };
         self.sessions.records.insert(index, session);
         self.sessions.by_key.insert(key.clone(), index);
         Ok(index)
@@ -167,7 +156,8 @@ impl Queue {
         }
         let index = self.find_or_make_session(key)?;
         let session = self.session_mut(index);
-        (session.grace_ms, session.ends_at) = (grace_ms, UNBEGUN);
+        debug_assert_eq!(session.state, SessionState::Unbegun, "no grace has begun");
+        session.grace_ms = grace_ms;
         let before = in_debug(|| self.counted_with(id));
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
@@ -192,8 +182,8 @@ impl Queue {
         let restored: Vec<ClientKey> = self.sessions.records.keys().copied().collect();
         for index in restored {
             let session = self.session_mut(index);
-            if session.ends_at == UNBEGUN {
-                session.ends_at = now + u64::from(session.grace_ms) * NS_PER_MS;
+            if session.state == SessionState::Unbegun {
+                session.begin_grace(now);
                 self.schedule(Timer::Client(index));
             }
         }
@@ -203,11 +193,8 @@ impl Queue {
     pub(super) fn leave_session(&mut self, client: ClientKey, now: Timestamp) {
         let index = self.session_index(client);
         debug_assert!(self.is_attached(client, index), "the client has the session that it leaves");
-        self.sessions.of_client.remove(&client);
-        self.clients[client].has_session = false;
-        let session = self.session_mut(index);
-        session.attached = None;
-        session.ends_at = now + u64::from(session.grace_ms) * NS_PER_MS;
+        self.detach_from_session(client);
+        self.session_mut(index).begin_grace(now);
         if !self.end_session_if_idle(index) {
             self.schedule(Timer::Client(index));
         }
@@ -215,8 +202,9 @@ impl Queue {
 
     /// Ends the session at `index` if it has no attached client and no jobs. Returns whether it ended.
     pub(super) fn end_session_if_idle(&mut self, index: ClientKey) -> bool {
-        let is_idle = self.sessions.records.get(&index).is_some_and(|session| session.attached.is_none())
-            && self.clients[index].reserved.is_empty();
+        let is_idle =
+            self.sessions.records.get(&index).is_some_and(|session| session.state.attached().is_none())
+                && self.clients[index].reserved.is_empty();
         if is_idle {
             let session = self.sessions.records.remove(&index).expect("the session exists");
             let found = self.sessions.by_key.remove(&session.key);
@@ -232,13 +220,15 @@ impl Queue {
     /// like a client that leaves, and stays due until it has none. If both end at the same instant, the time to run
     /// comes first.
     pub(super) fn session_is_due(&mut self, index: ClientKey, now: Timestamp) {
-        let ends_at = self.session_mut(index).ends_at;
+        let ends_at = self.session_mut(index).state.ends_at();
         debug_assert!(
             self.deadline_with_session(index).is_some_and(|at| at <= now),
             "no session is due early"
         );
         match self.clients[index].reserved.first() {
-            Some(Reservation { until, id, .. }) if until <= ends_at => self.time_out(id, now),
+            Some(Reservation { until, id, .. }) if ends_at.is_none_or(|at| until <= at) => {
+                self.time_out(id, now)
+            }
             Some(_) | None => {
                 let mut share = self.slices.given_back;
                 self.give_back_jobs(index, &mut share, now);

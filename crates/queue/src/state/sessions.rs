@@ -5,9 +5,10 @@
 //! session have none of this.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_MS, Timestamp};
 use crate::job::JobId;
 use crate::state::clients::Client;
 use crate::state::keys::ClientKey;
@@ -22,9 +23,6 @@ pub struct SessionKey {
     pub name: Arc<str>,
 }
 
-/// The end of a session whose grace has not begun.
-pub(crate) const UNBEGUN: Timestamp = Timestamp(u64::MAX - 1);
-
 /// A session.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -33,11 +31,37 @@ pub(crate) struct Session {
     pub grace_ms: u32,
     /// Whether the log may have another grace for some of its reservations.
     pub lacks_grace: bool,
-    /// The index of the attached client.
-    pub attached: Option<ClientKey>,
-    /// When the session ends if no client comes; `NEVER` while one is attached, [`UNBEGUN`] after a restart until its
-    /// grace begins.
-    pub ends_at: Timestamp,
+    pub state: SessionState,
+}
+
+/// Whether a session has a client, and when it ends otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    /// This client is attached.
+    Attached(ClientKey),
+    /// No client has been attached since the session was made or restored, and its grace has not begun.
+    Unbegun,
+    /// The session ends at this time if no client comes.
+    EndsAt(Timestamp),
+}
+
+impl SessionState {
+    /// The attached client.
+    pub(crate) fn attached(self) -> Option<ClientKey> {
+        if let Self::Attached(client) = self { Some(client) } else { None }
+    }
+
+    /// When the session ends if no client comes.
+    pub(crate) fn ends_at(self) -> Option<Timestamp> {
+        if let Self::EndsAt(at) = self { Some(at) } else { None }
+    }
+}
+
+impl Session {
+    /// Begins the grace: no client is attached.
+    pub(crate) fn begin_grace(&mut self, now: Timestamp) {
+        self.state = SessionState::EndsAt(now + u64::from(self.grace_ms) * NS_PER_MS);
+    }
 }
 
 /// A reservation that belongs to a session.
@@ -117,7 +141,7 @@ impl Queue {
     pub fn is_kept_for_grace(&self, id: JobId) -> bool {
         let holder = self.jobs.get(id).and_then(|job| self.jobs.history(job).holder);
         let session = holder.and_then(|holder| self.sessions.records.get(&holder));
-        session.is_some_and(|session| session.attached.is_none())
+        session.is_some_and(|session| session.state.attached().is_none())
     }
 
     /// The index of the client that has the reservations of this one: its session, if it has one, or itself.
@@ -133,6 +157,23 @@ impl Queue {
 
     pub(crate) fn session_mut(&mut self, index: ClientKey) -> &mut Session {
         self.sessions.records.get_mut(&index).expect("the client is a session")
+    }
+
+    /// Attaches a client without a session to the session at `index`. Returns the client that had it until now; the
+    /// caller must detach that client.
+    pub(crate) fn attach_to_session(&mut self, client: ClientKey, index: ClientKey) -> Option<ClientKey> {
+        let before = mem::replace(&mut self.session_mut(index).state, SessionState::Attached(client));
+        let other = self.sessions.of_client.insert(client, index);
+        debug_assert!(other.is_none(), "a client has one session at most");
+        self.clients[client].has_session = true;
+        before.attached()
+    }
+
+    /// Detaches a client from its session, which gets another client or begins its grace.
+    pub(crate) fn detach_from_session(&mut self, client: ClientKey) {
+        let index = self.sessions.of_client.remove(&client);
+        debug_assert!(index.is_some(), "the client has a session");
+        self.clients[client].has_session = false;
     }
 
     /// Whether a reservation of `holder` belongs to this client.
@@ -153,7 +194,7 @@ impl Queue {
         let client = &self.clients[index];
         let first_ends_at = client.reserved.first().map(|first| first.until);
         if client.is_session() {
-            let ends_at = self.sessions.records.get(&index).map(|session| session.ends_at);
+            let ends_at = self.sessions.records.get(&index).and_then(|session| session.state.ends_at());
             return Timestamp::earliest([first_ends_at, ends_at]);
         }
         match client.wait {
@@ -172,8 +213,7 @@ impl Queue {
         assert_eq!(self.sessions.by_key.len(), self.sessions.records.len(), "a session is found by its key");
         for (&index, session) in &self.sessions.records {
             assert_eq!(self.sessions.by_key.get(&session.key), Some(&index));
-            let attached = session.attached;
-            assert_eq!(attached.is_some(), session.ends_at == Timestamp::NEVER, "only a grace has an end");
+            let attached = session.state.attached();
             assert!(
                 attached.is_some() || !self.clients[index].reserved.is_empty(),
                 "a session without a client has reservations"
@@ -188,7 +228,7 @@ impl Queue {
         for (&client, index) in &self.sessions.of_client {
             assert!(self.clients[client].has_session);
             assert_eq!(
-                self.sessions.records[index].attached,
+                self.sessions.records[index].state.attached(),
                 Some(client),
                 "a session has one client at most"
             );

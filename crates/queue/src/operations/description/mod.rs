@@ -25,7 +25,7 @@ use crate::state::clients::{Client, ClientCounts, ClientId, Clients, Wait};
 use crate::state::jobs::{Collection, History, Job, Marks};
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::reserve_settings::ReserveSettings;
-use crate::state::sessions::{Session, SessionKey, Sessions};
+use crate::state::sessions::{Session, SessionKey, SessionState, Sessions};
 use crate::state::tubes::{DEFAULT, RareState, Tube, TubeCounters, Tubes};
 use crate::state::{Numbers, Sums};
 use crate::{Queue, ReserveMode, described};
@@ -79,8 +79,12 @@ struct DescribedSession {
     grace_ms: u32,
     /// The number of the client that is attached to it.
     attached: Option<u32>,
+    /// When it ends; `NEVER` if a client is attached, [`UNBEGUN`] if its grace has not begun.
     ends_at: Timestamp,
 }
+
+/// The end of a session whose grace has not begun.
+const UNBEGUN: Timestamp = Timestamp(u64::MAX - 1);
 
 described!(DescribedSession { identity, name, grace_ms, attached, ends_at });
 described!(DescribedClient {
@@ -289,13 +293,18 @@ fn described_records(clients: &Clients) -> impl Iterator<Item = (ClientKey, &Cli
 }
 
 fn describe_session(session: &Session, numbers: &HashMap<ClientKey, u32>) -> DescribedSession {
-    let Session { key: SessionKey { identity, name }, grace_ms, lacks_grace: _, attached, ends_at } = session;
+    let Session { key: SessionKey { identity, name }, grace_ms, lacks_grace: _, state } = session;
+    let (attached, ends_at) = match state {
+        SessionState::Attached(client) => (numbers.get(client).copied(), Timestamp::NEVER),
+        SessionState::Unbegun => (None, UNBEGUN),
+        SessionState::EndsAt(at) => (None, *at),
+    };
     DescribedSession {
         identity: identity.to_string(),
         name: name.to_string(),
         grace_ms: *grace_ms,
-        attached: attached.and_then(|index| numbers.get(&index).copied()),
-        ends_at: *ends_at,
+        attached,
+        ends_at,
     }
 }
 

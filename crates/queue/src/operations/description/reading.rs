@@ -21,7 +21,7 @@ use crate::state::clients::{Client, Wait};
 use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::reserve_settings::ReserveSettings;
-use crate::state::sessions::{Session, SessionKey};
+use crate::state::sessions::{Session, SessionKey, SessionState};
 use crate::state::tag_storage::StoredBody;
 use crate::state::times::TubeTimes;
 use crate::state::tubes::{Pause, RareState, TubeCounters};
@@ -29,7 +29,7 @@ use crate::tags::{After, EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 
 use super::job::DescribedJob;
-use super::{DescribedClient, DescribedReserveSettings, DescribedSession};
+use super::{DescribedClient, DescribedReserveSettings, DescribedSession, UNBEGUN};
 
 /// No server has ids and numbers above this: sums with them must not overflow.
 const MAX_NUMBER: u64 = u64::MAX / 2;
@@ -80,25 +80,22 @@ impl Queue {
             let client = |number: u32| clients.get(number as usize).filter(|client| client.session.is_none());
             let client = attached.map(|number| client(number).ok_or(Malformed("the client of a session")));
             let attached = client.transpose()?.map(DescribedClient::key);
-            if attached.is_some() != (*ends_at == Timestamp::NEVER) {
-                return Err(Malformed("the end of a session"));
-            }
-            let session = Session {
-                key: key.clone(),
-                grace_ms: *grace_ms,
-                lacks_grace: true,
-                attached,
-                ends_at: *ends_at,
+            let state = match (attached, *ends_at) {
+                (Some(client), Timestamp::NEVER) => SessionState::Attached(client),
+                (Some(_), _) | (None, Timestamp::NEVER) => return Err(Malformed("the end of a session")),
+                (None, UNBEGUN) => SessionState::Unbegun,
+                (None, at) => SessionState::EndsAt(at),
             };
+            let session = Session { key: key.clone(), grace_ms: *grace_ms, lacks_grace: true, state };
             self.sessions.records.insert(index, session);
             if self.sessions.by_key.insert(key, index).is_some() {
                 return Err(Malformed("a session occurs twice"));
             }
             if let Some(client) = attached {
-                if self.sessions.of_client.insert(client, index).is_some() {
+                if self.clients[client].has_session {
                     return Err(Malformed("a client has two sessions"));
                 }
-                self.clients[client].has_session = true;
+                self.attach_to_session(client, index);
             } else if self.clients[index].reserved.is_empty() {
                 return Err(Malformed("a session without a client holds nothing"));
             }
