@@ -220,38 +220,51 @@ impl Queue {
 
     /// Reserves a job that is in no queue, for a client, or for its session if it has one.
     pub(crate) fn assign(&mut self, client: ClientKey, id: JobId, now: Timestamp) {
-        debug_assert!(!self.is_linked(id), "a job that is reserved was taken out of its collection");
         debug_assert!(self.can_wait(client), "a client that gets a job is connected and does not wait");
         debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");
-        let counts = in_debug(|| self.counted_with(id));
         let holder = self.holder_for(client);
-        let (is_of_session, client) = (holder != client, holder);
+        let change = if holder != client { Change::SessionReserved(id) } else { Change::Reserved(id) };
+        self.link_reserved(id, holder, now, None);
+        self.note(change);
+    }
+
+    /// Reserves a job that is in no queue, until `restored` if the reservation is restored. A new one lasts for the
+    /// job's time to run; it is counted, and takes a token of the tube.
+    #[inline(always)]
+    pub(crate) fn link_reserved(
+        &mut self,
+        id: JobId,
+        holder: ClientKey,
+        since: Timestamp,
+        restored: Option<Timestamp>,
+    ) {
+        debug_assert!(!self.is_linked(id), "a job that is reserved was taken out of its collection");
+        let counts = in_debug(|| self.counted_with(id));
+        let is_new = restored.is_none();
         let (job, history) = self.jobs.expect_with_history(id);
         debug_assert!(history.holder.is_none(), "no client has reserved the job");
-        let until = now.plus_seconds(job.ttr());
         let before = job.collection();
+        let until = restored.unwrap_or_else(|| since.plus_seconds(job.ttr()));
         job.set_collection(Collection::Reserved(until.0.into()));
-        history.holder = Some(client);
-        history.counters.reserves = history.counters.reserves.saturating_add(1);
+        history.counters.reserves = history.counters.reserves.saturating_add(is_new.into());
+        history.holder = Some(holder);
         let (tube, marks, priority) = (job.tube, job.marks, job.priority);
         let record = self.tubes.get_mut(tube);
         record.reserved += 1;
         if record.ruled.as_ref().is_some_and(|ruled| ruled.has_gate()) {
-            self.pass_gate(tube, now);
+            self.pass_gate(tube, is_new.then_some(since));
         }
         self.sums.jobs.reserved += 1;
-        self.count(tube, |counters| &mut counters.reserves);
-        if let Collection::Ready(since) = before {
-            self.observe_wait(tube, Timestamp::from(since), now);
+        if is_new {
+            self.count_reservation(tube, before, since);
         }
-        let reserved = &mut self.clients[client].reserved;
-        let reservation = Reservation { until, id, since: now };
+        let reserved = &mut self.clients[holder].reserved;
+        let reservation = Reservation { until, id, since };
         reserved.insert(reservation);
         // Later reservations do not change the deadline.
         if reserved.first() == Some(reservation) {
-            self.schedule(Timer::Client(client));
+            self.schedule(Timer::Client(holder));
         }
-        self.note(if is_of_session { Change::SessionReserved(id) } else { Change::Reserved(id) });
         self.call_reserved(id, marks);
         debug_assert!(self.is_linked_as(id, JobState::Reserved));
         debug_assert_eq!(
@@ -260,16 +273,19 @@ impl Queue {
             "one more is counted"
         );
         debug_assert!(
-            self.is_scheduled(Timer::Client(client)),
+            self.is_scheduled(Timer::Client(holder)),
             "the end of the reservation is not passed over"
         );
     }
 
-    /// Counts the waiting time of a job that has been ready since the instant `since` and is now reserved.
+    /// Counts a new reservation, and the waiting time of the job if it was ready.
     #[inline]
-    fn observe_wait(&mut self, tube: TubeKey, since: Timestamp, now: Timestamp) {
-        if let Some(times) = self.tubes.times_mut(tube, now) {
-            times.observe_wait(now.since_ns(since), now);
+    fn count_reservation(&mut self, tube: TubeKey, before: Collection, now: Timestamp) {
+        self.count(tube, |counters| &mut counters.reserves);
+        if let Collection::Ready(since) = before
+            && let Some(times) = self.tubes.times_mut(tube, now)
+        {
+            times.observe_wait(now.since_ns(Timestamp::from(since)), now);
         }
     }
 

@@ -9,11 +9,10 @@ use std::collections::TryReserveError;
 
 use beanstalkd_structures::Timer;
 
-use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::state::clients::Client;
-use crate::state::jobs::{Collection, Job};
+use crate::state::jobs::Job;
 use crate::state::keys::{ClientKey, Reservation};
 use crate::state::sessions::{Session, SessionKey, SessionState};
 use crate::{Change, ClientId, Queue};
@@ -158,22 +157,9 @@ impl Queue {
         let session = self.session_mut(index);
         debug_assert_eq!(session.state, SessionState::Unbegun, "no grace has begun");
         session.grace_ms = grace_ms;
-        let before = in_debug(|| self.counted_with(id));
         self.unlink(id);
-        let (job, history) = self.jobs.expect_with_history(id);
-        debug_assert!(history.holder.is_none(), "no client has reserved the job");
-        job.set_collection(Collection::Reserved(until.0.into()));
-        history.holder = Some(index);
-        let (tube, marks) = (job.tube, job.marks);
-        self.tubes.get_mut(tube).reserved += 1;
-        self.close_gate(tube);
-        self.sums.jobs.reserved += 1;
-        self.clients[index].reserved.insert(Reservation { until, id, since: now });
-        self.schedule(Timer::Client(index));
+        self.link_reserved(id, index, now, Some(until));
         self.note(Change::SessionReserved(id));
-        self.call_reserved(id, marks);
-        debug_assert!(self.is_linked_as(id, JobState::Reserved), "the session has the job again");
-        debug_assert!(before.has_grown_to(self.counted(tube), 0), "the number of jobs stays the same");
         Ok(())
     }
 

@@ -164,11 +164,11 @@ impl Tube {
 }
 
 impl Queue {
-    /// Counts the reservation of a job in a tube with a gate.
+    /// Counts the reservation of a job in a tube with a gate; a restored one takes no token.
     #[inline(never)]
-    pub(crate) fn pass_gate(&mut self, tube: TubeKey, now: Timestamp) {
-        let record = self.tubes.get_mut(tube);
-        if let Some(ruled) = &mut record.ruled
+    pub(crate) fn pass_gate(&mut self, tube: TubeKey, taken_at: Option<Timestamp>) {
+        if let Some(now) = taken_at
+            && let Some(ruled) = &mut self.tubes.get_mut(tube).ruled
             && let Some(rate) = ruled.rate()
         {
             ruled.gate.take(rate, now);

@@ -19,7 +19,7 @@ use crate::seconds::Seconds;
 use crate::state::Numbers;
 use crate::state::clients::{Client, Wait};
 use crate::state::jobs::{Collection, Job, Marks};
-use crate::state::keys::{ClientKey, Reservation, TubeKey};
+use crate::state::keys::{ClientKey, TubeKey};
 use crate::state::reserve_settings::ReserveSettings;
 use crate::state::sessions::{Session, SessionKey, SessionState};
 use crate::state::tag_storage::StoredBody;
@@ -324,20 +324,10 @@ impl Queue {
     }
 
     fn read_reservation(&mut self, described: &DescribedJob, client: ClientKey, since: Timestamp) {
-        let (id, until) = (described.id, Timestamp(described.number));
-        let (job, history) = self.jobs.expect_with_history(id);
-        job.set_collection(Collection::Reserved(until.0.into()));
-        history.holder = Some(client);
-        let (tube, marks) = (job.tube, job.marks);
-        self.tubes.get_mut(tube).reserved += 1;
-        self.sums.jobs.reserved += 1;
-        self.clients[client].reserved.insert(Reservation { until, id, since });
-        if !self.clients[client].is_session() {
-            self.schedule(Timer::Client(client));
-        }
-        self.call_reserved(id, marks);
-        if described.is_upgraded && !marks.is_empty() {
-            self.jobs.expect_mut(id).marks |= Marks::UPGRADED;
+        self.link_reserved(described.id, client, since, Some(Timestamp(described.number)));
+        let job = self.jobs.expect_mut(described.id);
+        if described.is_upgraded && !job.marks.is_empty() {
+            job.marks |= Marks::UPGRADED;
         }
     }
 
