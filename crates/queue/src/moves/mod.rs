@@ -176,10 +176,14 @@ impl Queue {
 
     /// Adds a job to the end of its tube's buried ones.
     pub(crate) fn make_buried(&mut self, id: JobId) {
+        self.numbers.next_burial += 1;
+        self.link_buried(id, self.numbers.next_burial - 1);
+    }
+
+    /// Buries a job that is in no queue, with this number in the order of burial.
+    pub(crate) fn link_buried(&mut self, id: JobId, number: u64) {
         debug_assert!(!self.is_linked(id), "a job that becomes buried is in no other collection");
         let before = in_debug(|| self.counted_with(id));
-        let number = self.numbers.next_burial;
-        self.numbers.next_burial += 1;
         let job = self.jobs.expect_mut(id);
         job.set_collection(Collection::Buried(number.into()));
         let (key, marks, priority) = (job.tube, job.marks, job.priority);

@@ -63,11 +63,7 @@ impl Queue {
                 self.hold_again(id, Timestamp::from(until), is_held, now);
             }
             Collection::Delayed(until) => self.delay(id, Timestamp::from(until)),
-            Collection::Buried(number) => {
-                self.tubes.get_mut(target).buried.insert((number.into(), id));
-                self.sums.jobs.buried += 1;
-                self.call_buried(id, marks);
-            }
+            Collection::Buried(number) => self.link_buried(id, number.into()),
             Collection::Reserved(_) if self.session_of_job(id).is_some() => {
                 self.note(Change::SessionReserved(id))
             }

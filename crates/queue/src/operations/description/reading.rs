@@ -313,10 +313,7 @@ impl Queue {
             (JobState::Reserved, Some((client, since)), _) => {
                 self.read_reservation(job, ClientKey(client), since)
             }
-            (JobState::Buried, ..) => {
-                self.numbers.next_burial = job.number;
-                self.make_buried(id);
-            }
+            (JobState::Buried, ..) => self.link_buried(id, job.number),
             (JobState::Delayed, _, Some(after)) => self.hold(id, after.group.as_str(), Timestamp(job.number)),
             (JobState::Delayed, ..) => self.delay(id, Timestamp(job.number)),
             (JobState::Ready | JobState::Reserved, ..) => self.enter_ready(id, now),
