@@ -16,8 +16,8 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{ClientKey, ReadyKey, Reservation, TubeKey};
-use crate::state::tubes::{Removal, Tube};
-use crate::{Change, JobCounts, Queue};
+use crate::state::tubes::Removal;
+use crate::{Change, Queue};
 
 impl Queue {
     /// Takes a job out of its collection; the caller puts it into another one, or removes it. Returns since when it was
@@ -70,11 +70,7 @@ impl Queue {
                 self.sums.jobs.buried -= 1;
             }
             Collection::Reserved(until) => {
-                tube.reserved -= 1;
-                if tube.is_throttled() {
-                    self.rules.tubes.to_open.push(key);
-                }
-                self.sums.jobs.reserved -= 1;
+                self.count_unreserved(key);
                 let holder = self.jobs.take_holder(history);
                 let key = Reservation::key(Timestamp::from(until), id);
                 let found = self.clients[holder].reserved.remove(key);
@@ -126,7 +122,8 @@ impl Queue {
         if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
             self.offer(id, tube, priority, now);
         } else if record.turns().is_none() {
-            push_ready(record, &mut self.sums.jobs, id, priority);
+            self.count_ready(tube, priority);
+            self.tubes.get_mut(tube).ready.insert(ReadyKey::new(priority, id));
         } else {
             self.push_ruled(id, tube, priority);
         }
@@ -294,6 +291,7 @@ impl Queue {
     }
 
     /// Counts a job that has become ready in its tube.
+    #[inline]
     pub(crate) fn count_ready(&mut self, tube: TubeKey, priority: Priority) {
         self.sums.jobs.ready += 1;
         if priority.is_urgent() {
@@ -311,6 +309,17 @@ impl Queue {
             self.tubes.get_mut(tube).urgent -= 1;
         }
         debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
+    }
+
+    /// Counts a job that is no longer reserved: the gate of its tube may open at the end of the command.
+    #[inline]
+    pub(crate) fn count_unreserved(&mut self, tube: TubeKey) {
+        let record = self.tubes.get_mut(tube);
+        record.reserved -= 1;
+        if record.is_throttled() {
+            self.rules.tubes.to_open.push(tube);
+        }
+        self.sums.jobs.reserved -= 1;
     }
 
     /// Removes the tube, and whatever refers to it, if it has no job and no client.
@@ -360,16 +369,5 @@ impl Queue {
             self.outbox.changes.pop();
         }
         self.outbox.changes.push(change);
-    }
-}
-
-/// Adds a job to its tube's ready queue.
-#[inline(always)]
-fn push_ready(tube: &mut Tube, counts: &mut JobCounts, id: JobId, priority: Priority) {
-    tube.ready.insert(ReadyKey::new(priority, id));
-    counts.ready += 1;
-    if priority.is_urgent() {
-        tube.urgent += 1;
-        counts.urgent += 1;
     }
 }

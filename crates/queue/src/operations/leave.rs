@@ -116,9 +116,7 @@ impl Queue {
             // Not earlier: the jobs that follow still count in their tubes, one of which may be the dead tube of
             // another.
             let before = in_debug(|| self.counted(tube));
-            self.tubes.get_mut(tube).reserved -= 1;
-            self.note_gate(tube);
-            self.sums.jobs.reserved -= 1;
+            self.count_unreserved(tube);
             let after = in_debug(|| before.less(JobState::Reserved, key.priority()));
             debug_assert_eq!(self.counted(tube), after, "one job less is counted");
             let age = if is_ruled { self.check_age(id, now) } else { AgeCheck::InTime };
