@@ -66,6 +66,13 @@ fn count_of(counts: &mut JobCounts, state: JobState) -> &mut u64 {
 }
 
 impl Queue {
+    /// Whether the tube has so many jobs more than `before`. Jobs whose time was over may have ended meanwhile: a slot
+    /// that became free was offered to them.
+    #[inline]
+    pub(crate) fn has_gained(&self, before: Counted, tube: TubeKey, by: usize) -> bool {
+        self.rules.has_overdue() || before.has_grown_to(self.counted(tube), by)
+    }
+
     /// The jobs of the tube, and of all tubes.
     #[inline]
     pub(crate) fn counted(&self, tube: TubeKey) -> Counted {

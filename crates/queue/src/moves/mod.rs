@@ -98,7 +98,7 @@ impl Queue {
         self.flushes.note_moved(id, tube);
         self.enter_ready(id, now);
         debug_assert!(self.is_linked_as_offered(id), "the job is ready, or reserved by a client that waited");
-        debug_assert!(before.has_grown_to(self.counted(tube), 1), "one more job is counted");
+        debug_assert!(self.has_gained(before, tube, 1), "one more job is counted");
     }
 
     /// Does the rest of `make_ready` once the caller has set the job's collection to ready.

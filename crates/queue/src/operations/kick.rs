@@ -47,7 +47,7 @@ impl Queue {
             self.is_linked_as_offered(id),
             "a kicked job is ready, or reserved by a client that waited"
         );
-        debug_assert!(before.has_grown_to(self.counted(tube), 0), "the number of jobs stays the same");
+        debug_assert!(self.has_gained(before, tube, 0), "the number of jobs stays the same");
         true
     }
 }

@@ -84,7 +84,7 @@ impl Queue {
             self.delay(new.id, until);
         }
         debug_assert!(self.is_put(new, tube, false), "the job has the values of the put");
-        debug_assert!(before.has_grown_to(self.counted(tube), 1), "the tube has one job more");
+        debug_assert!(self.has_gained(before, tube, 1), "the tube has one job more");
     }
 
     /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into the
@@ -161,7 +161,7 @@ impl Queue {
         );
         self.serve_waiting(Some(client), now);
         debug_assert!(self.is_put(new, tube, waits_for.is_some()), "the job has the values of the put");
-        debug_assert!(before.has_grown_to(self.counted(tube), 1), "the tube has one job more");
+        debug_assert!(self.has_gained(before, tube, 1), "the tube has one job more");
     }
 
     /// Whether this job, which was just put into the tube and may be held by its group, is as the put asks.

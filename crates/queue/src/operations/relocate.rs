@@ -146,7 +146,10 @@ impl Queue {
             job.priority = priority;
         }
         debug_assert!(self.is_linked(id), "a job that has another priority is in a collection");
-        debug_assert!(before.has_grown_to(self.counted_with(id), 0), "the number of jobs stays the same");
+        debug_assert!(
+            self.has_gained(before, self.jobs.expect(id).tube, 0),
+            "the number of jobs stays the same"
+        );
         true
     }
 }

@@ -190,7 +190,7 @@ impl Rules {
 
     /// Whether there may be jobs whose time is over.
     #[inline]
-    fn has_overdue(&self) -> bool {
+    pub(crate) fn has_overdue(&self) -> bool {
         self.head_checks.contains(HeadChecks::OVERDUE)
     }
 
