@@ -25,6 +25,7 @@ pub mod service_manager;
 pub mod settings_file;
 pub mod signals;
 pub mod socket;
+mod thread;
 
 pub use self::process::{CpuTime, Usage};
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::platform;
 pub use super::platform::allow_huge_pages;
+use super::thread::run_beside;
 
 /// The number of pieces of the reserve. The pieces are small enough that the allocator finds room for them among
 /// other blocks.
@@ -58,12 +59,13 @@ pub fn give_back() {
     let collect = |force| unsafe { libmimalloc_sys::mi_collect(force) };
     // This gives this thread's free memory to the allocator, which takes little time.
     collect(false);
-    let thread = thread::Builder::new().name("give-back".to_owned());
     let collect_beside = move || {
-        super::hand_over::leave_signals_to_others();
+        // A thread that has allocated nothing has no heap, and collects nothing.
+        // SAFETY: the function has no preconditions.
+        unsafe { libmimalloc_sys::mi_thread_init() };
         collect(true);
     };
-    if thread.spawn(collect_beside).is_err() {
+    if !run_beside(collect_beside) {
         collect(true);
     }
 }
@@ -94,8 +96,7 @@ impl TouchedAhead {
         if bytes >= MIN_TOUCHED_BYTES {
             let of_thread = Arc::clone(&last);
             // If the thread cannot be started, the memory is touched only when it is filled.
-            let thread = thread::Builder::new().name("touch-ahead".to_owned());
-            drop(thread.spawn(move || touch_ahead(&of_thread, bytes / PARTS)));
+            run_beside(move || touch_ahead(&of_thread, bytes / PARTS));
         }
         Self(last)
     }
@@ -115,7 +116,6 @@ impl Drop for TouchedAhead {
 
 /// Touches up to `ahead` bytes after the address in `last`, and follows it.
 fn touch_ahead(last: &AtomicUsize, ahead: usize) {
-    super::hand_over::leave_signals_to_others();
     let mut touched = 0..0;
     loop {
         let at = last.load(Ordering::Relaxed);
