@@ -97,7 +97,8 @@ impl Connection {
     pub fn arrive(&mut self, count: usize) {
         let count = count.min(self.under_way.len());
         if count > 0 {
-            let bytes: Vec<u8> = self.under_way.drain(..count).collect();
+            let bytes = self.under_way.make_contiguous()[..count].to_vec();
+            self.under_way.drain(..count);
             self.send(bytes);
         }
     }
