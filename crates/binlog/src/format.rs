@@ -50,29 +50,64 @@ const _: () = assert!(COPIED_BYTES >= PREFIX_BYTES + 4 + TubeName::MAX_BYTES + R
 struct Aligned([u8; COPIED_BYTES]);
 
 /// The state of a deleted job.
-pub(crate) const STATE_DELETED: u8 = 0;
+const STATE_DELETED: u8 = 0;
 const STATE_READY: u8 = 1;
 const STATE_RESERVED: u8 = 2;
 const STATE_BURIED: u8 = 3;
 const STATE_DELAYED: u8 = 4;
-/// The highest state of the format.
-pub(crate) const LAST_STATE: u8 = STATE_DELAYED;
-/// The length of the body in the delete of a job that moves to another tube: no delete of C's has it.
-const DEPARTURE: i32 = -1;
-/// The length of the body in a delete after attachments: no delete of C's has it.
-const WITH_SIDE_EFFECTS: i32 = -2;
 /// In a full record after tags, the time to run consists of thousandths of a second and this remainder, in ns. C runs
 /// the job for a nanosecond longer; its records have no ignored field that could be used instead.
 const TAGGED_NS: i64 = 1;
 /// In a full record that counts only with the delete that ends a `complete`, the remainder in the time to run, in ns.
 const OF_COMPLETE_NS: i64 = 2;
-/// The length of the body in a delete that ends a `complete`: no delete of C's has it.
-const COMPLETES: i32 = -3;
 
 /// Length of a full record.
 #[must_use]
 pub(crate) fn full_record_bytes(tube_len: usize, body_len: usize) -> u64 {
     SHORT_BYTES + tube_len as u64 + body_len as u64 + TRAILER.len() as u64
+}
+
+/// What a record says about its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoggedState {
+    /// The job's state after a restart: a reserved job is ready again.
+    Live(JobState),
+    /// The job is deleted.
+    Deleted(DeleteKind),
+}
+
+/// What belongs to a delete. On disk it is the length of the body: C ignores it in a delete, and its deletes have none
+/// of the numbers below zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeleteKind {
+    /// Nothing, as in every delete of C's.
+    Plain,
+    /// The full record of the job in another tube follows. The record is a delete for C alone.
+    Departure,
+    /// Attachments precede it: the cooldown that it starts, or the group that it frees.
+    WithSideEffects,
+    /// It ends a `complete`, whose puts and attachments precede it.
+    Completion,
+}
+
+impl DeleteKind {
+    fn to_disk(self) -> i32 {
+        match self {
+            Self::Plain => 0,
+            Self::Departure => -1,
+            Self::WithSideEffects => -2,
+            Self::Completion => -3,
+        }
+    }
+
+    fn of_disk(body_size: i32) -> Self {
+        match body_size {
+            -1 => Self::Departure,
+            -2 => Self::WithSideEffects,
+            -3 => Self::Completion,
+            _ => Self::Plain,
+        }
+    }
 }
 
 /// The fixed part of a record, with the fields in their order on disk.
@@ -86,7 +121,7 @@ pub(crate) struct DiskRecord {
     pub delay_ns: i64,
     /// The job's time to run, in nanoseconds.
     pub ttr_ns: i64,
-    /// Length of the job's body in bytes, with the trailer.
+    /// Length of the job's body in bytes, with the trailer; in a delete, its [`DeleteKind`].
     pub body_size: i32,
     /// When it was put, in wall-clock nanoseconds since 1970.
     pub created_at: i64,
@@ -95,8 +130,8 @@ pub(crate) struct DiskRecord {
     pub deadline_at: i64,
     /// The job's counters.
     pub counters: Counters,
-    /// One of [`STATE_DELETED`] to [`LAST_STATE`]; others are damage.
-    pub state: u8,
+    /// One of [`STATE_DELETED`] to [`STATE_DELAYED`]; others are damage.
+    state: u8,
 }
 
 /// The difference between the wall clock, whose times are on disk, and the clock in memory, which never jumps.
@@ -118,47 +153,10 @@ impl WallOffset {
 }
 
 impl DiskRecord {
-    /// The short record that deletes job `id`.
+    /// The short record that deletes job `id`. C reads only the id and the state of a delete.
     #[must_use]
-    pub(crate) fn deletion(id: JobId) -> Self {
-        Self { id: id.0, state: STATE_DELETED, ..Self::default() }
-    }
-
-    /// The short record before the full record of job `id` in another tube: a delete, for C. C reads only the id and
-    /// the state of a delete.
-    #[must_use]
-    pub(crate) fn departure(id: JobId) -> Self {
-        Self { body_size: DEPARTURE, ..Self::deletion(id) }
-    }
-
-    /// Whether this is the delete before the full record of the job in another tube.
-    #[must_use]
-    pub(crate) fn is_departure(&self) -> bool {
-        self.state == STATE_DELETED && self.body_size == DEPARTURE
-    }
-
-    /// The short record that deletes job `id`, after the cooldown that it starts or the group that it frees.
-    #[must_use]
-    pub(crate) fn deletion_with_side_effects(id: JobId) -> Self {
-        Self { body_size: WITH_SIDE_EFFECTS, ..Self::deletion(id) }
-    }
-
-    /// Whether this is a delete after the cooldown that it starts or the group that it frees.
-    #[must_use]
-    pub(crate) fn has_side_effects(&self) -> bool {
-        self.state == STATE_DELETED && self.body_size == WITH_SIDE_EFFECTS
-    }
-
-    /// The short record that deletes job `id` and ends a `complete`: attachments precede it.
-    #[must_use]
-    pub(crate) fn completion(id: JobId) -> Self {
-        Self { body_size: COMPLETES, ..Self::deletion(id) }
-    }
-
-    /// Whether this is a delete that ends a `complete`.
-    #[must_use]
-    pub(crate) fn is_completion(&self) -> bool {
-        self.state == STATE_DELETED && self.body_size == COMPLETES
+    pub(crate) fn delete(id: JobId, kind: DeleteKind) -> Self {
+        Self { id: id.0, state: STATE_DELETED, body_size: kind.to_disk(), ..Self::default() }
     }
 
     /// Marks this full record as valid only together with the delete that ends its `complete`.
@@ -215,14 +213,14 @@ impl DiskRecord {
         self.state == STATE_RESERVED && self.counters.reserves == reserves
     }
 
-    /// The job's state after a restart: a reserved job is ready again. `None` if the job is deleted, or if the format
-    /// does not have the state.
+    /// What it says about the job; `None` if the format does not have the state.
     #[must_use]
-    pub(crate) fn live_state(&self) -> Option<JobState> {
+    pub(crate) fn logged_state(&self) -> Option<LoggedState> {
         match self.state {
-            STATE_READY | STATE_RESERVED => Some(JobState::Ready),
-            STATE_BURIED => Some(JobState::Buried),
-            STATE_DELAYED => Some(JobState::Delayed),
+            STATE_DELETED => Some(LoggedState::Deleted(DeleteKind::of_disk(self.body_size))),
+            STATE_READY | STATE_RESERVED => Some(LoggedState::Live(JobState::Ready)),
+            STATE_BURIED => Some(LoggedState::Live(JobState::Buried)),
+            STATE_DELAYED => Some(LoggedState::Live(JobState::Delayed)),
             _ => None,
         }
     }
@@ -439,6 +437,20 @@ mod tests {
         ];
         assert_eq!(bytes, expected);
         assert_eq!(DiskRecord::decode(&bytes), sample());
+    }
+
+    #[test]
+    fn a_delete_says_what_belongs_to_it_and_one_of_cs_says_nothing() {
+        use DeleteKind::{Completion, Departure, Plain, WithSideEffects};
+        for (kind, body_size) in [(Plain, 0), (Departure, -1), (WithSideEffects, -2), (Completion, -3)] {
+            let record = DiskRecord::delete(JobId(7), kind);
+            assert_eq!((record.id, record.body_size), (7, body_size));
+            assert_eq!(record.logged_state(), Some(LoggedState::Deleted(kind)));
+        }
+        for body_size in [2, 65_537, i32::MAX, -4, i32::MIN] {
+            let record = DiskRecord { body_size, ..DiskRecord::delete(JobId(7), Plain) };
+            assert_eq!(record.logged_state(), Some(LoggedState::Deleted(Plain)), "{body_size}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use beanstalkd_structures::IdMap;
 use super::attachment::{AttachmentKind, LoggedReservation, Part, parts, tag_record_bytes};
 use super::completing::{Completing, OfComplete};
 use super::files::{Files, Item};
-use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
+use super::format::{DeleteKind, DiskRecord, LoggedState, SHORT_BYTES, TRAILER, WallOffset};
 use super::logged_tubes::LoggedTubes;
 use super::marker::CLOCK_STEP_NS;
 use super::record::Layout;
@@ -238,9 +238,7 @@ impl LoggedJobs {
         if !layout.is_plausible_but_name(bytes) {
             return Ok(false);
         }
-        let id = layout.id();
-        let is_of_complete =
-            if layout.is_full() { layout.record.is_of_complete() } else { layout.record.is_completion() };
+        let (id, is_of_complete) = (layout.id(), layout.is_of_complete());
         if !is_of_complete {
             self.completing.clear();
         }
@@ -254,7 +252,7 @@ impl LoggedJobs {
             "a job is in the file of its newest full record"
         );
         if applied {
-            if !self.sessions.is_empty() && !layout.record.is_departure() {
+            if !self.sessions.is_empty() && !layout.is_delete_of_kind(DeleteKind::Departure) {
                 self.end_session_unless_reserved(id, &layout.record);
             }
             self.next_id = self.next_id.max(id.0.saturating_add(1));
@@ -323,7 +321,7 @@ impl LoggedJobs {
         tags: FoundTags,
     ) -> Result<bool, OpenError> {
         let (id, record) = (layout.id(), &layout.record);
-        let Some(state) = record.live_state() else { return Ok(false) };
+        let Some(LoggedState::Live(state)) = record.logged_state() else { return Ok(false) };
         let Some(tube) = self.tubes.number(layout.name(bytes))? else { return Ok(false) };
         let end = layout.total - TRAILER.len();
         let body = Body::copy_of(&bytes[layout.body_at..end])?;
@@ -511,11 +509,11 @@ impl LoggedJobs {
     }
 
     fn apply_short(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
-        if record.is_departure() {
-            // The full record after it, if it was written, says what happened.
-            return Ok(true);
-        }
-        let Some(state) = record.live_state() else { return self.apply_delete(id, record, source) };
+        let state = match record.logged_state() {
+            Some(LoggedState::Live(state)) => state,
+            Some(LoggedState::Deleted(kind)) => return self.apply_delete(id, kind, source),
+            None => return Ok(false),
+        };
         let Some(job) = self.alive.get(id) else {
             self.ignored += 1;
             return Ok(true);
@@ -542,24 +540,29 @@ impl LoggedJobs {
         Ok(true)
     }
 
-    fn apply_delete(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
-        let mut side_effects = FoundSideEffects::default();
-        let mut completed = Vec::new();
-        if source.is_ours && record.is_completion() {
-            let attachments = self.pending.take(id, source.position());
-            let parts = attachments.iter().map(|one| parts(one.bytes.len())).sum::<u64>();
-            let start = LogPosition { offset: source.offset - parts * SHORT_BYTES, ..source.position() };
-            let Some(found) = FoundSideEffects::of(attachments) else { return Ok(false) };
-            let Some(puts) = found.completes.and_then(|count| self.completing.take(count, start)) else {
-                return Ok(false);
-            };
-            (side_effects, completed) = (found, puts);
-        } else if source.is_ours && record.has_side_effects() {
-            match FoundSideEffects::of(self.pending.take(id, source.position())) {
-                Some(found) => side_effects = found,
-                None if source.recovers => self.note_lost(id, source, true)?,
-                None => return Ok(false),
+    fn apply_delete(&mut self, id: JobId, kind: DeleteKind, source: Source) -> Result<bool, OpenError> {
+        let (mut side_effects, mut completed) = (FoundSideEffects::default(), Vec::new());
+        match kind {
+            // The full record after it, if it was written, says what happened.
+            DeleteKind::Departure => return Ok(true),
+            DeleteKind::Completion if source.is_ours => {
+                let attachments = self.pending.take(id, source.position());
+                let parts = attachments.iter().map(|one| parts(one.bytes.len())).sum::<u64>();
+                let start = LogPosition { offset: source.offset - parts * SHORT_BYTES, ..source.position() };
+                let Some(found) = FoundSideEffects::of(attachments) else { return Ok(false) };
+                let Some(puts) = found.completes.and_then(|count| self.completing.take(count, start)) else {
+                    return Ok(false);
+                };
+                (side_effects, completed) = (found, puts);
             }
+            DeleteKind::WithSideEffects if source.is_ours => {
+                match FoundSideEffects::of(self.pending.take(id, source.position())) {
+                    Some(found) => side_effects = found,
+                    None if source.recovers => self.note_lost(id, source, true)?,
+                    None => return Ok(false),
+                }
+            }
+            DeleteKind::Plain | DeleteKind::Completion | DeleteKind::WithSideEffects => {}
         }
         if self.alive.remove(id).is_none() {
             self.ignored += 1;

@@ -3,7 +3,7 @@
 //! Owns: the bounds. Accepts no length that goes beyond the end of the file. Driven by the replay.
 
 use super::format::{
-    DiskRecord, LAST_STATE, MARKER_ID, MAX_JOB_ID, RECORD_5_BYTES, RECORD_BYTES, STATE_DELETED, TRAILER,
+    DeleteKind, DiskRecord, LoggedState, MARKER_ID, MAX_JOB_ID, RECORD_5_BYTES, RECORD_BYTES, TRAILER,
     VERSION_5, take,
 };
 use crate::job::JobId;
@@ -97,6 +97,20 @@ impl Layout {
         !self.is_full() && self.record.id == MARKER_ID
     }
 
+    /// Whether it deletes a job, with what `kind` says.
+    pub(super) fn is_delete_of_kind(&self, kind: DeleteKind) -> bool {
+        self.record.logged_state() == Some(LoggedState::Deleted(kind))
+    }
+
+    /// Whether it is a record of a `complete`; valid only if this server wrote it.
+    pub(super) fn is_of_complete(&self) -> bool {
+        if self.is_full() {
+            self.record.is_of_complete()
+        } else {
+            self.is_delete_of_kind(DeleteKind::Completion)
+        }
+    }
+
     /// The tube's name in the whole record in `bytes`; empty in a short record.
     pub(super) fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.name_at..self.fixed_at]
@@ -115,12 +129,12 @@ impl Layout {
         if record.id == 0 {
             return false;
         }
-        if !self.is_full() {
-            return record.state <= LAST_STATE;
+        match record.logged_state() {
+            Some(LoggedState::Live(_)) if self.is_full() => {
+                record.id <= MAX_JOB_ID && bytes[self.body_at..self.total].ends_with(TRAILER)
+            }
+            Some(LoggedState::Live(_) | LoggedState::Deleted(_)) => !self.is_full(),
+            None => false,
         }
-        record.id <= MAX_JOB_ID
-            && record.state != STATE_DELETED
-            && record.state <= LAST_STATE
-            && bytes[self.body_at..self.total].ends_with(TRAILER)
     }
 }

@@ -15,7 +15,7 @@ use crate::attachment::{AttachmentKind, LoggedReservation, MAX_DELETE_UNITS, tag
 use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
 use crate::files::Item;
-use crate::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, full_record_bytes};
+use crate::format::{DeleteKind, DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, full_record_bytes};
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::marker::MarkerKind;
 use crate::tags::EncodedTags;
@@ -277,7 +277,7 @@ impl Binlog {
         let before = self.contents.files.record_bytes(Item::Job(id));
         debug_assert!(before.is_some(), "a job that is moved is in a file");
         self.compaction.note_freed(before.unwrap_or(0));
-        self.append_reserved(&DiskRecord::departure(id));
+        self.append_reserved(&DiskRecord::delete(id, DeleteKind::Departure));
         self.contents.room.release_for(id);
         self.append_whole(job, 0, now);
         debug_assert_eq!(

@@ -11,7 +11,7 @@ use crate::NoRoom;
 use crate::attachment::{AttachmentKind, Cooldown, LoggedReservation, SideEffects, parts};
 use crate::clock::Timestamp;
 use crate::files::Item;
-use crate::format::{DiskRecord, SHORT_BYTES};
+use crate::format::{DeleteKind, DiskRecord, SHORT_BYTES};
 use crate::job::{JobId, JobRecord};
 use crate::jobs::RestoredReservation;
 
@@ -136,7 +136,7 @@ impl Binlog {
     fn append_unlogged_delete(&mut self, id: JobId, target: Target) {
         debug_assert!(self.contents.files.file_of(id).is_none(), "a job leaves its file before its delete");
         let Some(side_effects) = self.unlogged.side_effects.remove(&id) else {
-            return self.append_short(&DiskRecord::deletion(id), target);
+            return self.append_short(&DiskRecord::delete(id, DeleteKind::Plain), target);
         };
         debug_assert!(
             side_effects.units() > 0,
@@ -151,14 +151,14 @@ impl Binlog {
             self.push_attachment(AttachmentKind::DeleteFrees, id, group.as_bytes());
         }
         let file = self.appender.file();
-        let record = match side_effects.completes {
+        let kind = match side_effects.completes {
             Some(count) => {
                 self.push_attachment(AttachmentKind::Completes, id, &[count]);
-                DiskRecord::completion(id)
+                DeleteKind::Completion
             }
-            None => DiskRecord::deletion_with_side_effects(id),
+            None => DeleteKind::WithSideEffects,
         };
-        self.append_record(&record, &[], None, SHORT_BYTES);
+        self.append_record(&DiskRecord::delete(id, kind), &[], None, SHORT_BYTES);
         if let Some(bytes) = side_effects.cooldown {
             self.contents.files.place(Item::Cooldown(id), file, parts(bytes.len()) * SHORT_BYTES);
             let is_one = self.contents.cooldowns.insert(id, bytes);
