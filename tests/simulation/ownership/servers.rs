@@ -108,7 +108,9 @@ impl World {
         if self.servers[server].life != life {
             return;
         }
-        let Some(step) = self.servers[server].is_waiting.take() else { return };
+        if self.servers[server].is_waiting.take().is_none() {
+            return;
+        }
         let now = self.servers[server].clock.at(self.now);
         match &mut self.servers[server].role {
             Role::Watching { watch, is_connected, can_read, .. } => {
@@ -117,7 +119,7 @@ impl World {
             }
             Role::Reading { can_read, .. } => *can_read = false,
             Role::Owning(owning) => {
-                owning.owner.answered(step, StepAnswer::Lost, now);
+                owning.owner.answered(StepAnswer::Lost, now);
                 owning.lease = owning.owner.lease();
             }
             Role::Down { .. } => {}
@@ -186,23 +188,24 @@ impl World {
     /// An answer to an owner.
     fn own(&mut self, server: usize, step: OwnerStep, reply: Reply, now: Timestamp) {
         let Role::Owning(owning) = &mut self.servers[server].role else { return };
-        let answer = match (step, reply) {
-            (_, Reply::Connected | Reply::Proven | Reply::Found(true)) => StepAnswer::Done,
-            (_, Reply::Found(false)) => StepAnswer::Absent,
-            (_, Reply::Epoch(Some(epoch))) => StepAnswer::Raised(epoch),
-            (_, Reply::TakenOver) => StepAnswer::TakenOver,
-            (_, Reply::NotProven) => StepAnswer::NotProven,
-            (_, Reply::Busy) => StepAnswer::Busy,
-            _ => StepAnswer::Lost,
+        let answer = match reply {
+            Reply::Connected => StepAnswer::Connected,
+            Reply::Proven if matches!(step, OwnerStep::Beat(_)) => StepAnswer::Beat,
+            Reply::Proven | Reply::Found(true) => StepAnswer::Committed,
+            Reply::Found(false) => StepAnswer::Absent,
+            Reply::Epoch(Some(epoch)) => StepAnswer::Raised(epoch),
+            Reply::TakenOver => StepAnswer::TakenOver,
+            Reply::NotProven => StepAnswer::NotProven,
+            Reply::Busy => StepAnswer::Busy,
+            Reply::Seen(..) | Reply::Epoch(None) | Reply::Read(_) | Reply::Doubtful => StepAnswer::Lost,
         };
-        let is_committed = owning.owner.answered(step, answer, now);
-        owning.lease = match (self.mutation, step, answer) {
-            (
-                Mutation::LeaseFromAnswer,
-                OwnerStep::Beat(_) | OwnerStep::Commit { beats: true, .. },
-                StepAnswer::Done,
-            ) => Lease::of(now, TIMES),
-            (Mutation::LeaseFromAnswer, _, StepAnswer::Done) => owning.lease,
+        let is_committed = owning.owner.answered(answer, now);
+        let beats = matches!(step, OwnerStep::Beat(_) | OwnerStep::Commit { beats: true, .. });
+        owning.lease = match (self.mutation, answer) {
+            (Mutation::LeaseFromAnswer, StepAnswer::Beat | StepAnswer::Committed) if beats => {
+                Lease::of(now, TIMES)
+            }
+            (Mutation::LeaseFromAnswer, StepAnswer::Connected | StepAnswer::Committed) => owning.lease,
             _ => owning.owner.lease(),
         };
         if is_committed {

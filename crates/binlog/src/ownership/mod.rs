@@ -149,18 +149,23 @@ pub enum OwnershipEnd {
     Refused,
 }
 
-/// The outcome of a step.
+/// The outcome of a step, which says by itself what has happened. The last three can come after any step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepAnswer {
-    /// The step is done. For [`OwnerStep::CheckCommit`]: the transaction was committed.
-    Done,
-    /// For [`OwnerStep::Raise`]: the new epoch of the queue.
+    /// After [`OwnerStep::Connect`]: there is a connection.
+    Connected,
+    /// After [`OwnerStep::Raise`]: the new epoch of the queue.
     Raised(u64),
-    /// For [`OwnerStep::CheckCommit`]: the transaction was not committed.
-    Absent,
-    /// For [`OwnerStep::Raise`]: another server owns the queue.
+    /// After [`OwnerStep::Raise`]: another server owns the queue.
     TakenOver,
-    /// The queue has another epoch, or the database no longer replicates. Nothing has changed.
+    /// After [`OwnerStep::Commit`] or [`OwnerStep::CheckCommit`]: the pending transaction is committed.
+    Committed,
+    /// After [`OwnerStep::CheckCommit`]: the pending transaction was not committed.
+    Absent,
+    /// After [`OwnerStep::Beat`]: the heartbeat has changed.
+    Beat,
+    /// After one of these three steps: the queue has another epoch, or the database no longer replicates. Nothing has
+    /// changed.
     NotProven,
     /// Nothing has changed, and the same step may succeed later.
     Busy,
@@ -176,6 +181,10 @@ enum PendingTransaction {
     None,
     /// The transaction has not been sent, or has changed nothing.
     Open,
+    /// The transaction is sent, and there is no answer yet. It may also be a heartbeat.
+    Sent {
+        beats: bool,
+    },
     /// The transaction was sent, and the answer was lost.
     Unknown,
 }
@@ -284,7 +293,9 @@ impl Owner {
             OwnerState::Connected => OwnerStep::Raise(self.epoch),
             OwnerState::Raised => OwnerStep::CheckCommit(self.epoch),
             OwnerState::Serving if self.pending == PendingTransaction::Open => {
-                OwnerStep::Commit { epoch: self.epoch, beats: self.beat_at <= now }
+                let beats = self.beat_at <= now;
+                self.pending = PendingTransaction::Sent { beats };
+                OwnerStep::Commit { epoch: self.epoch, beats }
             }
             OwnerState::Serving if self.beat_at <= now => OwnerStep::Beat(self.epoch),
             OwnerState::Serving => return OwnerStep::Sleep(self.beat_at),
@@ -294,65 +305,71 @@ impl Owner {
         step
     }
 
-    /// Handles the answer to `step`, which is the last one. Returns whether the pending transaction is now committed.
-    pub fn answered(&mut self, step: OwnerStep, answer: StepAnswer, now: Timestamp) -> bool {
-        match (step, answer) {
-            (OwnerStep::Connect, StepAnswer::Done) => self.state = OwnerState::Connected,
-            (OwnerStep::Raise(_), StepAnswer::Raised(epoch)) => {
+    /// Handles the answer to the last step. Returns whether the pending transaction is now committed.
+    pub fn answered(&mut self, answer: StepAnswer, now: Timestamp) -> bool {
+        debug_assert!(self.expects(answer), "{answer:?} is no answer to the last step: {self:?}");
+        let before = self.pending;
+        if let PendingTransaction::Sent { .. } = before {
+            let is_lost = answer == StepAnswer::Lost;
+            self.pending = if is_lost { PendingTransaction::Unknown } else { PendingTransaction::Open };
+        }
+        match answer {
+            StepAnswer::Connected => self.state = OwnerState::Connected,
+            StepAnswer::Raised(epoch) => {
                 self.epoch = epoch;
                 self.note_beat();
                 let is_unknown = self.pending == PendingTransaction::Unknown;
                 self.state = if is_unknown { OwnerState::Raised } else { OwnerState::Serving };
             }
-            (OwnerStep::CheckCommit(_) | OwnerStep::Commit { .. }, StepAnswer::Done) => {
+            StepAnswer::Committed => {
                 self.state = OwnerState::Serving;
                 self.pending = PendingTransaction::None;
-                if matches!(step, OwnerStep::Commit { beats: true, .. }) {
+                if before == (PendingTransaction::Sent { beats: true }) {
                     self.note_beat();
                 }
                 self.silent_since = None;
                 return true;
             }
-            (OwnerStep::CheckCommit(_), StepAnswer::Absent) => {
+            StepAnswer::Absent => {
                 self.state = OwnerState::Serving;
                 self.pending = PendingTransaction::Open;
             }
-            (OwnerStep::Beat(_), StepAnswer::Done) => self.note_beat(),
+            StepAnswer::Beat => self.note_beat(),
             // This server itself may have raised the epoch, through a connection that it has abandoned.
-            (
-                OwnerStep::Commit { .. } | OwnerStep::Beat(_) | OwnerStep::CheckCommit(_),
-                StepAnswer::NotProven,
-            ) => {
+            StepAnswer::NotProven => {
                 self.state = OwnerState::Connected;
                 self.lease = Lease::NONE;
             }
-            (_, StepAnswer::TakenOver) => {
+            StepAnswer::TakenOver => {
                 self.lease = Lease::NONE;
                 self.end(OwnershipEnd::TakenOver);
             }
-            (_, StepAnswer::Refused) => self.end(OwnershipEnd::Refused),
-            // The connection is lost, the database is busy, or the step has no such answer.
-            (
-                _,
-                answer @ (StepAnswer::Done
-                | StepAnswer::Raised(_)
-                | StepAnswer::Absent
-                | StepAnswer::NotProven
-                | StepAnswer::Busy
-                | StepAnswer::Lost),
-            ) => {
-                if matches!((step, answer), (OwnerStep::Commit { .. }, StepAnswer::Lost)) {
-                    self.pending = PendingTransaction::Unknown;
-                }
+            StepAnswer::Refused => self.end(OwnershipEnd::Refused),
+            StepAnswer::Busy | StepAnswer::Lost => {
                 self.state = OwnerState::Lost { retry_at: now + RETRY_NS };
             }
         }
         false
     }
 
-    /// Notes that the database has answered while the pending transaction waits for something else, so that it is not
-    /// abandoned.
-    pub fn note_answer(&mut self) {
+    /// Whether the last step can have this answer.
+    fn expects(&self, answer: StepAnswer) -> bool {
+        let (is_raised, is_serving) = (self.state == OwnerState::Raised, self.is_serving());
+        match answer {
+            StepAnswer::Connected => matches!(self.state, OwnerState::Lost { .. }),
+            StepAnswer::Raised(_) | StepAnswer::TakenOver => self.state == OwnerState::Connected,
+            StepAnswer::Committed => is_raised || matches!(self.pending, PendingTransaction::Sent { .. }),
+            StepAnswer::Absent => is_raised,
+            StepAnswer::Beat => is_serving,
+            StepAnswer::NotProven => is_raised || is_serving,
+            StepAnswer::Busy | StepAnswer::Refused | StepAnswer::Lost => true,
+        }
+    }
+
+    /// Notes that the pending transaction has changed nothing for lack of space. The database has answered, so the
+    /// transaction is not abandoned; in the meantime, the step is a heartbeat.
+    pub fn note_lack_of_room(&mut self) {
+        self.pending = PendingTransaction::Open;
         self.silent_since = None;
     }
 
@@ -390,7 +407,7 @@ mod tests {
     /// The owner's next step after the outcome of the last one.
     fn answer(owner: &mut Owner, answer: StepAnswer, now: Timestamp) -> (OwnerStep, bool) {
         let step = owner.next(now);
-        (step, owner.answered(step, answer, now))
+        (step, owner.answered(answer, now))
     }
 
     fn commit(epoch: u64) -> OwnerStep {
@@ -401,13 +418,13 @@ mod tests {
     fn an_owner_beats_at_intervals_whether_it_commits_or_not() {
         let mut owner = Owner::new(TIMES, 7, at(0));
         assert_eq!(owner.next(at(0)), OwnerStep::Sleep(at(500)));
-        assert_eq!(answer(&mut owner, StepAnswer::Done, at(500)), (OwnerStep::Beat(7), false));
+        assert_eq!(answer(&mut owner, StepAnswer::Beat, at(500)), (OwnerStep::Beat(7), false));
         owner.begin();
-        assert_eq!(answer(&mut owner, StepAnswer::Done, at(750)), (commit(7), true));
+        assert_eq!(answer(&mut owner, StepAnswer::Committed, at(750)), (commit(7), true));
         assert_eq!(owner.next(at(800)), OwnerStep::Sleep(at(1000)), "the commit was no heartbeat");
         owner.begin();
         let beats = OwnerStep::Commit { epoch: 7, beats: true };
-        assert_eq!(answer(&mut owner, StepAnswer::Done, at(1000)), (beats, true));
+        assert_eq!(answer(&mut owner, StepAnswer::Committed, at(1000)), (beats, true));
         assert_eq!(owner.next(at(1250)), OwnerStep::Sleep(at(1500)));
     }
 
@@ -416,21 +433,19 @@ mod tests {
         let mut owner = Owner::new(TIMES, 7, at(100));
         assert_eq!(owner.lease(), Lease::until(at(4100)), "a margin of a second before a standby takes over");
         assert!(owner.lease().is_valid_at(at(4099)) && !owner.lease().is_valid_at(at(4100)));
-        let step = owner.next(at(1100));
+        assert_eq!(owner.next(at(1100)), OwnerStep::Beat(7));
         assert_eq!(owner.lease().end(), at(4100), "it is not confirmed");
-        owner.answered(step, StepAnswer::Done, at(3000));
+        owner.answered(StepAnswer::Beat, at(3000));
         assert_eq!(owner.lease().end(), at(5100), "the standby may have seen it when it was sent");
         owner.begin();
-        let step = owner.next(at(1500));
-        assert_eq!(step, commit(7));
-        owner.answered(step, StepAnswer::Done, at(1501));
+        assert_eq!(answer(&mut owner, StepAnswer::Committed, at(1500)), (commit(7), true));
         assert_eq!(owner.lease().end(), at(5100), "no standby sees a commit");
         for (ends, answers) in [(at(5100), StepAnswer::Lost), (at(0), StepAnswer::NotProven)] {
             let mut owner = owner;
             answer(&mut owner, answers, at(4000));
             assert_eq!(owner.lease().end(), ends, "{answers:?}");
             if answers == StepAnswer::Lost {
-                answer(&mut owner, StepAnswer::Done, at(4200));
+                answer(&mut owner, StepAnswer::Connected, at(4200));
             }
             answer(&mut owner, StepAnswer::Raised(8), at(4300));
             assert_eq!(owner.lease().end(), at(8300), "raising the epoch changes the heartbeat");
@@ -439,12 +454,12 @@ mod tests {
 
     #[test]
     fn a_commit_whose_answer_is_lost_is_checked_under_a_new_epoch() {
-        for (found, committed) in [(StepAnswer::Done, true), (StepAnswer::Absent, false)] {
+        for (found, committed) in [(StepAnswer::Committed, true), (StepAnswer::Absent, false)] {
             let mut owner = Owner::new(TIMES, 7, at(0));
             owner.begin();
             answer(&mut owner, StepAnswer::Lost, at(0));
             assert_eq!(owner.next(at(1)), OwnerStep::Sleep(at(200)));
-            assert_eq!(answer(&mut owner, StepAnswer::Done, at(200)), (OwnerStep::Connect, false));
+            assert_eq!(answer(&mut owner, StepAnswer::Connected, at(200)), (OwnerStep::Connect, false));
             assert_eq!(answer(&mut owner, StepAnswer::Raised(9), at(201)), (OwnerStep::Raise(7), false));
             assert_eq!(answer(&mut owner, found, at(202)), (OwnerStep::CheckCommit(9), committed));
             assert!(owner.is_serving() && owner.is_free() == committed);
@@ -457,7 +472,7 @@ mod tests {
     fn a_lost_connection_without_a_commit_is_not_searched() {
         let mut owner = Owner::new(TIMES, 7, at(0));
         assert_eq!(answer(&mut owner, StepAnswer::Lost, at(1000)), (OwnerStep::Beat(7), false));
-        answer(&mut owner, StepAnswer::Done, at(1200));
+        answer(&mut owner, StepAnswer::Connected, at(1200));
         answer(&mut owner, StepAnswer::Raised(8), at(1200));
         assert_eq!(owner.next(at(1200)), OwnerStep::Sleep(at(1700)));
     }
@@ -496,7 +511,7 @@ mod tests {
         owner.begin();
         for ms in [0, 10_000, 20_000] {
             answer(&mut owner, StepAnswer::Lost, at(ms));
-            answer(&mut owner, StepAnswer::Done, at(ms + 200));
+            answer(&mut owner, StepAnswer::Connected, at(ms + 200));
             answer(&mut owner, StepAnswer::Raised(8), at(ms + 201));
             answer(&mut owner, StepAnswer::Absent, at(ms + 202));
         }
@@ -526,7 +541,7 @@ mod tests {
         let mut owner = Owner::new(TIMES, 7, at(0));
         assert_eq!(owner.epoch(), 7);
         answer(&mut owner, StepAnswer::Lost, at(1000));
-        answer(&mut owner, StepAnswer::Done, at(1200));
+        answer(&mut owner, StepAnswer::Connected, at(1200));
         answer(&mut owner, StepAnswer::Raised(12), at(1200));
         assert_eq!(owner.epoch(), 12);
     }

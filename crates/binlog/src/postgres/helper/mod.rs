@@ -228,22 +228,22 @@ impl PostgresHelper {
     fn carry_out(&mut self, step: OwnerStep) {
         let was_serving = self.owner.is_serving();
         self.limit_waits();
-        let (step, answer) = match step {
-            OwnerStep::Connect => (step, Ok(self.connect())),
-            OwnerStep::Raise(epoch) => (step, self.raise(epoch)),
-            OwnerStep::CheckCommit(epoch) => (step, self.check_commit(epoch)),
-            OwnerStep::Beat(epoch) => (step, self.commit(epoch, Proof::HEARTBEAT)),
+        let answer = match step {
+            OwnerStep::Connect => Ok(self.connect()),
+            OwnerStep::Raise(epoch) => self.raise(epoch),
+            OwnerStep::CheckCommit(epoch) => self.check_commit(epoch),
+            OwnerStep::Beat(epoch) => self.commit(epoch, Proof::HEARTBEAT),
             OwnerStep::Commit { epoch, beats } => match self.commit(epoch, Proof { beats, has_work: true }) {
                 Err(failure) if failure.is_lack_of_room() => match self.await_room(epoch, &failure) {
-                    Some(answer) => (OwnerStep::Beat(epoch), answer),
+                    Some(answer) => answer,
                     None => return,
                 },
-                answer => (step, answer),
+                answer => answer,
             },
             OwnerStep::Sleep(_) | OwnerStep::End(_) => return,
         };
         let answer = answer.unwrap_or_else(|failure| self.answer_of(failure));
-        let is_committed = self.owner.answered(step, answer, now());
+        let is_committed = self.owner.answered(answer, now());
         self.publish_lease();
         self.figures.epoch.store(self.owner.epoch(), Relaxed);
         if matches!(answer, StepAnswer::Lost | StepAnswer::Busy) {
@@ -308,7 +308,7 @@ impl PostgresHelper {
                 self.figures.reconnects.fetch_add(1, Relaxed);
                 self.ballast.check_again();
                 self.connection.open = Some(connection);
-                StepAnswer::Done
+                StepAnswer::Connected
             }
             Err((_, text)) => {
                 if text != self.connection.trouble {
@@ -364,7 +364,7 @@ impl PostgresHelper {
         let rows = connection.run("is_appended", &values)?;
         Ok(match rows.first().map(|row| row.text(0)) {
             None => StepAnswer::NotProven,
-            Some("t") => StepAnswer::Done,
+            Some("t") => StepAnswer::Committed,
             Some(_) => StepAnswer::Absent,
         })
     }
@@ -390,7 +390,7 @@ impl PostgresHelper {
         if purge.is_some() {
             self.vacuum.note_deleted(self.purges.finish(rows.len() > 1), &self.settings);
         }
-        Ok(StepAnswer::Done)
+        Ok(if has_work { StepAnswer::Committed } else { StepAnswer::Beat })
     }
 
     fn answer_of(&mut self, failure: StatementError) -> StepAnswer {

@@ -30,8 +30,7 @@ impl PostgresHelper {
             self.finish(Err(Error::new(ErrorKind::StorageFull, failure.to_string())));
             return None;
         }
-        // The database answers, so nothing must be abandoned.
-        self.owner.note_answer();
+        self.owner.note_lack_of_room();
         let address = self.queue_address();
         let connection = self.connection.open.as_mut()?;
         if !self.ballast.give_up(connection, &address) {
