@@ -280,7 +280,8 @@ impl Harness {
                     self.log.append_delete(id);
                     self.note(id.0, None);
                 }
-                Change::DeletedWith(id) => self.log_delete(id),
+                Change::DeletedWithCooldown(id) => self.log_delete(id, None),
+                Change::DeletedLast(last) => self.log_delete(last.id, Some(&last.group)),
                 Change::CooldownOver(id) => {
                     self.log.forget_cooldown(id, self.now);
                     self.cooldowns.entry(id.0).or_default().push((self.log.appended(), None));
@@ -293,16 +294,15 @@ impl Harness {
         self.model.forget_the_past();
     }
 
-    /// Logs a delete with its cooldown and the group that it ends.
-    fn log_delete(&mut self, id: JobId) {
-        let freed_group = self.model.freed_groups.remove(0);
+    /// Logs a delete with its cooldown and the group that it frees.
+    fn log_delete(&mut self, id: JobId, freed_group: Option<&str>) {
         let cooldown = self.model.cooldowns.iter().find(|cooldown| cooldown.id == id.0);
         let cooldown = cooldown.map(|cooldown| Cooldown {
             tube: &self.model.tube(cooldown.tube).name,
             key: cooldown.key.as_str(),
             until: cooldown.until,
         });
-        let side_effects = SideEffects { cooldown, freed_group: freed_group.as_deref(), completes: None };
+        let side_effects = SideEffects { cooldown, freed_group, completes: None };
         self.log.append_delete_with(id, &side_effects);
         let state = cooldown.map(|found| (found.tube.to_owned(), found.key.to_owned(), found.until));
         if state.is_some() {

@@ -44,9 +44,8 @@ impl Persistence {
         };
         queue.swap_changes(&mut self.changes);
         let puts = self.changes.iter().filter(|change| matches!(change, Change::Put(_))).count();
-        let is_end =
-            |change: &Change| matches!(*change, Change::Deleted(of) | Change::DeletedWith(of) if of == id);
-        let end = self.changes.iter().copied().find(is_end);
+        let is_end = |change: &Change| change.deleted().is_some_and(|(of, _)| of == id);
+        let end = self.changes.iter().position(is_end);
         if let Some(end) = end.filter(|_| puts > 0 && binlog.file_of(id) != 0) {
             binlog.begin_complete(room);
             for change in &self.changes {
@@ -57,8 +56,8 @@ impl Persistence {
                     binlog.append_put(&WholeJob { is_of_complete: true, ..job }, now);
                 }
             }
-            append_end(binlog, queue, end, id, u8::try_from(puts).ok());
-            self.changes.retain(|change| !matches!(change, Change::Put(_)) && !is_end(change));
+            append_end(binlog, queue, &self.changes.remove(end), u8::try_from(puts).ok());
+            self.changes.retain(|change| !matches!(change, Change::Put(_)));
         }
         self.append_listed(queue, now);
     }

@@ -72,10 +72,9 @@ fn append_state(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, no
 
 /// Logs the end of a job, with the effects of its tags, and how many puts directly before it belong to it
 /// (`completes`).
-fn append_end(binlog: &mut Binlog, queue: &mut Queue, end: Change, id: JobId, completes: Option<u8>) {
-    let freed_group = if let Change::DeletedWith(_) = end { queue.next_freed_group() } else { None };
+fn append_end(binlog: &mut Binlog, queue: &Queue, end: &Change, completes: Option<u8>) {
+    let Some((id, freed_group)) = end.deleted() else { return };
     let cooldown = queue.cooldown(id).map(|(tube, key, until)| Cooldown { tube: tube.as_str(), key, until });
-    let freed_group = freed_group.as_deref();
     binlog.append_delete_with(id, &SideEffects { cooldown, freed_group, completes });
 }
 
@@ -184,7 +183,9 @@ impl Persistence {
                     }
                 }
                 Change::Deleted(id) => binlog.append_delete(id),
-                Change::DeletedWith(id) => append_end(binlog, queue, change, id, None),
+                Change::DeletedWithCooldown(_) | Change::DeletedLast(_) => {
+                    append_end(binlog, queue, &change, None);
+                }
                 Change::CooldownOver(id) => binlog.forget_cooldown(id, now),
                 Change::Put(id) => {
                     if let Some(job) = queue.job(id) {

@@ -1,6 +1,6 @@
 //! The effects of tags: unique keys, slots, groups, expiry.
 
-use beanstalkd_queue::{Change, WaitOutcome};
+use beanstalkd_queue::{Change, LastMember, WaitOutcome};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tags::{Concurrency, Idempotency, Name, TagSet};
@@ -205,13 +205,12 @@ impl Model {
             Ending::Deleted | Ending::Flushed => self.count(tube, |counters| &mut counters.deletes),
             Ending::Expired => self.count(tube, |counters| &mut counters.expirations),
         }
-        if cooldown.is_some() || !freed.is_empty() {
-            self.changes.push(Change::DeletedWith(JobId(id)));
-            self.freed_groups
-                .push(empty.filter(|_| !freed.is_empty()).map(|group| group.as_str().to_owned()));
-        } else {
-            self.changes.push(Change::Deleted(JobId(id)));
-        }
+        let id = JobId(id);
+        self.changes.push(match empty.filter(|_| !freed.is_empty()) {
+            Some(group) => Change::DeletedLast(Box::new(LastMember { id, group: group.as_str().into() })),
+            None if cooldown.is_some() => Change::DeletedWithCooldown(id),
+            None => Change::Deleted(id),
+        });
         freed
     }
 

@@ -177,15 +177,17 @@ impl Queue {
 
     /// Whether the queue is as this change says. A put is noted before its job is stored.
     #[inline]
-    pub(crate) fn agrees_with(&self, change: Change) -> bool {
-        match change {
+    pub(crate) fn agrees_with(&self, change: &Change) -> bool {
+        match *change {
             Change::Put(id) => id.0 < self.numbers.next_id,
             Change::Updated(id) | Change::Moved(id) | Change::Died(id) => self.jobs.get(id).is_some(),
             Change::Reserved(id) => self.is_linked_as(id, JobState::Reserved),
             Change::SessionReserved(id) => {
                 self.is_linked_as(id, JobState::Reserved) && self.session_reservation(id).is_some()
             }
-            Change::Deleted(id) | Change::DeletedWith(id) => self.jobs.get(id).is_none(),
+            Change::Deleted(id) => self.jobs.get(id).is_none(),
+            Change::DeletedWithCooldown(id) => self.jobs.get(id).is_none() && self.cooldown(id).is_some(),
+            Change::DeletedLast(ref last) => self.jobs.get(last.id).is_none(),
             Change::CooldownOver(id) => self.cooldown(id).is_none(),
         }
     }

@@ -348,14 +348,14 @@ impl Queue {
     /// Records that the job differs from its last logged record.
     #[inline]
     pub(crate) fn note(&mut self, change: Change) {
-        debug_assert!(self.agrees_with(change), "the queue is as the change says: {change:?}");
+        debug_assert!(self.agrees_with(&change), "the queue is as the change says: {change:?}");
         if !self.outbox.keeps_changes {
             return;
         }
         if let Change::Updated(id) | Change::Reserved(id) = change
-            && let Some(&last) = self.outbox.changes.last()
+            && let Some(last) = self.outbox.changes.last()
         {
-            if [Change::Put(id), Change::Moved(id), Change::Updated(id)].contains(&last) {
+            if matches!(*last, Change::Put(of) | Change::Moved(of) | Change::Updated(of) if of == id) {
                 return;
             }
             // One record contains both changes.
@@ -363,10 +363,8 @@ impl Queue {
         }
         // The failure and the death are one record: between two records, a crash would leave a job in its old tube that
         // has failed too often.
-        if let (Change::Died(id), Some(&Change::Updated(last))) = (change, self.outbox.changes.last())
-            && last == id
-        {
-            self.outbox.changes.pop();
+        if let Change::Died(id) = change {
+            self.outbox.changes.pop_if(|last| *last == Change::Updated(id));
         }
         self.outbox.changes.push(change);
     }

@@ -28,7 +28,6 @@ impl Rules {
             hasher: _,
             jobs: _,
             index_bytes: _,
-            freed_groups: _,
             scratch: _,
             tubes: _,
             head_checks: _,

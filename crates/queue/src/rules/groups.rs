@@ -190,11 +190,7 @@ impl Rule for Groups {
 
     const ENDED: Marks = Marks::TAGGED;
     fn ended(queue: &mut Queue, job: &MarkedJob<'_>, end: &mut JobEnd) {
-        if let Some(group) = job.tags.group
-            && queue.rules.groups.leave(group.as_str())
-        {
-            end.freed_group = Some(group.as_str().into());
-        }
+        end.frees_group = job.tags.group.is_some_and(|group| queue.rules.groups.leave(group.as_str()));
     }
 
     #[inline]

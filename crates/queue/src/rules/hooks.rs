@@ -161,8 +161,8 @@ pub(crate) struct JobEnd {
     pub(super) now: Timestamp,
     /// Whether it begins a cooldown.
     pub(super) begins_cooldown: bool,
-    /// The group that it frees.
-    pub(super) freed_group: Option<Box<str>>,
+    /// Whether it frees the job's group.
+    pub(super) frees_group: bool,
 }
 
 /// How many rules are called for a new job without tags in a tube with a rule.

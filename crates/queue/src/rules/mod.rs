@@ -58,7 +58,6 @@ mod turns;
 pub(crate) mod unique;
 mod used_keys;
 
-use std::collections::VecDeque;
 use std::hash::RandomState;
 
 use beanstalkd_structures::{OrderedQueue, Timer};
@@ -84,7 +83,7 @@ use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{DueKey, ReadyKey};
 use crate::state::tag_storage::TagStorage;
 use crate::tags::{Concurrency, TagSet};
-use crate::{Change, ClientId, Queue};
+use crate::{Change, ClientId, LastMember, Queue};
 
 /// The state of all rules.
 #[derive(Debug, Default)]
@@ -105,8 +104,6 @@ pub(crate) struct Rules {
     jobs: usize,
     /// The memory of the indexes for their tags.
     index_bytes: usize,
-    /// The groups that were freed by the ends of jobs, in the order of the changes [`Change::DeletedWith`].
-    freed_groups: VecDeque<Option<Box<str>>>,
     /// A buffer for a copy of a job's tags.
     scratch: Vec<u8>,
 }
@@ -424,19 +421,19 @@ impl Queue {
 
     /// Calls the rules when a job has ended, and notes the change.
     fn note_end(&mut self, ended: &MarkedJob<'_>, ending: Ending, now: Timestamp) {
-        let mut end = JobEnd { ending, now, begins_cooldown: false, freed_group: None };
+        let mut end = JobEnd { ending, now, begins_cooldown: false, frees_group: false };
         each_rule!(ended, ENDED: ended(self, ended, &mut end));
         match ending {
             Ending::Deleted | Ending::Flushed => self.count(ended.tube, |counters| &mut counters.deletes),
             Ending::Expired => self.count(ended.tube, |counters| &mut counters.expirations),
         }
-        if !end.begins_cooldown && end.freed_group.is_none() {
-            self.note(Change::Deleted(ended.id));
-        } else {
-            self.note(Change::DeletedWith(ended.id));
-            if self.outbox.keeps_changes {
-                self.rules.freed_groups.push_back(end.freed_group);
-            }
+        if self.outbox.keeps_changes {
+            let id = ended.id;
+            self.note(match ended.tags.group.filter(|_| end.frees_group) {
+                Some(group) => Change::DeletedLast(Box::new(LastMember { id, group: group.as_str().into() })),
+                None if end.begins_cooldown => Change::DeletedWithCooldown(id),
+                None => Change::Deleted(id),
+            });
         }
         debug_assert_eq!(
             end.begins_cooldown,
@@ -447,11 +444,6 @@ impl Queue {
             self.rules.awaited.has_answered(ended.id),
             "a client that waits for the end gets an answer"
         );
-    }
-
-    /// The group that was freed by the next [`Change::DeletedWith`], because its last member ended.
-    pub fn next_freed_group(&mut self) -> Option<Box<str>> {
-        self.rules.freed_groups.pop_front().flatten()
     }
 
     /// Serves waiting clients after a command, of the client `cause` if there is one, has changed whether other jobs
@@ -504,7 +496,6 @@ impl Queue {
         let marked = |mark| self.jobs.ids().filter(|&id| self.jobs.expect(id).has(mark)).count();
         assert_eq!(self.rules.tubes.aging_jobs, marked(Marks::AGES));
         assert_eq!(self.rules.tubes.rotating_jobs, marked(Marks::IN_ROTATION));
-        assert!(self.outbox.keeps_changes || self.rules.freed_groups.is_empty());
         each_rule!(check(self));
     }
 }

@@ -140,7 +140,7 @@ pub enum WaitOutcome {
 }
 
 /// A change of a job that a restart must not undo.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The job is new.
     Put(JobId),
@@ -156,10 +156,39 @@ pub enum Change {
     SessionReserved(JobId),
     /// The job is deleted.
     Deleted(JobId),
-    /// The job is deleted, and its tags have side effects: see [`Queue::cooldown`] and [`Queue::next_freed_group`].
-    DeletedWith(JobId),
+    /// The job is deleted, and a cooldown has begun: see [`Queue::cooldown`].
+    DeletedWithCooldown(JobId),
+    /// The job is deleted, and its group is free. A cooldown may have begun, too.
+    DeletedLast(Box<LastMember>),
     /// The cooldown that the job's delete began has ended.
     CooldownOver(JobId),
+}
+
+/// A job that was the last member of a group for which others wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastMember {
+    /// The job.
+    pub id: JobId,
+    /// The group.
+    pub group: Box<str>,
+}
+
+impl Change {
+    /// The job that is deleted, and the group that this frees.
+    #[must_use]
+    pub fn deleted(&self) -> Option<(JobId, Option<&str>)> {
+        match *self {
+            Self::Deleted(id) | Self::DeletedWithCooldown(id) => Some((id, None)),
+            Self::DeletedLast(ref last) => Some((last.id, Some(&last.group))),
+            Self::Put(_)
+            | Self::Updated(_)
+            | Self::Reserved(_)
+            | Self::Moved(_)
+            | Self::Died(_)
+            | Self::SessionReserved(_)
+            | Self::CooldownOver(_) => None,
+        }
+    }
 }
 
 /// How often a job may fail before it is buried instead of becoming ready again; `None` means no limit.

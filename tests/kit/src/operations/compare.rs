@@ -24,9 +24,6 @@ impl Pair {
         assert_eq!(self.queue.has_changes(), !self.model.changes.is_empty());
         let mut changes: Vec<Change> = Vec::new();
         self.queue.swap_changes(&mut changes);
-        let ends = changes.iter().filter(|change| matches!(change, Change::DeletedWith(_)));
-        let freed: Vec<_> = ends.map(|_| self.queue.next_freed_group().map(String::from)).collect();
-        assert_eq!(freed, std::mem::take(&mut self.model.freed_groups), "the groups that are freed");
         assert_eq!(changes, std::mem::take(&mut self.model.changes), "the changes for the binlog");
         let (next, expected) = (self.queue.next_deadline(), self.model.next_deadline());
         assert!(

@@ -176,8 +176,6 @@ pub struct Model {
     pub deliveries: Vec<(u32, WaitOutcome)>,
     pub changes: Vec<Change>,
     pub cooldowns: Vec<Cooldown>,
-    /// The groups that deletes have freed, one for each `DeletedWith`.
-    pub freed_groups: Vec<Option<String>>,
     /// The last groups that have lost their last member, in the order of their last ends.
     pub ended_groups: Vec<String>,
     /// The group that does not end with its last member, because a `complete` is about to put another one.
@@ -229,7 +227,6 @@ impl Model {
             deliveries: Vec::new(),
             changes: Vec::new(),
             cooldowns: Vec::new(),
-            freed_groups: Vec::new(),
             ended_groups: Vec::new(),
             kept_group: None,
             to_free: Vec::new(),
