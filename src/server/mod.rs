@@ -375,22 +375,8 @@ impl<S: Stream> Server<S> {
         if exchange.has_body_in_progress() && self.executor.lacks_memory_for(exchange.memory_bytes()) {
             exchange.give_up_body(CommandRefusal::OutOfMemory);
         }
-        self.lists.await_event(id, connection);
-        connection.note_unsettled_replies(&mut self.executor);
-        if connection.exchange.output.is_empty() && !connection.exchange.is_closing() {
-            self.buffers.reclaim(&mut connection.exchange.output);
-        } else {
-            self.lists.send(id, &mut connection.listed);
-        }
-        connection.count_bytes(self.executor.buffer_bytes());
-        if connection.is_runnable() {
+        if self.lists.refile(id, connection, &mut self.executor, &mut self.buffers) {
             connection.exhaust_budget();
-            let queue = if connection.is_handshaking() {
-                &mut self.lists.handshaking
-            } else {
-                &mut self.lists.runnable
-            };
-            enlist(queue, Lists::SCHEDULED, id, &mut connection.listed);
         }
     }
 
@@ -406,13 +392,7 @@ impl<S: Stream> Server<S> {
                 self.close(id, now);
                 continue;
             }
-            // A reservation of a session may have to wait for room in the log.
-            self.lists.await_event(id, connection);
-            connection.note_unsettled_replies(&mut self.executor);
-            self.lists.send(id, &mut connection.listed);
-            if connection.is_runnable() {
-                self.lists.run(id, &mut connection.listed);
-            }
+            self.lists.refile(id, connection, &mut self.executor, &mut self.buffers);
         }
         self.lists.unsent.len() - unsent_before
     }

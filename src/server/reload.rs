@@ -35,11 +35,7 @@ impl<S: Stream> Server<S> {
         for id in self.executor.may_not_wait(waiting.map(|(id, _)| id)) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
             connection.end_wait(&mut self.executor, id);
-            connection.note_unsettled_replies(&mut self.executor);
-            self.lists.send(id, &mut connection.listed);
-            if connection.is_runnable() {
-                self.lists.run(id, &mut connection.listed);
-            }
+            self.lists.refile(id, connection, &mut self.executor, &mut self.buffers);
         }
     }
 
