@@ -12,8 +12,8 @@ use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::{CommandCounts, ServerInfo};
 
 impl Described for Rest {
-    /// The other numbers are those of a [`Wait`](crate::exchange::Wait). A function is not described: a quiet server
-    /// has none.
+    /// The other numbers are those of a [`WaitKind`](crate::exchange::WaitKind). A function is not described: a quiet
+    /// server has none.
     fn describe(&self, out: &mut Writer<'_>) {
         match &self.0 {
             RestKind::Put(put) => {

@@ -17,7 +17,7 @@ use super::words::{log_command, log_reply};
 use super::work::Meter;
 use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, answer_last, run};
 use crate::clock::Timestamp;
-use crate::exchange::{CommandRefusal, Output, Request, Wait};
+use crate::exchange::{CommandRefusal, Output, Request, WaitKind};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::rate_limited_log::RateLimitedLog;
@@ -202,17 +202,17 @@ impl Executor {
     pub(crate) fn answer_wait(
         &mut self,
         client: ClientId,
-        wait: Wait,
+        kind: WaitKind,
         answer: WaitOutcome,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
         let caller = &mut Caller::new(client, output, now);
-        let outcome = match wait {
-            Wait::Job => self.answer_reserve(caller, answer),
-            Wait::EndOf(id) => self.answer_job_wait(caller, id, answer),
-            Wait::Batch(most) => self.answer_first_of_batch(caller, most, answer),
+        let outcome = match kind {
+            WaitKind::Job => self.answer_reserve(caller, answer),
+            WaitKind::EndOf(id) => self.answer_job_wait(caller, id, answer),
+            WaitKind::Batch(most) => self.answer_first_of_batch(caller, most, answer),
         };
         trace_reply(client, output, start);
         outcome

@@ -72,7 +72,7 @@ use self::touch::TouchAll;
 use crate::access::Roles;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::exchange::{self, Complete, Output, Put, Unfinished, Until, Wait};
+use crate::exchange::{self, Complete, Output, Put, Unfinished, Until, WaitKind};
 use crate::job::{Body, JobId, JobState};
 use crate::orders::Obstacle;
 use crate::protocol::{Command, PutHeader, Reply};
@@ -140,7 +140,7 @@ impl RestKind {
             Self::Complete(complete) => complete.memory_bytes(),
             Self::GoOn(_) => 0,
         };
-        Outcome::Unfinished(Unfinished::Stall { rest: Rest(self), until, memory_bytes })
+        Outcome::Unfinished(Unfinished::Stalled { rest: Rest(self), until, memory_bytes })
     }
 }
 
@@ -389,12 +389,16 @@ fn stall_with_memory(
     until: Until,
     rest: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
 ) -> Outcome {
-    Outcome::Unfinished(Unfinished::Stall { rest: Rest(RestKind::GoOn(Box::new(rest))), until, memory_bytes })
+    Outcome::Unfinished(Unfinished::Stalled {
+        rest: Rest(RestKind::GoOn(Box::new(rest))),
+        until,
+        memory_bytes,
+    })
 }
 
 /// The client waits for an answer of the queue.
-fn wait(wait: Wait) -> Outcome {
-    Outcome::Unfinished(Unfinished::Wait { wait, is_abortable: false })
+fn wait(kind: WaitKind) -> Outcome {
+    Outcome::Unfinished(Unfinished::Waiting { kind, is_abortable: false })
 }
 
 /// The result of a change of one job.

@@ -6,7 +6,7 @@
 use super::watch::WatchList;
 use super::{Caller, Executor, Outcome, answer, lacks_room, stall};
 use crate::clock::Timestamp;
-use crate::exchange::{Output, Unfinished, Until, Wait};
+use crate::exchange::{Output, Unfinished, Until, WaitKind};
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
 use crate::queue::{ClientId, Reserve, ReserveMode, WaitOutcome};
@@ -39,7 +39,7 @@ impl Executor {
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
             Reserve::Waiting => {
-                Outcome::Unfinished(Unfinished::Wait { wait: Wait::Job, is_abortable: ABORTABLE })
+                Outcome::Unfinished(Unfinished::Waiting { kind: WaitKind::Job, is_abortable: ABORTABLE })
             }
             Reserve::Unfinished => stall(Until::NextTurn, rest),
         }

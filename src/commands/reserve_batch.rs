@@ -11,7 +11,7 @@ use super::watch::WatchList;
 use super::{Caller, Executor, Outcome, answer, lacks_room, stall_with_memory, wait};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::exchange::{Output, Until, Wait};
+use crate::exchange::{Output, Until, WaitKind};
 use crate::job::JobId;
 use crate::protocol::{FieldList, Reply, ReservedJobs, write_reserved};
 use crate::queue::{ClientId, Reserve, WaitOutcome};
@@ -113,7 +113,7 @@ impl Executor {
                 }
                 Reserve::Unfinished => return batch.stall(Until::NextTurn),
                 // Only a batch without jobs waits.
-                Reserve::Waiting => return wait(Wait::Batch(batch.most)),
+                Reserve::Waiting => return wait(WaitKind::Batch(batch.most)),
                 Reserve::DeadlineSoon if timeout_s.is_some() => {
                     return answer(caller.output, &Reply::DeadlineSoon);
                 }

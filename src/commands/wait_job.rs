@@ -4,7 +4,7 @@
 
 use super::{Caller, Executor, Outcome, answer, wait};
 use crate::access::Roles;
-use crate::exchange::Wait;
+use crate::exchange::WaitKind;
 use crate::job::JobId;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitJob, WaitOutcome};
@@ -21,7 +21,7 @@ impl Executor {
             WaitJob::NotFound => answer(caller.output, &Reply::NotFound),
             WaitJob::Buried => answer(caller.output, &Reply::BuriedJob(id)),
             WaitJob::TimedOut => answer(caller.output, &Reply::TimedOut),
-            WaitJob::Waiting => wait(Wait::EndOf(id)),
+            WaitJob::Waiting => wait(WaitKind::EndOf(id)),
         }
     }
 

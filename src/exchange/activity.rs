@@ -3,7 +3,7 @@
 //! Owns: the words and their order. The activity follows from the phase and the output, so an exchange keeps nothing
 //! for it.
 
-use super::{Exchange, Phase, Unfinished, Until, Wait};
+use super::{Exchange, Phase, Unfinished, Until, WaitKind};
 
 /// The activity of a client. If several apply, the first in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ impl<R> Exchange<R> {
     #[must_use]
     pub fn activity(&self) -> Activity {
         let is_receiving = match &self.phase {
-            Phase::Unfinished(Unfinished::Wait { .. }) => return Activity::Waiting,
-            Phase::Unfinished(Unfinished::Stall { .. }) => return Activity::Stalled,
+            Phase::Unfinished(Unfinished::Waiting { .. }) => return Activity::Waiting,
+            Phase::Unfinished(Unfinished::Stalled { .. }) => return Activity::Stalled,
             Phase::WantBody { .. }
             | Phase::SkipBody { .. }
             | Phase::SkipLine
@@ -81,19 +81,19 @@ impl<R> Exchange<R> {
     #[must_use]
     #[inline]
     pub fn stalled_until(&self) -> Option<Until> {
-        if let Some(&Unfinished::Stall { until, .. }) = self.unfinished() { Some(until) } else { None }
+        if let Some(&Unfinished::Stalled { until, .. }) = self.unfinished() { Some(until) } else { None }
     }
 
     /// What the client waits for, if it waits.
     #[must_use]
-    pub fn wait(&self) -> Option<Wait> {
-        if let Some(&Unfinished::Wait { wait, .. }) = self.unfinished() { Some(wait) } else { None }
+    pub fn wait_kind(&self) -> Option<WaitKind> {
+        if let Some(&Unfinished::Waiting { kind, .. }) = self.unfinished() { Some(kind) } else { None }
     }
 
     /// Whether a reserve, or the wait for the end of a job, is unanswered.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.wait().is_some()
+        self.wait_kind().is_some()
     }
 
     /// Whether the connection ends once its replies are sent.

@@ -3,7 +3,7 @@
 //! Owns: which parts of an exchange are described. Unsent replies are written as bytes, up to [`MAX_OUTPUT_BYTES`]. A
 //! connection that owes more is not described; the server closes it.
 
-use super::outcome::{CommandRefusal, Unfinished, Until, Wait};
+use super::outcome::{CommandRefusal, Unfinished, Until, WaitKind};
 use super::put::PutExtras;
 use super::{Exchange, Output, Pending, Phase, Put, Unread};
 use crate::described;
@@ -27,7 +27,7 @@ described!(enum CommandRefusal, "the refusal of a command" {
     7 => TubeFull,
 });
 // Written in place of a rest, which has the other numbers.
-described!(enum Wait, "the wait of a client" {
+described!(enum WaitKind, "the wait of a client" {
     0 => Job,
     1 => Batch(most),
     3 => EndOf(id),
@@ -56,8 +56,8 @@ described!(enum Phase<R>, "the phase of an exchange" {
 impl<R: Described> Described for Unfinished<R> {
     fn describe(&self, out: &mut Writer<'_>) {
         match self {
-            Self::Wait { wait, is_abortable } => (*wait, (*is_abortable, 0usize)).describe(out),
-            Self::Stall { rest, until, memory_bytes } => {
+            Self::Waiting { kind, is_abortable } => (*kind, (*is_abortable, 0usize)).describe(out),
+            Self::Stalled { rest, until, memory_bytes } => {
                 rest.describe(out);
                 (*until, *memory_bytes).describe(out);
             }
@@ -66,11 +66,11 @@ impl<R: Described> Described for Unfinished<R> {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut ahead = from.clone();
-        if let Ok((wait, (is_abortable, 0usize))) = ahead.value() {
+        if let Ok((kind, (is_abortable, 0usize))) = ahead.value() {
             *from = ahead;
-            return Ok(Self::Wait { wait, is_abortable });
+            return Ok(Self::Waiting { kind, is_abortable });
         }
-        Ok(Self::Stall { rest: from.value()?, until: from.value()?, memory_bytes: from.value()? })
+        Ok(Self::Stalled { rest: from.value()?, until: from.value()?, memory_bytes: from.value()? })
     }
 }
 

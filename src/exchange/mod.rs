@@ -37,7 +37,7 @@ use zeroize::Zeroize;
 pub use self::activity::Activity;
 pub use self::complete::Complete;
 pub use self::description::MAX_OUTPUT_BYTES;
-pub use self::outcome::{CommandRefusal, Outcome, Unfinished, Until, Wait};
+pub use self::outcome::{CommandRefusal, Outcome, Unfinished, Until, WaitKind};
 pub use self::output::Output;
 pub use self::put::{Put, PutExtras};
 
@@ -316,14 +316,14 @@ impl<R: Debug> Exchange<R> {
     pub fn take_rest(&mut self) -> Option<R> {
         self.stalled_until()?;
         let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
-        if let Phase::Unfinished(Unfinished::Stall { rest, .. }) = phase { Some(rest) } else { None }
+        if let Phase::Unfinished(Unfinished::Stalled { rest, .. }) = phase { Some(rest) } else { None }
     }
 
-    /// The wait of the client, to be answered; the outcome must then be applied.
-    pub fn take_wait(&mut self) -> Option<Wait> {
-        let wait = self.wait()?;
+    /// Ends the wait of the client, to be answered; the outcome must then be applied.
+    pub fn take_wait(&mut self) -> Option<WaitKind> {
+        let kind = self.wait_kind()?;
         self.phase = Phase::WantCommand;
-        Some(wait)
+        Some(kind)
     }
 
     /// Whether no command of this client will be executed any more.
@@ -483,13 +483,13 @@ impl<R: Debug> Exchange<R> {
     fn held_input_bytes(&self) -> usize {
         let input = match &self.phase {
             Phase::WantBody(arriving) => arriving.memory_bytes(),
-            Phase::Unfinished(Unfinished::Stall { memory_bytes, .. }) => *memory_bytes,
+            Phase::Unfinished(Unfinished::Stalled { memory_bytes, .. }) => *memory_bytes,
             Phase::Complete(complete) => complete.memory_bytes(),
             Phase::WantCommand
             | Phase::SkipBody { .. }
             | Phase::SkipLine
             | Phase::SkipPutLine(_)
-            | Phase::Unfinished(Unfinished::Wait { .. })
+            | Phase::Unfinished(Unfinished::Waiting { .. })
             | Phase::Closing
             | Phase::Aborted => 0,
         };

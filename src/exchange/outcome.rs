@@ -71,14 +71,14 @@ impl From<CommandRefusal> for Reply<'_> {
 #[derive(Debug)]
 pub enum Unfinished<R> {
     /// The client waits for an answer of the queue. The end of its input ends the wait.
-    Wait {
+    Waiting {
         /// What the client waits for.
-        wait: Wait,
+        kind: WaitKind,
         /// Whether the client's next byte ends the wait, too.
         is_abortable: bool,
     },
     /// The command continues by itself.
-    Stall {
+    Stalled {
         /// The rest of the command.
         rest: R,
         /// When it continues.
@@ -90,7 +90,7 @@ pub enum Unfinished<R> {
 
 /// What a client waits for in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitKind {
     /// A job.
     Job,
     /// The first job of a batch of at most this many.

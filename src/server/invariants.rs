@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Server;
 use super::client_lists::{Lists, WaitList};
 use super::connection::Connection;
-use crate::exchange::Wait;
+use crate::exchange::WaitKind;
 use crate::queue::ClientId;
 use crate::stream::Stream;
 
@@ -62,7 +62,7 @@ impl<S: Stream> Server<S> {
             connection.check_invariants();
             count += 1;
             waiting += u64::from(connection.exchange.is_waiting());
-            job_waits += u64::from(matches!(connection.exchange.wait(), Some(Wait::EndOf(_))));
+            job_waits += u64::from(matches!(connection.exchange.wait_kind(), Some(WaitKind::EndOf(_))));
             buffer_bytes += connection.counted_bytes();
             let check_at = self.idle_timeouts.check_at(connection.id_at(index));
             watched += usize::from(check_at.is_some());

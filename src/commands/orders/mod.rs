@@ -228,7 +228,7 @@ impl Executor {
             let OrderSlice { task, failure, resumes_at, .. } = slice;
             let Some(orders) = &mut self.orders else { return };
             orders.tasks.replace(task);
-            if let Outcome::Unfinished(Unfinished::Stall { rest, until, .. }) = outcome {
+            if let Outcome::Unfinished(Unfinished::Stalled { rest, until, .. }) = outcome {
                 orders.running.push_back(RunningOrder { task: id, client, rest, until, resumes_at });
                 return;
             }

@@ -184,14 +184,16 @@ impl<S: Stream> Connection<S> {
     #[inline(never)]
     fn is_runnable_within(&self, command: &Unfinished<Rest>) -> bool {
         match *command {
-            Unfinished::Stall { until: Until::NextTurn, .. } => true,
+            Unfinished::Stalled { until: Until::NextTurn, .. } => true,
             // Its put is abandoned.
-            Unfinished::Stall { until: Until::PutPace, .. } => self.input == InputState::HalfClosed,
-            Unfinished::Stall { until: Until::BinlogRoom | Until::TubeList | Until::OrderRate, .. } => false,
-            Unfinished::Wait { is_abortable: true, .. } => {
+            Unfinished::Stalled { until: Until::PutPace, .. } => self.input == InputState::HalfClosed,
+            Unfinished::Stalled { until: Until::BinlogRoom | Until::TubeList | Until::OrderRate, .. } => {
+                false
+            }
+            Unfinished::Waiting { is_abortable: true, .. } => {
                 !self.exchange.is_over_bound() && (self.may_read() || self.exchange.has_pending())
             }
-            Unfinished::Wait { is_abortable: false, .. } => self.input == InputState::HalfClosed,
+            Unfinished::Waiting { is_abortable: false, .. } => self.input == InputState::HalfClosed,
         }
     }
 
@@ -309,7 +311,9 @@ impl<S: Stream> Connection<S> {
     /// sent something (protocol, "reserve-with-abort"). Returns whether requests may be executed now.
     #[cold]
     fn ends_wait(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
-        let Some(&Unfinished::Wait { is_abortable, .. }) = self.exchange.unfinished() else { return false };
+        let Some(&Unfinished::Waiting { is_abortable, .. }) = self.exchange.unfinished() else {
+            return false;
+        };
         if is_abortable {
             return has_input && self.cancel_wait(executor, id, &Reply::Aborted);
         }
@@ -328,7 +332,7 @@ impl<S: Stream> Connection<S> {
     /// server may read the byte.
     fn awaits_abort(&self) -> bool {
         let is_abortable =
-            matches!(self.exchange.unfinished(), Some(Unfinished::Wait { is_abortable: true, .. }));
+            matches!(self.exchange.unfinished(), Some(Unfinished::Waiting { is_abortable: true, .. }));
         is_abortable && !self.exchange.is_over_bound()
     }
 
@@ -374,8 +378,8 @@ impl<S: Stream> Connection<S> {
             self.exchange.is_waiting() || self.exchange.is_closing(),
             "the connection waits for an answer"
         );
-        if let Some(wait) = self.exchange.take_wait() {
-            let outcome = executor.answer_wait(id, wait, answer, &mut self.exchange.output, now);
+        if let Some(kind) = self.exchange.take_wait() {
+            let outcome = executor.answer_wait(id, kind, answer, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
         }
     }
@@ -383,8 +387,8 @@ impl<S: Stream> Connection<S> {
     /// Whether another program can take it over now.
     pub(crate) fn is_quiet(&self) -> bool {
         let can_continue = match self.exchange.unfinished() {
-            Some(Unfinished::Stall { rest, .. }) => rest.is_described(),
-            Some(Unfinished::Wait { .. }) | None => true,
+            Some(Unfinished::Stalled { rest, .. }) => rest.is_described(),
+            Some(Unfinished::Waiting { .. }) | None => true,
         };
         can_continue && !self.has_unsettled_replies()
     }

@@ -1,7 +1,7 @@
 //! The results of many requests that are sent without waiting for each reply.
 //!
 //! Owns: the order of sending and waiting, and the position of the next result. Driven by: a driver, which waits for a
-//! reply whenever [`Pipeline::next_wait`] asks for one.
+//! reply whenever [`Pipeline::next_step`] asks for one.
 
 use beanstalkd_protocol::{Refusal, Reply};
 
@@ -18,13 +18,13 @@ pub(crate) enum Refusals {
     AreReplies,
 }
 
-/// What a pipeline waits for.
+/// What the driver does next for a pipeline.
 #[derive(Debug)]
-pub(crate) enum Wait {
-    /// The next result for the caller.
-    Result,
-    /// This request of the connection itself, which the driver makes.
-    Preliminary(Preliminary),
+pub(crate) enum PipelineStep {
+    /// It waits for the next result for the caller.
+    Wait,
+    /// It makes this request of the connection itself.
+    Prepare(Preliminary),
 }
 
 /// The pipeline of a caller, whose function gets the results with their positions.
@@ -48,18 +48,20 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
     ///
     /// # Errors
     /// If the connection is lost permanently.
-    pub(crate) fn next_wait(
+    pub(crate) fn next_step(
         &mut self,
         engine: &mut Engine,
         request: Option<&Request<'_>>,
-    ) -> Result<Option<Wait>, Error> {
-        let Some(request) = request else { return Ok(engine.exchange.has_caller().then_some(Wait::Result)) };
+    ) -> Result<Option<PipelineStep>, Error> {
+        let Some(request) = request else {
+            return Ok(engine.exchange.has_caller().then_some(PipelineStep::Wait));
+        };
         if !self.is_done {
             match engine.preliminary(request) {
                 Ok(None) => {}
                 // Results have the order of their requests.
-                Ok(Some(_)) | Err(_) if engine.exchange.has_caller() => return Ok(Some(Wait::Result)),
-                Ok(Some(preliminary)) => return Ok(Some(Wait::Preliminary(preliminary))),
+                Ok(Some(_)) | Err(_) if engine.exchange.has_caller() => return Ok(Some(PipelineStep::Wait)),
+                Ok(Some(preliminary)) => return Ok(Some(PipelineStep::Prepare(preliminary))),
                 Err(error) => return self.pass_on(Err(error)).map(|()| None),
             }
             engine.exchange.push(request);
@@ -67,7 +69,7 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
         }
         self.is_full &= !engine.exchange.has_room();
         self.is_done = self.is_full;
-        Ok(self.is_full.then_some(Wait::Result))
+        Ok(self.is_full.then_some(PipelineStep::Wait))
     }
 
     /// Handles the result for which the driver has waited.
@@ -141,18 +143,18 @@ mod tests {
                 results.push((position, result.map(|reply| format!("{reply:?}"))));
             });
         assert!(
-            pipeline.next_wait(&mut engine, Some(&list)).unwrap().is_none(),
+            pipeline.next_step(&mut engine, Some(&list)).unwrap().is_none(),
             "it is sent with the next one"
         );
         // The server must say what it offers: a server without the tag would read the body as a command.
         for (reply, is_result) in [(&b"USING default\r\n"[..], true), (b"OK 8\r\n---\nx: 1\r\n", false)] {
-            match pipeline.next_wait(&mut engine, Some(&put)).unwrap().unwrap() {
-                Wait::Result => {
+            match pipeline.next_step(&mut engine, Some(&put)).unwrap().unwrap() {
+                PipelineStep::Wait => {
                     assert!(is_result);
                     receive(&mut engine, reply);
                     pipeline.arrived(&mut engine).unwrap();
                 }
-                Wait::Preliminary(preliminary) => {
+                PipelineStep::Prepare(preliminary) => {
                     assert!(!is_result);
                     engine.begin_as(preliminary).unwrap();
                     receive(&mut engine, reply);
@@ -161,8 +163,8 @@ mod tests {
                 }
             }
         }
-        assert!(pipeline.next_wait(&mut engine, Some(&put)).unwrap().is_none(), "it has its result");
-        assert!(pipeline.next_wait(&mut engine, None).unwrap().is_none());
+        assert!(pipeline.next_step(&mut engine, Some(&put)).unwrap().is_none(), "it has its result");
+        assert!(pipeline.next_step(&mut engine, None).unwrap().is_none());
         assert!(
             matches!(&results[..], [(0, Ok(_)), (1, Err(Error::Unsupported { extension }))] if extension == "idp")
         );

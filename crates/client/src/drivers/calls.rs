@@ -16,7 +16,7 @@ macro_rules! calls {
         use crate::core::engine::{EngineStep, Goal, Preliminary, Recovery};
         use crate::core::exchange::Answer;
         use crate::core::jittered;
-        use crate::core::pipeline::{Pipeline, Refusals, Wait};
+        use crate::core::pipeline::{Pipeline, PipelineStep, Refusals};
         use crate::core::request::Request;
         use crate::drivers::waiting::{wait, waiting};
         use crate::error::Error;
@@ -155,13 +155,13 @@ macro_rules! calls {
                 self.engine.begin()?;
                 let mut pipeline = Pipeline::new(refusals, each);
                 for request in requests.into_iter().map(|request| Some(request.into())).chain([None]) {
-                    while let Some(wait) = pipeline.next_wait(&mut self.engine, request.as_ref())? {
-                        match wait {
-                            Wait::Result => {
+                    while let Some(step) = pipeline.next_step(&mut self.engine, request.as_ref())? {
+                        match step {
+                            PipelineStep::Wait => {
                                 wait!($driver, self.drive(Goal::Reply))?;
                                 pipeline.arrived(&mut self.engine)?;
                             }
-                            Wait::Preliminary(preliminary) => {
+                            PipelineStep::Prepare(preliminary) => {
                                 let prepared = wait!($driver, self.prepare(preliminary));
                                 pipeline.prepared(&mut self.engine, prepared)?;
                             }
