@@ -88,6 +88,11 @@ pub(crate) fn number(value: TomlValue<'_, '_>, least: u32, most: u32) -> Result<
         .ok_or_else(|| Fault::new(value.span(), format!("expected a whole number of {least} to {most}")))
 }
 
+/// A whole number from 1 on.
+pub(crate) fn count(value: TomlValue<'_, '_>) -> Result<u32, Fault> {
+    number(value, 1, u32::MAX)
+}
+
 /// A number of bytes, or a text such as "64m"; at least `least`.
 pub(crate) fn bytes(value: TomlValue<'_, '_>, least: u64) -> Result<u64, Fault> {
     let bytes = match value.get_ref() {
@@ -187,6 +192,16 @@ pub(crate) fn expected(what: &str, at: Range<usize>, found: &DeValue<'_>) -> Fau
     Fault::new(at, format!("expected {what}, but this is a value of type {}", found.type_str()))
 }
 
-pub(crate) fn unknown(key: TomlKey<'_, '_>, known: &str) -> Fault {
+/// The entry of a key in a list of known keys.
+pub(crate) fn find_key<T: Copy>(known: &[(&str, T)], key: TomlKey<'_, '_>) -> Option<T> {
+    known.iter().find(|(name, _)| name == key.get_ref()).map(|&(_, found)| found)
+}
+
+pub(crate) fn key_names<T>(known: &[(&'static str, T)]) -> impl Iterator<Item = &'static str> {
+    known.iter().map(|&(name, _)| name)
+}
+
+pub(crate) fn unknown(key: TomlKey<'_, '_>, known: impl IntoIterator<Item = &'static str>) -> Fault {
+    let known = known.into_iter().collect::<Vec<_>>().join(", ");
     Fault::new(key.span(), format!("unknown key {:?}; the keys here are: {known}", key.get_ref()))
 }

@@ -14,13 +14,30 @@ use crate::pattern::Pattern;
 use crate::queue::{Rate, TubeRule};
 pub use crate::toml_text::FileError;
 use crate::toml_text::{
-    Fault, TomlKey, TomlValue, boolean, bytes, expected, number, pattern, read, seconds, table_of, tube_name,
-    unknown,
+    Fault, TomlValue, boolean, bytes, count, expected, find_key, key_names, pattern, read, seconds, table_of,
+    tube_name, unknown,
 };
 
-const TOP_KEYS: &str = "tube";
-const KEYS: &str = "name, max-jobs, max-bytes, max-attempts, backoff, max-backoff, dead-tube, max-reserved, \
-                    rate, burst, max-age, fair";
+/// Sets an option of a rule to the value of its key.
+type SetOption = fn(&mut TubeRule, TomlValue<'_, '_>) -> Result<(), Fault>;
+
+/// The keys of an entry, in the order in which the message about an unknown one has them.
+const KEYS: [(&str, SetOption); 12] = [
+    // The rule begins with it.
+    ("name", |_, _| Ok(())),
+    ("max-jobs", |rule, value| count(value).map(|most| rule.max_jobs = Some(most.into()))),
+    ("max-bytes", |rule, value| bytes(value, 1).map(|most| rule.max_bytes = Some(most))),
+    ("max-attempts", |rule, value| count(value).map(|most| rule.max_attempts = Some(most))),
+    ("backoff", |rule, value| seconds(value).map(|seconds| rule.backoff_s = Some(seconds))),
+    ("max-backoff", |rule, value| seconds(value).map(|seconds| rule.max_backoff_s = Some(seconds))),
+    ("dead-tube", |rule, value| tube_name(value).map(|tube| rule.dead_tube = Some(tube.into()))),
+    ("max-reserved", |rule, value| count(value).map(|most| rule.max_reserved = Some(most))),
+    ("rate", |rule, value| read_rate(value).map(|rate| rule.rate = Some(rate))),
+    // It belongs to the rate, with which `rule` reads it.
+    ("burst", |_, value| count(value).map(drop)),
+    ("max-age", |rule, value| seconds(value).map(|seconds| rule.max_age_s = Some(seconds))),
+    ("fair", |rule, value| boolean(value).map(|is_fair| rule.is_fair = is_fair)),
+];
 
 /// The maximum number of entries. The name of a new tube is compared with one after the other until one matches, so
 /// with more entries each new tube would cost a noticeable time. With these it is about 2 microseconds, and never more
@@ -43,7 +60,7 @@ fn rules(table: &DeTable<'_>) -> Result<Vec<TubeRule>, Fault> {
     let (mut rules, mut searches) = (Vec::new(), 0);
     for (key, value) in table {
         if key.get_ref() != "tube" {
-            return Err(unknown(key, TOP_KEYS));
+            return Err(unknown(key, ["tube"]));
         }
         let DeValue::Array(entries) = value.get_ref() else {
             return Err(expected("entries that begin with [[tube]]", key.span(), value.get_ref()));
@@ -77,10 +94,8 @@ fn rule(table: &DeTable<'_>, entry: TomlValue<'_, '_>) -> Result<TubeRule, Fault
     let of_key = |key: &str, fault: Fault| Fault::new(fault.place, format!("{key}: {}", fault.message));
     let mut rule = TubeRule::new(pattern(name).map_err(|fault| of_key("name", fault))?);
     for (key, value) in table {
-        match set(&mut rule, key, value) {
-            Some(set) => set.map_err(|fault| of_key(key.get_ref(), fault))?,
-            None => return Err(unknown(key, KEYS)),
-        }
+        let set = find_key(&KEYS, key).ok_or_else(|| unknown(key, key_names(&KEYS)))?;
+        set(&mut rule, value).map_err(|fault| of_key(key.get_ref(), fault))?;
     }
     let needs: [(_, &[&str]); 3] =
         [("max-backoff", &["backoff"]), ("dead-tube", &["max-attempts", "max-age"]), ("burst", &["rate"])];
@@ -94,7 +109,7 @@ fn rule(table: &DeTable<'_>, entry: TomlValue<'_, '_>) -> Result<TubeRule, Fault
         }
     }
     if let (Some(rate), Some(burst)) = (&mut rule.rate, table.get("burst")) {
-        rate.burst = number(burst, 1, u32::MAX)?;
+        rate.burst = count(burst)?;
     }
     Ok(rule)
 }
@@ -118,27 +133,6 @@ fn read_rate(value: TomlValue<'_, '_>) -> Result<Rate, Fault> {
         let most = u32::MAX;
         let expected = format!("expected a rate such as \"100/s\", \"5/m\" or \"1/h\", of 1 to {most}");
         Fault::new(value.span(), expected)
-    })
-}
-
-/// Sets the option that the key names; returns `None` if there is no such option.
-fn set(rule: &mut TubeRule, key: TomlKey<'_, '_>, value: TomlValue<'_, '_>) -> Option<Result<(), Fault>> {
-    let count = || number(value, 1, u32::MAX);
-    Some(match &**key.get_ref() {
-        "name" => Ok(()),
-        "max-jobs" => count().map(|most| rule.max_jobs = Some(most.into())),
-        "max-bytes" => bytes(value, 1).map(|most| rule.max_bytes = Some(most)),
-        "max-attempts" => count().map(|most| rule.max_attempts = Some(most)),
-        "backoff" => seconds(value).map(|seconds| rule.backoff_s = Some(seconds)),
-        "max-backoff" => seconds(value).map(|seconds| rule.max_backoff_s = Some(seconds)),
-        "fair" => boolean(value).map(|is_fair| rule.is_fair = is_fair),
-        "max-age" => seconds(value).map(|seconds| rule.max_age_s = Some(seconds)),
-        "dead-tube" => tube_name(value).map(|tube| rule.dead_tube = Some(tube.into())),
-        "max-reserved" => count().map(|most| rule.max_reserved = Some(most)),
-        "rate" => read_rate(value).map(|rate| rule.rate = Some(rate)),
-        // It belongs to the rate, with which `rule` reads it.
-        "burst" => count().map(drop),
-        _ => return None,
     })
 }
 
@@ -270,7 +264,11 @@ mod tests {
                 "[[tube]]\nname = 5",
                 "line 2, column 8: name: expected a pattern of tube names in quotes, but this is a value of type",
             ),
-            ("[[tube]]\nname = \"a\"\nmax-job = 1", "line 3, column 1: unknown key \"max-job\""),
+            (
+                "[[tube]]\nname = \"a\"\nmax-job = 1",
+                "line 3, column 1: unknown key \"max-job\"; the keys here are: name, max-jobs, max-bytes, \
+                 max-attempts, backoff, max-backoff, dead-tube, max-reserved, rate, burst, max-age, fair",
+            ),
             (
                 "[[tube]]\nname = \"a\"\nmax-jobs = 0",
                 "line 3, column 12: max-jobs: expected a whole number of 1 to 4294967295",

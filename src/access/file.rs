@@ -14,7 +14,8 @@ use toml::de::{DeTable, DeValue};
 use super::{AccessRules, AnonymousOrigin, Grants, Identity, IdentityId, IdentityLimits, Roles, TokenHash};
 pub use crate::toml_text::FileError;
 use crate::toml_text::{
-    Fault, TomlKey, TomlValue, array_of, bytes, expected, number, pattern, read, table_of, unknown,
+    Fault, TomlKey, TomlValue, array_of, bytes, count, expected, find_key, key_names, number, pattern, read,
+    table_of, unknown,
 };
 use crate::tube_name::TubeName;
 
@@ -25,16 +26,39 @@ pub type LookUpUser<'a> = dyn Fn(&str) -> Option<u32> + 'a;
 const NAME: &str =
     "1 to 200 of the characters that tube names have, and no hyphen or bracket at the beginning";
 
-const TOP_KEYS: &str = "identities, strangers";
-const IDENTITY_KEYS: &str = "unix-users, certificates, tokens, produce, work, observe, manage, max-connections, \
-                             max-job-bytes, max-watched-tubes, puts-per-second";
-const ANONYMOUS_KEYS: &str = "loopback, unix, produce, work, observe, manage, max-connections, max-job-bytes, \
-                              max-watched-tubes, puts-per-second";
-const ORIGIN_KEYS: &str =
-    "produce, work, observe, manage, max-connections, max-job-bytes, max-watched-tubes, puts-per-second";
+/// Reads a credential of an identity.
+type ReadCredential = fn(&mut FileReader<'_>, IdentityId, TomlValue<'_, '_>) -> Result<(), Fault>;
+
+/// The keys of an identity beside its roles and limits: each has a list of credentials.
+const CREDENTIALS: [(&str, ReadCredential); 3] =
+    [("unix-users", unix_user), ("certificates", certificate), ("tokens", token)];
+
+/// The tables in `[strangers]`.
+const ORIGINS: [(&str, AnonymousOrigin); 2] =
+    [("loopback", AnonymousOrigin::Loopback), ("unix", AnonymousOrigin::Unix)];
+
+/// Sets a limit to the value of its key.
+type SetLimit = fn(&mut IdentityLimits, TomlValue<'_, '_>) -> Result<(), Fault>;
+
+const LIMITS: [(&str, SetLimit); 4] = [
+    ("max-connections", |limits, value| count(value).map(|most| limits.max_connections = Some(most))),
+    ("max-job-bytes", |limits, value| bytes(value, 0).map(|most| limits.max_job_bytes = Some(most))),
+    ("max-watched-tubes", |limits, value| count(value).map(|most| limits.max_watched_tubes = Some(most))),
+    ("puts-per-second", |limits, value| {
+        number(value, 1, MAX_PUTS_PER_SECOND).map(|most| limits.puts_per_second = Some(most))
+    }),
+];
 
 /// More puts than a server can do in a second: the time between two is a whole number of nanoseconds.
 const MAX_PUTS_PER_SECOND: u32 = 1_000_000_000;
+
+/// A file that is being read.
+struct FileReader<'a> {
+    rules: AccessRules,
+    /// The tokens so far. `AccessRules::owner_of` would compare with each of them, as it must for a client.
+    known_tokens: HashSet<[u8; TokenHash::BYTES]>,
+    look_up: &'a LookUpUser<'a>,
+}
 
 /// The rules in `text`.
 pub(crate) fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<AccessRules, FileError> {
@@ -42,12 +66,12 @@ pub(crate) fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<AccessRules,
 }
 
 fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<AccessRules, Fault> {
-    let mut rules =
-        AccessRules { identities: AnonymousOrigin::ALL.map(anonymous).into(), ..AccessRules::default() };
-    let mut known_tokens = HashSet::new();
+    let identities = AnonymousOrigin::ALL.map(|origin| Identity::new(origin.name())).into();
+    let rules = AccessRules { identities, ..AccessRules::default() };
+    let mut reader = FileReader { rules, known_tokens: HashSet::new(), look_up };
     for (key, value) in table {
         match &**key.get_ref() {
-            "strangers" => anonymous_rules(&mut rules, table_of(key, value)?)?,
+            "strangers" => anonymous_rules(&mut reader.rules, table_of(key, value)?)?,
             "identities" => {
                 for (name, value) in table_of(key, value)? {
                     let is_name = TubeName::check(name.get_ref().as_bytes()).is_some();
@@ -57,91 +81,57 @@ fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<AccessRules, F
                             format!("{:?} is not a valid name: {NAME}", name.get_ref()),
                         ));
                     }
-                    identity(&mut rules, &mut known_tokens, name.get_ref(), table_of(name, value)?, look_up)?;
+                    identity(&mut reader, name.get_ref(), table_of(name, value)?)?;
                 }
             }
-            _ => return Err(unknown(key, TOP_KEYS)),
+            _ => return Err(unknown(key, ["identities", "strangers"])),
         }
     }
-    Ok(rules)
-}
-
-fn anonymous(origin: AnonymousOrigin) -> Identity {
-    Identity { name: origin.name().into(), grants: Grants::default(), limits: IdentityLimits::default() }
+    Ok(reader.rules)
 }
 
 /// `[strangers]`. Its tables `loopback` and `unix` replace it for clients from there.
 fn anonymous_rules(rules: &mut AccessRules, table: &DeTable<'_>) -> Result<(), Fault> {
     let mut is_given = [false; AnonymousOrigin::ALL.len()];
     for (key, value) in table {
-        let origin = match &**key.get_ref() {
-            "loopback" => AnonymousOrigin::Loopback,
-            "unix" => AnonymousOrigin::Unix,
-            _ => continue,
-        };
+        let Some(origin) = find_key(&ORIGINS, key) else { continue };
         is_given[origin as usize] = true;
         for (key, value) in table_of(key, value)? {
             if !set_role_or_limit(&mut rules.identities[origin as usize], key, value)? {
-                return Err(unknown(key, ORIGIN_KEYS));
+                return Err(unknown(key, role_and_limit_keys()));
             }
         }
     }
     for (key, value) in table {
-        if matches!(&**key.get_ref(), "loopback" | "unix") {
+        if find_key(&ORIGINS, key).is_some() {
             continue;
         }
         for origin in AnonymousOrigin::ALL.into_iter().filter(|&origin| !is_given[origin as usize]) {
             if !set_role_or_limit(&mut rules.identities[origin as usize], key, value)? {
-                return Err(unknown(key, ANONYMOUS_KEYS));
+                return Err(unknown(key, key_names(&ORIGINS).chain(role_and_limit_keys())));
             }
         }
     }
     Ok(())
 }
 
-fn identity(
-    rules: &mut AccessRules,
-    known_tokens: &mut HashSet<[u8; TokenHash::BYTES]>,
-    name: &str,
-    table: &DeTable<'_>,
-    look_up: &LookUpUser<'_>,
-) -> Result<(), Fault> {
-    let id = IdentityId(rules.identities.len() as u32);
-    let mut identity =
-        Identity { name: name.into(), grants: Grants::default(), limits: IdentityLimits::default() };
+fn identity(reader: &mut FileReader<'_>, name: &str, table: &DeTable<'_>) -> Result<(), Fault> {
+    let id = IdentityId(reader.rules.identities.len() as u32);
+    let mut identity = Identity::new(name);
     for (key, value) in table {
-        match &**key.get_ref() {
-            "tokens" => {
-                for value in array_of(key, value)? {
-                    token(rules, known_tokens, id, value)?;
-                }
+        if let Some(read) = find_key(&CREDENTIALS, key) {
+            for value in array_of(key, value)? {
+                read(reader, id, value)?;
             }
-            "certificates" => {
-                for value in array_of(key, value)? {
-                    certificate(rules, id, value)?;
-                }
-            }
-            "unix-users" => {
-                for value in array_of(key, value)? {
-                    unix_user(rules, id, value, look_up)?;
-                }
-            }
-            _ if set_role_or_limit(&mut identity, key, value)? => {}
-            _ => return Err(unknown(key, IDENTITY_KEYS)),
+        } else if !set_role_or_limit(&mut identity, key, value)? {
+            return Err(unknown(key, key_names(&CREDENTIALS).chain(role_and_limit_keys())));
         }
     }
-    rules.identities.push(identity);
+    reader.rules.identities.push(identity);
     Ok(())
 }
 
-/// `known` are all tokens before this one. `AccessRules::owner_of` would compare with each of them, as it must for a
-/// client.
-fn token(
-    rules: &mut AccessRules,
-    known: &mut HashSet<[u8; TokenHash::BYTES]>,
-    id: IdentityId,
-    value: TomlValue<'_, '_>,
-) -> Result<(), Fault> {
+fn token(reader: &mut FileReader<'_>, id: IdentityId, value: TomlValue<'_, '_>) -> Result<(), Fault> {
     let hash = value.get_ref().as_str().and_then(TokenHash::parse).ok_or_else(|| {
         Fault::new(
             value.span(),
@@ -149,43 +139,42 @@ fn token(
                 .to_owned(),
         )
     })?;
-    if !known.insert(hash.bytes()) {
+    if !reader.known_tokens.insert(hash.bytes()) {
         return Err(Fault::new(value.span(), "this token is already in the file"));
     }
-    rules.tokens.push((hash, id));
+    reader.rules.tokens.push((hash, id));
     Ok(())
 }
 
-fn certificate(rules: &mut AccessRules, id: IdentityId, value: TomlValue<'_, '_>) -> Result<(), Fault> {
+fn certificate(reader: &mut FileReader<'_>, id: IdentityId, value: TomlValue<'_, '_>) -> Result<(), Fault> {
     let DeValue::String(name) = value.get_ref() else {
         return Err(expected("a name in certificates", value.span(), value.get_ref()));
     };
     if name.is_empty() {
         return Err(Fault::new(value.span(), "the name in certificates is empty"));
     }
-    match rules.certificates.insert((&**name).into(), id) {
+    match reader.rules.certificates.insert((&**name).into(), id) {
         None => Ok(()),
         Some(_) => Err(Fault::new(value.span(), format!("the certificate {name:?} is already in the file"))),
     }
 }
 
-fn unix_user(
-    rules: &mut AccessRules,
-    id: IdentityId,
-    value: TomlValue<'_, '_>,
-    look_up: &LookUpUser<'_>,
-) -> Result<(), Fault> {
+fn unix_user(reader: &mut FileReader<'_>, id: IdentityId, value: TomlValue<'_, '_>) -> Result<(), Fault> {
     let user = match value.get_ref() {
-        DeValue::String(name) => look_up(name)
+        DeValue::String(name) => (reader.look_up)(name)
             .ok_or_else(|| Fault::new(value.span(), format!("this machine has no user {name:?}")))?,
         DeValue::Integer(number) => u32::from_str_radix(number.as_str(), number.radix())
             .map_err(|_| Fault::new(value.span(), format!("{} is not a user id", number.as_str())))?,
         other => return Err(expected("the name or the id of a user", value.span(), other)),
     };
-    match rules.users.insert(user, id) {
+    match reader.rules.users.insert(user, id) {
         None => Ok(()),
         Some(_) => Err(Fault::new(value.span(), format!("the user {user} is already in the file"))),
     }
+}
+
+fn role_and_limit_keys() -> impl Iterator<Item = &'static str> {
+    Roles::WORDS.iter().map(|&(_, word, _)| word).chain(key_names(&LIMITS))
 }
 
 /// Sets the role or the limit that the key names; returns whether it names one.
@@ -194,15 +183,11 @@ fn set_role_or_limit(
     key: TomlKey<'_, '_>,
     value: TomlValue<'_, '_>,
 ) -> Result<bool, Fault> {
-    let Identity { grants, limits, .. } = identity;
-    match &**key.get_ref() {
-        "max-connections" => limits.max_connections = Some(number(value, 1, u32::MAX)?),
-        "puts-per-second" => limits.puts_per_second = Some(number(value, 1, MAX_PUTS_PER_SECOND)?),
-        "max-watched-tubes" => limits.max_watched_tubes = Some(number(value, 1, u32::MAX)?),
-        "max-job-bytes" => limits.max_job_bytes = Some(bytes(value, 0)?),
-        _ => return role(grants, key, value),
+    if let Some(set) = find_key(&LIMITS, key) {
+        set(&mut identity.limits, value)?;
+        return Ok(true);
     }
-    Ok(true)
+    role(&mut identity.grants, key, value)
 }
 
 /// Adds a role with its patterns, if the key names a role; returns whether it does.
@@ -289,6 +274,20 @@ mod tests {
         }
         let twice = format!("[identities.a]\ntokens = [\"{hash}\"]\n[identities.b]\ntokens = [\"{hash}\"]");
         assert_eq!(error(&twice), "line 4, column 11: this token is already in the file");
+    }
+
+    #[test]
+    fn an_unknown_key_is_answered_with_the_keys_of_its_table() {
+        let roles_and_limits = "produce, work, observe, manage, max-connections, max-job-bytes, max-watched-tubes, \
+                                puts-per-second";
+        for (table, own_keys) in [
+            ("identities.a", "unix-users, certificates, tokens, "),
+            ("strangers", "loopback, unix, "),
+            ("strangers.unix", ""),
+        ] {
+            let expected = format!("unknown key \"x\"; the keys here are: {own_keys}{roles_and_limits}");
+            assert_eq!(error(&format!("[{table}]\nx = 1")), format!("line 2, column 1: {expected}"));
+        }
     }
 
     #[test]

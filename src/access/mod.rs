@@ -114,6 +114,13 @@ impl AnonymousOrigin {
     }
 }
 
+impl Identity {
+    /// An identity without grants and limits.
+    fn new(name: &str) -> Self {
+        Self { name: name.into(), grants: Grants::default(), limits: IdentityLimits::default() }
+    }
+}
+
 impl IdentityId {
     /// Index among the identities of the same rules.
     #[must_use]
