@@ -95,6 +95,7 @@ pub mod log_setup;
 pub mod options;
 pub mod orders;
 pub mod poll_token;
+pub mod refusal;
 pub mod server;
 pub mod stats;
 pub mod stream;

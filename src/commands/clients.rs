@@ -12,9 +12,9 @@ use super::flush::FlushedJob;
 use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::clock::Timestamp;
 use crate::exchange::Until;
-use crate::orders::Obstacle;
 use crate::protocol::{ClientCursor, FieldList, ListWriter, Reply};
 use crate::queue::ClientId;
+use crate::refusal::ChangeRefusal;
 use crate::stats::{ClientView, Connections, write_client};
 
 /// Indexes of clients examined in a turn: about 100 microseconds.
@@ -221,7 +221,7 @@ impl Executor {
             None if end < self.queue.client_index_end() => {
                 stall(Until::NextTurn, move |server, caller| server.find_client(caller, number, end))
             }
-            None => caller.refuse(Obstacle::NoClient),
+            None => caller.refuse(ChangeRefusal::NoClient),
         }
     }
 

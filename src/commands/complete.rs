@@ -11,10 +11,11 @@ use super::memory::MemoryClass;
 use super::put::{LineOf, new_job};
 use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
-use crate::exchange::{CommandRefusal, Complete, Put, Until};
+use crate::exchange::{Complete, Put, Until};
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, IdList, PutHeader, Reply};
 use crate::queue::{ClientId, CompletedPut, EncodedBody, NewJob, Planned, Queue};
+use crate::refusal::CommandRefusal;
 use crate::tags::TagSet;
 
 /// The buffers of a `complete`. They are kept between commands for their capacity: most completes have one put, and

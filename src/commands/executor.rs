@@ -17,10 +17,11 @@ use super::words::{log_command, log_reply};
 use super::work::Meter;
 use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, answer_last, run};
 use crate::clock::Timestamp;
-use crate::exchange::{CommandRefusal, Output, Request, WaitKind};
+use crate::exchange::{Output, Request, WaitKind};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::rate_limited_log::RateLimitedLog;
+use crate::refusal::CommandRefusal;
 use crate::stats::{CommandCounts, ServerInfo, Timings};
 
 /// The settings of the executor.

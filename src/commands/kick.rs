@@ -7,8 +7,8 @@ use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::exchange::Until;
 use crate::job::{JobId, JobState};
-use crate::orders::Obstacle;
 use crate::protocol::Reply;
+use crate::refusal::{ChangeRefusal, CommandRefusal};
 
 /// The maximum cost of a `kick` in a turn. A job that it moves costs 1, and more if the job goes to a waiting client.
 const WORK_PER_TURN: u64 = 512;
@@ -54,11 +54,11 @@ impl Executor {
     /// Makes a buried or delayed job ready.
     pub(super) fn kick_one(&mut self, id: JobId, now: Timestamp) -> Changed {
         if !self.queue.is_kickable(id) {
-            return Err(Obstacle::WrongState.into());
+            return Err(ChangeRefusal::WrongState.into());
         }
         self.persistence.room_for_update()?;
         if !self.queue.kick(id, now) {
-            return Err(Obstacle::NoJob.into());
+            return Err(CommandRefusal::NotFound.into());
         }
         debug_assert!(self.queue.job(id).is_some_and(|job| job.record.state != JobState::Buried));
         Ok(())

@@ -74,9 +74,9 @@ use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::exchange::{self, Complete, Output, Put, Unfinished, Until, WaitKind};
 use crate::job::{Body, JobId, JobState};
-use crate::orders::Obstacle;
 use crate::protocol::{Command, PutHeader, Reply};
 use crate::queue::{ClientId, FlushScope, Release};
+use crate::refusal::{ChangeRefusal, CommandRefusal};
 
 /// The rest of a command that does not end in its turn. The exchange of its client, or its order, holds it without
 /// knowing its contents. It ends with its client.
@@ -116,11 +116,12 @@ impl<'a> Caller<'a> {
     }
 
     /// Answers that the command cannot be executed for this reason. If it is an order, the order fails.
-    fn refuse(&mut self, obstacle: Obstacle) -> Outcome {
+    fn refuse(&mut self, refusal: impl Into<ChangeRefusal>) -> Outcome {
+        let refusal = refusal.into();
         if let Some(order) = &mut self.order {
-            order.failure = Some(obstacle);
+            order.failure = Some(refusal);
         }
-        answer(self.output, &obstacle.into())
+        answer(self.output, &refusal.into())
     }
 
     /// If the command is an order, adds `count` to the work that its task has done.
@@ -406,38 +407,25 @@ type Changed = Result<(), ChangeError>;
 
 /// The reason why a command leaves a job unchanged.
 enum ChangeError {
-    Obstacle(Obstacle),
+    Refused(ChangeRefusal),
     NoRoom(NoRoom),
 }
 
-impl From<Obstacle> for ChangeError {
-    fn from(obstacle: Obstacle) -> Self {
-        Self::Obstacle(obstacle)
+impl From<ChangeRefusal> for ChangeError {
+    fn from(refusal: ChangeRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<CommandRefusal> for ChangeError {
+    fn from(refusal: CommandRefusal) -> Self {
+        Self::Refused(refusal.into())
     }
 }
 
 impl From<NoRoom> for ChangeError {
     fn from(no_room: NoRoom) -> Self {
         Self::NoRoom(no_room)
-    }
-}
-
-impl From<Obstacle> for Reply<'_> {
-    fn from(obstacle: Obstacle) -> Self {
-        match obstacle {
-            Obstacle::NoJob
-            | Obstacle::NoTube
-            | Obstacle::NoClient
-            | Obstacle::Reserved
-            | Obstacle::WrongState
-            | Obstacle::NotDead => Self::NotFound,
-            Obstacle::KeyExists(id) => Self::Exists(id),
-            Obstacle::TooBig => Self::JobTooBig,
-            Obstacle::TubeFull => Self::TubeFull,
-            Obstacle::Draining => Self::Draining,
-            Obstacle::NoRoom => Self::OutOfMemory,
-            Obstacle::Failed => Self::InternalError,
-        }
     }
 }
 
@@ -451,7 +439,7 @@ impl Executor {
     ) -> Outcome {
         match change(self, caller.client, caller.now) {
             Ok(()) => answer(caller.output, &reply),
-            Err(ChangeError::Obstacle(obstacle)) => caller.refuse(obstacle),
+            Err(ChangeError::Refused(refusal)) => caller.refuse(refusal),
             Err(ChangeError::NoRoom(no_room)) => {
                 lacks_room(no_room, caller.output, move |server, caller| server.change(caller, reply, change))
             }

@@ -12,8 +12,8 @@ use log::warn;
 use super::Executor;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::description::{Described, Malformed, Reader, Writer};
-use crate::exchange::CommandRefusal;
 use crate::log_setup::Count;
+use crate::refusal::CommandRefusal;
 
 /// The shortest time between two lines, and how long the status shows the last one.
 const INTERVAL_NS: u64 = 60 * NS_PER_S;

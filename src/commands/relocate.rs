@@ -3,8 +3,8 @@
 use super::{Changed, Executor};
 use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
-use crate::orders::Obstacle;
 use crate::queue::ClientId;
+use crate::refusal::{ChangeRefusal, CommandRefusal};
 use crate::seconds::Seconds;
 
 impl Executor {
@@ -12,19 +12,23 @@ impl Executor {
         // This comes first, because it may end a job, and the group of this one with it.
         let duplicate = self.queue.duplicate_in(id, tube, now);
         self.persistence.log_changes(&mut self.queue, now);
-        let job = self.queue.job(id).filter(|_| self.queue.is_movable(client, id)).ok_or(Obstacle::NoJob)?;
+        let job = self
+            .queue
+            .job(id)
+            .filter(|_| self.queue.is_movable(client, id))
+            .ok_or(CommandRefusal::NotFound)?;
         if let Some(duplicate) = duplicate {
-            return Err(Obstacle::KeyExists(duplicate).into());
+            return Err(ChangeRefusal::KeyExists(duplicate).into());
         }
         if job.tube.as_str() != tube {
             if self.queue.is_tube_full_for(tube, job.body.len()) {
                 self.queue.count_refused_in(tube);
-                return Err(Obstacle::TubeFull.into());
+                return Err(CommandRefusal::TubeFull.into());
             }
             self.persistence.room_for_move(&self.queue, id, tube, now)?;
         }
         if !self.queue.move_job(id, tube, now) {
-            return Err(Obstacle::NoJob.into());
+            return Err(CommandRefusal::NotFound.into());
         }
         debug_assert!(
             self.queue.job(id).is_some_and(|job| job.tube.as_str() == tube),
@@ -35,11 +39,11 @@ impl Executor {
 
     pub(super) fn reprioritize_one(&mut self, id: JobId, priority: Priority, now: Timestamp) -> Changed {
         if !self.queue.is_unreserved(id) {
-            return Err(Obstacle::Reserved.into());
+            return Err(ChangeRefusal::Reserved.into());
         }
         self.persistence.room_for_update()?;
         if !self.queue.set_priority(id, priority, now) {
-            return Err(Obstacle::NoJob.into());
+            return Err(CommandRefusal::NotFound.into());
         }
         debug_assert!(self.queue.job(id).is_some_and(|job| job.record.priority == priority));
         Ok(())
@@ -54,11 +58,11 @@ impl Executor {
         now: Timestamp,
     ) -> Changed {
         if !self.queue.is_delayable(id) {
-            return Err(Obstacle::WrongState.into());
+            return Err(ChangeRefusal::WrongState.into());
         }
         self.persistence.room_for_update()?;
         if !self.queue.set_delay(id, delay_s, until, now) {
-            return Err(Obstacle::NoJob.into());
+            return Err(CommandRefusal::NotFound.into());
         }
         Ok(())
     }

@@ -6,11 +6,12 @@
 
 use super::body_room::{Arriving, BodyArrival};
 use super::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
-use super::{CommandRefusal, Put, TOO_LONG};
+use super::{Put, TOO_LONG};
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId};
 use crate::protocol::{MAX_COMPLETED_PUTS, PutHeader, put_line};
+use crate::refusal::CommandRefusal;
 
 /// A `complete`.
 #[derive(Debug)]

@@ -3,12 +3,13 @@
 //! Owns: which parts of an exchange are described. Unsent replies are written as bytes, up to [`MAX_OUTPUT_BYTES`]. A
 //! connection that owes more is not described; the server closes it.
 
-use super::outcome::{CommandRefusal, Unfinished, Until, WaitKind};
+use super::outcome::{Unfinished, Until, WaitKind};
 use super::put::PutExtras;
 use super::{Exchange, Output, Pending, Phase, Put, Unread};
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::{ReplyBuffer, longest_line};
+use crate::refusal::CommandRefusal;
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 

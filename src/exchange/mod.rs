@@ -37,7 +37,7 @@ use zeroize::Zeroize;
 pub use self::activity::Activity;
 pub use self::complete::Complete;
 pub use self::description::MAX_OUTPUT_BYTES;
-pub use self::outcome::{CommandRefusal, Outcome, Unfinished, Until, WaitKind};
+pub use self::outcome::{Outcome, Unfinished, Until, WaitKind};
 pub use self::output::Output;
 pub use self::put::{Put, PutExtras};
 
@@ -48,6 +48,7 @@ use crate::job::{Body, JobId};
 use crate::protocol::{
     Command, ParseError, PutHeader, Verb, longest_line, parse, plain_put_line, tagged_put,
 };
+use crate::refusal::CommandRefusal;
 
 /// Replaces the tags of a `put` on a line that is too long.
 const TOO_LONG: &[u8] = b" idp:";

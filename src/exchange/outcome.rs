@@ -1,11 +1,12 @@
 //! The result of executing a request.
 //!
-//! Owns: the steps that an exchange can be asked to take next, the events for which an unfinished command can wait, and
-//! the order of the reasons for which a command is refused. The executor makes an outcome, and the exchange applies it.
+//! Owns: the steps that an exchange can be asked to take next, and the events for which an unfinished command can wait.
+//! The executor makes an outcome, and the exchange applies it.
 
 use super::{Complete, Put};
 use crate::job::JobId;
-use crate::protocol::{PutHeader, Reply};
+use crate::protocol::PutHeader;
+use crate::refusal::CommandRefusal;
 
 /// The result of a request. [`Exchange::apply`](super::Exchange::apply) turns it into a phase. `R` is the rest of an
 /// unfinished command, whose contents an exchange does not know.
@@ -28,43 +29,6 @@ pub enum Outcome<R> {
     Close,
     /// There is no memory for the reply: the connection ends at once, so that its memory is freed.
     Abort,
-}
-
-/// The reason why a command is refused, with its body if it has one. If a `complete` has several reasons, the first in
-/// this order counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CommandRefusal {
-    /// There is no such job, or the client may not know it.
-    NotFound,
-    /// The client does not have the permission.
-    Forbidden,
-    /// The job is above the server's limit.
-    JobTooBig,
-    /// There is no memory for the job.
-    OutOfMemory,
-    /// The server is in drain mode.
-    Draining,
-    /// A rule limits the job's tube, which has no room for it.
-    TubeFull,
-    /// A tag is wrong.
-    BadTag,
-    /// The bytes after the body are not CRLF.
-    ExpectedCrlf,
-}
-
-impl From<CommandRefusal> for Reply<'_> {
-    fn from(refusal: CommandRefusal) -> Self {
-        match refusal {
-            CommandRefusal::NotFound => Self::NotFound,
-            CommandRefusal::JobTooBig => Self::JobTooBig,
-            CommandRefusal::OutOfMemory => Self::OutOfMemory,
-            CommandRefusal::Draining => Self::Draining,
-            CommandRefusal::TubeFull => Self::TubeFull,
-            CommandRefusal::BadTag => Self::BadFormat,
-            CommandRefusal::Forbidden => Self::Forbidden,
-            CommandRefusal::ExpectedCrlf => Self::ExpectedCrlf,
-        }
-    }
 }
 
 /// A command that is not finished.

@@ -3,6 +3,7 @@
 use super::body_room::DIRECT_READ_FROM_BYTES;
 use super::*;
 use crate::job::JobId;
+use crate::refusal::CommandRefusal;
 
 fn read_body(header: PutHeader) -> Outcome<()> {
     Outcome::ReadBody(Put::new(JobId(1), header, None))

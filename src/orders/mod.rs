@@ -14,6 +14,7 @@ use self::selection::JobWalk;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::queue::{ClientId, FlushScope};
+use crate::refusal::ChangeRefusal;
 use crate::seconds::Seconds;
 use crate::stats::{ClientView, Connections, ServerView};
 use crate::tube_name::TubeName;
@@ -87,35 +88,6 @@ pub enum Selection {
     Counted(Box<JobWalk>, u64),
 }
 
-/// The reason why a job, or everything in an order, stays unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
-    /// There is no such job.
-    NoJob,
-    /// There is no such tube.
-    NoTube,
-    /// There is no such client.
-    NoClient,
-    /// A client has reserved the job.
-    Reserved,
-    /// The job's state does not allow the change.
-    WrongState,
-    /// No rule has sent the job to a dead tube.
-    NotDead,
-    /// A job of the other tube has the same `idp` key.
-    KeyExists(JobId),
-    /// The body is larger than the server accepts.
-    TooBig,
-    /// A rule limits the tube, and there is no room for this job.
-    TubeFull,
-    /// The server is in drain mode.
-    Draining,
-    /// Memory or disk space is low.
-    NoRoom,
-    /// The server is ending, or has an internal error.
-    Failed,
-}
-
 /// The progress of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -126,7 +98,7 @@ pub enum Progress {
     /// The task was stopped; its changes stay.
     Stopped,
     /// The task could not continue; its changes stay.
-    Failed(Obstacle),
+    Failed(ChangeRefusal),
 }
 
 /// The number of a task, from 1.
@@ -149,7 +121,7 @@ pub struct Task {
     /// How many jobs stayed unchanged.
     pub skipped: u64,
     /// The reason for the last of these; [`Task::reason`] is for the reader.
-    pub obstacle: Option<Obstacle>,
+    pub refusal: Option<ChangeRefusal>,
     /// The job that was put, or the existing job with the same `idp` key.
     pub job: Option<JobId>,
     /// Progress of the task.
@@ -266,20 +238,20 @@ impl Task {
 
     /// Why the task has failed, or why a job has stayed unchanged, if one has.
     #[must_use]
-    pub fn reason(&self) -> Option<Obstacle> {
+    pub fn reason(&self) -> Option<ChangeRefusal> {
         match self.progress {
-            Progress::Failed(obstacle) => Some(obstacle),
-            Progress::Running | Progress::Done | Progress::Stopped => self.obstacle,
+            Progress::Failed(refusal) => Some(refusal),
+            Progress::Running | Progress::Done | Progress::Stopped => self.refusal,
         }
     }
 
     /// Counts the outcome for one job.
-    pub fn count(&mut self, outcome: Result<(), Obstacle>) {
+    pub fn count(&mut self, outcome: Result<(), ChangeRefusal>) {
         match outcome {
             Ok(()) => self.done += 1,
-            Err(obstacle) => {
+            Err(refusal) => {
                 self.skipped += 1;
-                self.obstacle = Some(obstacle);
+                self.refusal = Some(refusal);
             }
         }
     }
@@ -321,7 +293,7 @@ impl Tasks {
             expected: order.expected(),
             done: 0,
             skipped: 0,
-            obstacle: None,
+            refusal: None,
             job: None,
             progress: Progress::Running,
             begun_at: now,

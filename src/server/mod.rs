@@ -42,10 +42,11 @@ use self::invariants::Sweeps;
 use self::log_ins::LogIns;
 use crate::binlog::Completion;
 use crate::clock::Timestamp;
-use crate::exchange::{CommandRefusal, Until};
+use crate::exchange::Until;
 use crate::poll_token;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
+use crate::refusal::CommandRefusal;
 use crate::stream::Stream;
 
 /// All connections, and the executor that serves their commands. Each rule of a turn (its budget, its lists, its gate,

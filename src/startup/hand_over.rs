@@ -136,12 +136,12 @@ pub fn inputs(
     inherited: usize,
     options: &Options,
 ) -> HandOverInputs {
-    let (settings, obstacle) = (files_of_settings(options), obstacle(options));
-    HandOverInputs { program, lock, files, settings, inherited, obstacle }
+    let (settings, unsupported) = (files_of_settings(options), unsupported(options));
+    HandOverInputs { program, lock, files, settings, inherited, unsupported }
 }
 
 /// The reason why a server with these options cannot be handed over.
-fn obstacle(options: &Options) -> Option<&'static str> {
+fn unsupported(options: &Options) -> Option<&'static str> {
     match &options.binlog {
         Some(BinlogPlace::Database(_)) => Some("the binlog is in a database: restart the server instead"),
         Some(BinlogPlace::Directory(_)) | None => None,

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use beanstalkd::access::AccessRules;
-use beanstalkd::exchange::CommandRefusal;
+use beanstalkd::refusal::CommandRefusal;
 use beanstalkd::server::Server;
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::{PoisonLimits, TubeRule};

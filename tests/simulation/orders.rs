@@ -2,7 +2,8 @@
 //! builds each turn ends with a sweep over all invariants of server, queue and log.
 
 use beanstalkd::orders::selection::{AsOf, Filter, JobWalk};
-use beanstalkd::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
+use beanstalkd::orders::{Control, JobAction, Order, Progress, PutOrder, Selection, Task, TaskId};
+use beanstalkd::refusal::CommandRefusal;
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::FlushScope;
 use beanstalkd_types::clock::NS_PER_S;
@@ -95,7 +96,7 @@ fn a_full_disk_ends_an_order_and_what_was_done_stays() {
             break;
         }
     }
-    assert_eq!(last, Progress::Failed(Obstacle::NoRoom));
+    assert_eq!(last, Progress::Failed(CommandRefusal::OutOfMemory.into()));
     assert!(harness.queue().figures().jobs.total() > 0);
 }
 

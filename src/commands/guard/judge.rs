@@ -8,10 +8,11 @@ use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::commands::words::{WordsFor, in_words};
 use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, answer, answer_last};
-use crate::exchange::{CommandRefusal, Output};
+use crate::exchange::Output;
 use crate::job::JobId;
 use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
+use crate::refusal::CommandRefusal;
 use crate::tags::TagSet;
 
 /// The cost of a line of the audit, in simple requests.

@@ -12,8 +12,9 @@ use crate::commands::{Caller, ChangeError, Changed, Executor, Outcome, stall};
 use crate::exchange::Until;
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
-use crate::orders::{JobAction, Obstacle, Selection};
+use crate::orders::{JobAction, Selection};
 use crate::queue::ClientId;
+use crate::refusal::{ChangeRefusal, CommandRefusal};
 
 /// How many jobs can be examined for the cost of a simple request.
 const PROBES_PER_WORK: u64 = 2;
@@ -107,12 +108,12 @@ impl Executor {
                     }
                     Ok(())
                 }
-                Err(ChangeError::Obstacle(obstacle)) => {
+                Err(ChangeError::Refused(refusal)) => {
                     // The time of the job may have ended.
                     self.persistence.log_changes(&mut self.queue, now);
-                    Err(obstacle)
+                    Err(refusal)
                 }
-                Err(ChangeError::NoRoom(NoRoom::Full)) => return caller.refuse(Obstacle::NoRoom),
+                Err(ChangeError::NoRoom(NoRoom::Full)) => return caller.refuse(CommandRefusal::OutOfMemory),
                 Err(ChangeError::NoRoom(NoRoom::Pending)) => {
                     order.awaiting_room = Some(id);
                     return order.stall(Until::BinlogRoom);
@@ -163,10 +164,10 @@ impl Executor {
         now: Timestamp,
     ) -> Result<bool, ChangeError> {
         self.meter.work += 1;
-        let job = self.queue.job(id).ok_or(Obstacle::NoJob)?;
+        let job = self.queue.job(id).ok_or(CommandRefusal::NotFound)?;
         let (record, tube_before) = (job.record, job.tube);
         if *action != JobAction::Delete && record.state == JobState::Reserved {
-            return Err(Obstacle::Reserved.into());
+            return Err(ChangeRefusal::Reserved.into());
         }
         match action {
             JobAction::Delete => self.delete_in_any_state(id, now),
@@ -176,7 +177,7 @@ impl Executor {
             // A dead job that goes back to its original tube is no longer dead.
             JobAction::Redrive(_) => {
                 let source: Box<str> =
-                    job.tags.and_then(|tags| tags.dead).ok_or(Obstacle::NotDead)?.from.as_str().into();
+                    job.tags.and_then(|tags| tags.dead).ok_or(ChangeRefusal::NotDead)?.from.as_str().into();
                 self.move_for_order(client, id, &source, now)?;
             }
             JobAction::Priority(priority) if record.priority == *priority => return Ok(false),

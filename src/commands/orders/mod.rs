@@ -17,11 +17,12 @@ use super::put::Stored;
 use super::{Caller, Executor, Outcome, Rest, RestKind, stall};
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
-use crate::exchange::{CommandRefusal, Output, Put, PutExtras, Unfinished, Until};
+use crate::exchange::{Output, Put, PutExtras, Unfinished, Until};
 use crate::job::Body;
-use crate::orders::{Control, Obstacle, Order, Progress, PutOrder, Task, TaskId, Tasks};
+use crate::orders::{Control, Order, Progress, PutOrder, Task, TaskId, Tasks};
 use crate::protocol::PutHeader;
 use crate::queue::ClientId;
+use crate::refusal::{ChangeRefusal, CommandRefusal};
 use crate::stats::{ClientView, Connections, ServerView};
 
 /// The maximum cost of all orders together in a turn, in simple requests: about 150 microseconds. A flush may cost
@@ -60,7 +61,7 @@ pub(super) struct OrderSlice {
     /// The task, with its progress so far.
     pub(super) task: Task,
     /// The reason why the order cannot continue.
-    pub(super) failure: Option<Obstacle>,
+    pub(super) failure: Option<ChangeRefusal>,
     /// When it continues, if it has a rate.
     resumes_at: Option<Timestamp>,
     /// The executor's work at which the slice ends.
@@ -88,7 +89,7 @@ impl Control for Executor {
         let orders = self.orders.as_mut()?;
         let task = orders.tasks.add(&order, now)?;
         if self.queue.make_room_for_client().is_err() {
-            orders.settling.push_back((task, Progress::Failed(Obstacle::NoRoom), None));
+            orders.settling.push_back((task, Progress::Failed(CommandRefusal::OutOfMemory.into()), None));
             return Some(task);
         }
         let client = self.queue.connect_internal();
@@ -258,7 +259,7 @@ impl Executor {
             Order::Pause(tube, _) | Order::Flush(tube, _)
                 if self.queue.tube_name(tube.as_str()).is_none() =>
             {
-                caller.refuse(Obstacle::NoTube)
+                caller.refuse(ChangeRefusal::NoTube)
             }
             Order::Pause(tube, delay_s) => {
                 caller.count_done(1);
@@ -305,21 +306,6 @@ impl Executor {
 
     fn refuse_put_order(&mut self, caller: &mut Caller<'_>, refusal: CommandRefusal) -> Outcome {
         self.count_refused_put(refusal);
-        caller.refuse(refusal.into())
-    }
-}
-
-impl From<CommandRefusal> for Obstacle {
-    fn from(refusal: CommandRefusal) -> Self {
-        match refusal {
-            CommandRefusal::JobTooBig => Self::TooBig,
-            CommandRefusal::OutOfMemory => Self::NoRoom,
-            CommandRefusal::Draining => Self::Draining,
-            CommandRefusal::TubeFull => Self::TubeFull,
-            CommandRefusal::NotFound
-            | CommandRefusal::Forbidden
-            | CommandRefusal::BadTag
-            | CommandRefusal::ExpectedCrlf => Self::Failed,
-        }
+        caller.refuse(refusal)
     }
 }

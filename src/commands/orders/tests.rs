@@ -6,8 +6,9 @@ use crate::commands::{Executor, ExecutorConfig, Rest, RestKind};
 use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk};
-use crate::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
+use crate::orders::{Control, JobAction, Order, Progress, PutOrder, Selection, Task, TaskId};
 use crate::queue::{ClientId, FlushScope, NewJob, Release, Reserve, TubeRule};
+use crate::refusal::{ChangeRefusal, CommandRefusal};
 use crate::seconds::Seconds;
 use crate::stats::ServerInfo;
 use crate::tags::{Idempotency, TagSet};
@@ -87,12 +88,12 @@ fn an_order_deletes_a_job_that_a_client_has_reserved() {
     harness.executor.queue.reserve(harness.client, Some(0.into()), NOW);
     assert_eq!(harness.state(id), Some(JobState::Reserved));
     let kept = harness.execute(Order::Change(JobAction::Priority(Priority(1)), Selection::Jobs(vec![id])));
-    assert_eq!((kept.done, kept.obstacle), (0, Some(Obstacle::Reserved)));
+    assert_eq!((kept.done, kept.refusal), (0, Some(ChangeRefusal::Reserved)));
     let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
     assert_eq!((task.done, task.progress), (1, Progress::Done));
     assert!(!harness.executor.queue.has_reserved(harness.client, id) && harness.state(id).is_none());
     let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
-    assert_eq!((task.done, task.skipped, task.obstacle), (0, 1, Some(Obstacle::NoJob)));
+    assert_eq!((task.done, task.skipped, task.refusal), (0, 1, Some(CommandRefusal::NotFound.into())));
 }
 
 #[test]
@@ -161,7 +162,11 @@ fn an_order_skips_jobs_whose_time_is_over() {
         harness.executor.advance(harness.now);
         assert!(ids.iter().all(|id| harness.state(*id) == Some(JobState::Delayed)), "a turn ends fewer jobs");
         let task = harness.execute(Order::Change(action.clone(), Selection::Jobs(ids.clone())));
-        assert_eq!((task.done, task.skipped, task.obstacle), (0, 3, Some(Obstacle::NoJob)), "{action:?}");
+        assert_eq!(
+            (task.done, task.skipped, task.refusal),
+            (0, 3, Some(CommandRefusal::NotFound.into())),
+            "{action:?}"
+        );
         assert!(ids.iter().all(|id| harness.state(*id).is_none()), "{action:?}");
     }
 }
@@ -238,7 +243,7 @@ fn dead_jobs_are_sent_back_and_others_stay() {
     assert!(ids.iter().all(|&id| !harness.is_dead(id)));
     assert_eq!(harness.executor.queue.job(alive).unwrap().tube.as_str(), "t");
     let task = harness.execute(Order::Change(JobAction::Redrive(None), Selection::Jobs(vec![alive, ids[0]])));
-    assert_eq!((task.done, task.skipped, task.obstacle), (0, 2, Some(Obstacle::NotDead)));
+    assert_eq!((task.done, task.skipped, task.refusal), (0, 2, Some(ChangeRefusal::NotDead)));
 }
 
 #[test]
@@ -248,7 +253,7 @@ fn a_dead_job_that_finds_its_tube_full_stays_dead() {
     harness.executor.queue.set_tube_rules(vec![rule], harness.now);
     let order = harness.dead(None, 3);
     let task = harness.execute(order);
-    assert_eq!((task.done, task.skipped, task.obstacle), (2, 1, Some(Obstacle::TubeFull)));
+    assert_eq!((task.done, task.skipped, task.refusal), (2, 1, Some(CommandRefusal::TubeFull.into())));
     assert_eq!(ids.iter().filter(|&&id| harness.is_dead(id)).count(), 1);
 }
 
@@ -267,13 +272,16 @@ fn a_refused_put_counts_at_the_server_unless_its_tube_is_full() {
         })
     };
     assert_eq!(harness.execute(put(b"x")).progress, Progress::Done);
-    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(Obstacle::TubeFull));
+    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(CommandRefusal::TubeFull.into()));
     assert_eq!(harness.executor.counters.refused_puts.total, 0);
     assert_eq!(harness.executor.queue.tube("t", harness.now).unwrap().rejected, 1);
     harness.executor.set_draining(true);
-    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(Obstacle::Draining));
+    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(CommandRefusal::Draining.into()));
     assert_eq!(harness.executor.counters.refused_puts.total, 1);
-    assert_eq!(harness.execute(put(&[b'x'; 65_536])).progress, Progress::Failed(Obstacle::TooBig));
+    assert_eq!(
+        harness.execute(put(&[b'x'; 65_536])).progress,
+        Progress::Failed(CommandRefusal::JobTooBig.into())
+    );
     assert_eq!(harness.executor.counters.refused_puts.total, 2);
 }
 
@@ -417,12 +425,18 @@ fn an_order_for_a_missing_tube_fails_and_changes_nothing() {
     for order in
         [Order::Pause(nothing.clone(), Seconds::ONE), Order::Flush(nothing.clone(), FlushScope::Buried)]
     {
-        assert_eq!(harness.execute(order).progress, Progress::Failed(Obstacle::NoTube));
+        assert_eq!(harness.execute(order).progress, Progress::Failed(ChangeRefusal::NoTube));
     }
     let new = |bytes: usize| new(&nothing, bytes, 1, TagSet::default());
-    assert_eq!(harness.execute(Order::Put(new(70_000))).progress, Progress::Failed(Obstacle::TooBig));
+    assert_eq!(
+        harness.execute(Order::Put(new(70_000))).progress,
+        Progress::Failed(CommandRefusal::JobTooBig.into())
+    );
     harness.execute(Order::Drain(true));
-    assert_eq!(harness.execute(Order::Put(new(1))).progress, Progress::Failed(Obstacle::Draining));
+    assert_eq!(
+        harness.execute(Order::Put(new(1))).progress,
+        Progress::Failed(CommandRefusal::Draining.into())
+    );
     assert!(harness.executor.queue.tube_name("nothing").is_none());
     harness.execute(Order::Drain(false));
     let task = harness.execute(Order::Put(new(1)));

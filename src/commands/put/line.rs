@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use crate::clock::Timestamp;
 use crate::commands::Executor;
-use crate::exchange::{CommandRefusal, PutExtras};
+use crate::exchange::PutExtras;
 use crate::protocol::{PutHeader, parse_tags};
 use crate::queue::ClientId;
+use crate::refusal::CommandRefusal;
 use crate::tags::{Name, TagSet};
 
 /// The command to which the line belongs.

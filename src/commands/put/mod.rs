@@ -15,10 +15,11 @@ use super::{Caller, Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::{LogState, NoRoom};
 use crate::clock::Timestamp;
-use crate::exchange::{CommandRefusal, Output, Put, Until};
+use crate::exchange::{Output, Put, Until};
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
+use crate::refusal::CommandRefusal;
 use crate::tags::{EncodedTags, TagError, TagSet};
 
 /// The result of a put.

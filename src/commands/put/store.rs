@@ -4,9 +4,10 @@ use super::{Stored, new_job};
 use crate::clock::Timestamp;
 use crate::commands::Executor;
 use crate::commands::memory::MemoryClass;
-use crate::exchange::{CommandRefusal, Output, Put};
+use crate::exchange::{Output, Put};
 use crate::job::Body;
 use crate::queue::{ClientId, Duplicate, NewJob};
+use crate::refusal::CommandRefusal;
 use crate::tags::{EncodedTags, Name, TagSet};
 
 impl Executor {

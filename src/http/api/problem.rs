@@ -4,7 +4,7 @@
 
 use crate::http::access::RequestRefusal;
 use crate::json::{self, Object};
-use crate::orders::Obstacle;
+use crate::refusal::{ChangeRefusal, CommandRefusal};
 
 /// The reason why a request cannot be fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,43 +111,58 @@ impl From<RequestRefusal> for Problem {
     }
 }
 
-impl From<Obstacle> for Problem {
-    fn from(obstacle: Obstacle) -> Self {
-        let (status, code) = match obstacle {
-            Obstacle::NoJob | Obstacle::NoTube | Obstacle::NoClient => ("404 Not Found", "not-found"),
-            Obstacle::Reserved => ("409 Conflict", "reserved"),
-            Obstacle::WrongState => ("409 Conflict", "wrong-state"),
-            Obstacle::NotDead => ("409 Conflict", "not-dead"),
-            Obstacle::KeyExists(_) => ("409 Conflict", "key-exists"),
-            Obstacle::TooBig => ("413 Content Too Large", "too-large"),
-            Obstacle::TubeFull => ("409 Conflict", "tube-full"),
-            Obstacle::Draining => ("409 Conflict", "draining"),
-            Obstacle::NoRoom => ("507 Insufficient Storage", "no-room"),
-            Obstacle::Failed => ("500 Internal Server Error", "failed"),
-        };
-        Self::new(status, code, sentence(obstacle))
+impl From<ChangeRefusal> for Problem {
+    fn from(refusal: ChangeRefusal) -> Self {
+        let (status, code, sentence) = response(refusal);
+        Self::new(status, code, sentence)
     }
+}
+
+/// The response to an order that is refused for this reason: the status, the word, and the reason in a sentence.
+fn response(refusal: ChangeRefusal) -> (&'static str, &'static str, &'static str) {
+    match refusal {
+        ChangeRefusal::Command(refusal) => match refusal {
+            CommandRefusal::NotFound => ("404 Not Found", "not-found", "there is no such job"),
+            CommandRefusal::JobTooBig => {
+                let sentence = "the body is longer than the server's largest job (-z)";
+                ("413 Content Too Large", "too-large", sentence)
+            }
+            CommandRefusal::OutOfMemory => {
+                let sentence = "the server has no memory or disk space for it";
+                ("507 Insufficient Storage", "no-room", sentence)
+            }
+            CommandRefusal::Draining => {
+                ("409 Conflict", "draining", "the server is draining: it takes no jobs")
+            }
+            CommandRefusal::TubeFull => {
+                ("409 Conflict", "tube-full", "a rule limits the jobs of the tube, and it is full")
+            }
+            // No order is refused for these reasons.
+            CommandRefusal::Forbidden | CommandRefusal::BadTag | CommandRefusal::ExpectedCrlf => {
+                ("500 Internal Server Error", "failed", "the server has failed to do it")
+            }
+        },
+        ChangeRefusal::NoTube => ("404 Not Found", "not-found", "there is no such tube"),
+        ChangeRefusal::NoClient => ("404 Not Found", "not-found", "there is no such client"),
+        ChangeRefusal::Reserved => ("409 Conflict", "reserved", "a client has reserved the job"),
+        ChangeRefusal::WrongState => {
+            ("409 Conflict", "wrong-state", "the job is in a state in which this cannot be done")
+        }
+        ChangeRefusal::NotDead => {
+            ("409 Conflict", "not-dead", "the job is not dead: no rule has sent it to a dead tube")
+        }
+        ChangeRefusal::KeyExists(_) => {
+            ("409 Conflict", "key-exists", "a job of the other tube has the same idp key")
+        }
+    }
+}
+
+/// The reason in a sentence.
+pub(crate) fn sentence(refusal: ChangeRefusal) -> &'static str {
+    response(refusal).2
 }
 
 /// The beginning of a text, for use in a message.
 pub(crate) fn short(text: &str) -> String {
     text.chars().take(40).collect()
-}
-
-/// The obstacle in a sentence.
-pub(crate) fn sentence(obstacle: Obstacle) -> &'static str {
-    match obstacle {
-        Obstacle::NoJob => "there is no such job",
-        Obstacle::NoTube => "there is no such tube",
-        Obstacle::NoClient => "there is no such client",
-        Obstacle::Reserved => "a client has reserved the job",
-        Obstacle::WrongState => "the job is in a state in which this cannot be done",
-        Obstacle::NotDead => "the job is not dead: no rule has sent it to a dead tube",
-        Obstacle::KeyExists(_) => "a job of the other tube has the same idp key",
-        Obstacle::TooBig => "the body is longer than the server's largest job (-z)",
-        Obstacle::TubeFull => "a rule limits the jobs of the tube, and it is full",
-        Obstacle::Draining => "the server is draining: it takes no jobs",
-        Obstacle::NoRoom => "the server has no memory or disk space for it",
-        Obstacle::Failed => "the server has failed to do it",
-    }
 }

@@ -301,7 +301,7 @@ impl HttpExchange {
             return self.respond_problem(Method::Post, &Problem::not_found("there is no such task"));
         };
         match task.reason() {
-            Some(obstacle) => self.respond_problem(Method::Post, &obstacle.into()),
+            Some(refusal) => self.respond_problem(Method::Post, &refusal.into()),
             None if task.job.is_some() && task.done > 0 => {
                 self.respond_json("201 Created", &json::line(&TaskNow(task, now)))
             }

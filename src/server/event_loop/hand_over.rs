@@ -64,7 +64,7 @@ pub struct HandOverInputs {
     /// How many listeners a service manager has opened.
     pub inherited: usize,
     /// The reason why this server cannot be handed over, if there is one.
-    pub obstacle: Option<&'static str>,
+    pub unsupported: Option<&'static str>,
 }
 
 /// The hand-over.
@@ -229,9 +229,9 @@ impl EventLoop {
             return true;
         }
         info!("SIGHUP: {} has been replaced: handing over to the new program", program.path().display());
-        match inputs.obstacle {
+        match inputs.unsupported {
             None => *stage = HandOverStage::Wanted(now + WANTED_NS),
-            Some(obstacle) => self.give_up_hand_over(obstacle),
+            Some(reason) => self.give_up_hand_over(reason),
         }
         true
     }

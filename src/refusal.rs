@@ -1,0 +1,82 @@
+//! The reasons for which the server refuses a command of a client, or an order of the API.
+//!
+//! Owns: the reasons, which of several counts, and the reply to each. [`crate::http`] has the response to each.
+
+use crate::job::JobId;
+use crate::protocol::Reply;
+
+/// The reason why a command is refused, with its body if it has one. If a `complete` has several reasons, the first in
+/// this order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CommandRefusal {
+    /// There is no such job, or the client may not know it.
+    NotFound,
+    /// The client does not have the permission.
+    Forbidden,
+    /// The job is above the server's limit.
+    JobTooBig,
+    /// There is no memory or disk space for the job.
+    OutOfMemory,
+    /// The server is in drain mode.
+    Draining,
+    /// A rule limits the job's tube, which has no room for it.
+    TubeFull,
+    /// A tag is wrong.
+    BadTag,
+    /// The bytes after the body are not CRLF.
+    ExpectedCrlf,
+}
+
+/// The reason why a job, or everything in an order, stays unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeRefusal {
+    /// A reason for which other commands are refused, too.
+    Command(CommandRefusal),
+    /// There is no such tube.
+    NoTube,
+    /// There is no such client.
+    NoClient,
+    /// A client has reserved the job.
+    Reserved,
+    /// The job's state does not allow the change.
+    WrongState,
+    /// No rule has sent the job to a dead tube.
+    NotDead,
+    /// A job of the other tube has the same `idp` key.
+    KeyExists(JobId),
+}
+
+impl From<CommandRefusal> for ChangeRefusal {
+    fn from(refusal: CommandRefusal) -> Self {
+        Self::Command(refusal)
+    }
+}
+
+impl From<CommandRefusal> for Reply<'_> {
+    fn from(refusal: CommandRefusal) -> Self {
+        match refusal {
+            CommandRefusal::NotFound => Self::NotFound,
+            CommandRefusal::JobTooBig => Self::JobTooBig,
+            CommandRefusal::OutOfMemory => Self::OutOfMemory,
+            CommandRefusal::Draining => Self::Draining,
+            CommandRefusal::TubeFull => Self::TubeFull,
+            CommandRefusal::BadTag => Self::BadFormat,
+            CommandRefusal::Forbidden => Self::Forbidden,
+            CommandRefusal::ExpectedCrlf => Self::ExpectedCrlf,
+        }
+    }
+}
+
+impl From<ChangeRefusal> for Reply<'_> {
+    fn from(refusal: ChangeRefusal) -> Self {
+        match refusal {
+            ChangeRefusal::Command(refusal) => refusal.into(),
+            ChangeRefusal::NoTube
+            | ChangeRefusal::NoClient
+            | ChangeRefusal::Reserved
+            | ChangeRefusal::WrongState
+            | ChangeRefusal::NotDead => Self::NotFound,
+            ChangeRefusal::KeyExists(id) => Self::Exists(id),
+        }
+    }
+}
