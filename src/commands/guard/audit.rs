@@ -39,7 +39,7 @@ pub(crate) fn report_full(name: &str, peer: Peer, withheld: u64) {
 
 /// A command that was refused.
 #[derive(Debug)]
-pub(crate) struct RefusalLine {
+pub(crate) struct RefusedCommandLine {
     name: Rc<str>,
     client: ClientId,
     peer: Peer,
@@ -82,7 +82,7 @@ impl Guard {
             return;
         }
         lines.line(now, |withheld| {
-            self.refusals.push(RefusalLine { name: Rc::clone(name), client, peer, command, withheld });
+            self.refusals.push(RefusedCommandLine { name: Rc::clone(name), client, peer, command, withheld });
         });
     }
 
@@ -119,7 +119,7 @@ impl Executor {
     #[inline]
     pub(crate) fn write_refusals(&mut self) {
         let Some(guard) = &mut self.guard else { return };
-        for RefusalLine { name, client, peer, command, withheld } in guard.refusals.drain(..) {
+        for RefusedCommandLine { name, client, peer, command, withheld } in guard.refusals.drain(..) {
             warn!(
                 identity = &*name, client = client.index, peer:% = peer, command = command, withheld = withheld;
                 "refused {command} of {name} from {peer}; {withheld} others since the last such line"

@@ -16,7 +16,7 @@ use std::rc::Rc;
 pub(crate) use self::judge::Subject;
 pub(crate) use self::waiting_puts::Permission;
 
-use self::audit::{RefusalLine, report_full, report_log_in, report_refused};
+use self::audit::{RefusedCommandLine, report_full, report_log_in, report_refused};
 use self::waiting_puts::{IdentityPuts, WaitingPuts};
 use super::Executor;
 use crate::access::{
@@ -51,7 +51,7 @@ pub(crate) struct Guard {
     has_read_token: bool,
     wrong_tokens: RateLimitedLog,
     /// Refusals to log at the end of the turn.
-    pub(super) refusals: Vec<RefusalLine>,
+    pub(super) refusals: Vec<RefusedCommandLine>,
     full: RateLimitedLog,
 }
 

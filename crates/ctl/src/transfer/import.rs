@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::destination::beside;
 use super::journal::{ImportBatch, Journal, hash};
-use super::put::{self, Putting, Refused};
+use super::put::{self, Putting, RefusedJobs};
 use super::record::Record;
 use crate::cli::ImportArguments;
 use crate::failure::{Failure, OfFile, Result};
@@ -204,7 +204,7 @@ fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journ
         finish(server, &records, journal)?;
     }
     // What was refused so far is tried again.
-    let mut refused = Refused::default();
+    let mut refused = RefusedJobs::default();
     let left: Vec<usize> = (0..lines.len()).filter(|line| !journal.done.contains(line)).collect();
     // Every put has used up an id, so the newest one is at least the number of all jobs.
     let mut above = server.client.stats()?.number_or_zero("total-jobs");
@@ -235,8 +235,8 @@ fn refused_before(
     putting: &Putting,
     journal: &Journal,
     batch: &ImportBatch,
-) -> Result<Refused> {
-    let mut refused = Refused::default();
+) -> Result<RefusedJobs> {
+    let mut refused = RefusedJobs::default();
     let first = batch.lines.first().copied().unwrap_or_default();
     for line in (0..first).filter(|line| !journal.done.contains(line)) {
         load(server, lines, putting, &[line])?.iter().for_each(|record| refused.lacks(record));

@@ -59,7 +59,7 @@ impl Putting {
 
 /// The jobs that the server has refused.
 #[derive(Default)]
-pub struct Refused {
+pub struct RefusedJobs {
     count: u64,
     last: Option<Refusal>,
     /// The first refusal of a server that would also refuse further jobs.
@@ -70,7 +70,7 @@ pub struct Refused {
     waiting: u64,
 }
 
-impl Refused {
+impl RefusedJobs {
     fn add(&mut self, record: &Record, refusal: Refusal) {
         self.count += 1;
         self.lacks(record);
@@ -139,7 +139,7 @@ pub fn put(
     records: &[Record],
     existing: Option<Vec<Option<u64>>>,
     batch: &ImportBatch,
-    refused: &mut Refused,
+    refused: &mut RefusedJobs,
 ) -> Result<Vec<Option<u64>>> {
     let is_first = existing.is_none();
     let mut ids = existing.unwrap_or_else(|| vec![None; records.len()]);
