@@ -81,7 +81,7 @@ const LARGE_TYPES: &[(&str, &str)] = &[
     ("crates/queue/src/state/clients.rs", "Client"),
     ("crates/queue/src/state/tubes.rs", "Tube"),
     // A field for each row of a table: options, figures, kinds of records.
-    ("crates/binlog/src/jobs.rs", "LoggedJobs"),
+    ("crates/binlog/src/replay/jobs.rs", "LoggedJobs"),
     ("crates/queue/src/operations/views.rs", "TubeView"),
     ("src/options/mod.rs", "Draft"),
     ("src/options/mod.rs", "Options"),

@@ -11,9 +11,7 @@ use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
 use super::OpenError;
 use super::attachment::LoggedCooldown;
-use super::decision::FileEnd;
-use super::jobs::{LoggedJobs, StartTimes};
-use super::replay::{FileKind, FileState, LogFault, Replay, Warning};
+use super::replay::{FileEnd, FileKind, FileState, LogFault, LoggedJobs, Replay, StartTimes, Warning};
 use super::storage::Storage;
 use crate::clock::NS_PER_S;
 use crate::job::{JobId, JobRecord};

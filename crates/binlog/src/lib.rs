@@ -50,27 +50,21 @@ use beanstalkd_types::{
 mod attachment;
 mod check;
 mod chunked_queue;
-mod completing;
 mod cooldowns;
 mod database_url;
-mod decision;
 mod directory;
 mod errors;
 mod files;
 mod format;
-mod jobs;
-mod logged_tubes;
 mod marker;
 mod open;
 mod ownership;
 mod packed;
 #[cfg(feature = "postgres")]
 mod postgres;
-mod reader;
 mod record;
 mod replay;
 mod storage;
-mod tagged;
 mod writer;
 
 pub use attachment::{Cooldown, LoggedReservation, SideEffects};
@@ -78,12 +72,11 @@ pub use check::{CheckReport, FileReport, check, dump};
 pub use database_url::{DatabaseHost, DatabaseTls, DatabaseUrl, is_database_url};
 pub use directory::{Directory, DirectoryStorage, Disk, FileName, MAX_DESCRIPTORS, OnDisk, TaskRunner};
 pub use errors::{BinlogError, NoRoom, OpenError};
-pub use jobs::RestoredReservation;
 pub use open::Restore;
 pub use ownership::{Lease, Owner, OwnerStep, OwnershipEnd, OwnershipTimes, SeenRow, StepAnswer, Watch};
 #[cfg(feature = "postgres")]
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
-pub use replay::{DamagedFile, LogFault, ReplaySummary, Warning};
+pub use replay::{DamagedFile, LogFault, ReplaySummary, RestoredReservation, Warning};
 pub use storage::{Completion, DatabaseFigures, Listing, Storage, StoreTask};
 pub use writer::{Binlog, CompleteRoom, DescribedLog, LogState, Stats, WholeJob};
 

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use super::decision::FileEnd;
 use super::format::{SHORT_BYTES, WallOffset};
-use super::jobs::{LoggedJobs, ReplayedJob, StartTimes};
-use super::replay::{DamagedFile, FileKind, FileState, Judgement, Replay, ReplaySummary};
+use super::replay::{
+    DamagedFile, FileEnd, FileKind, FileState, Judgement, LoggedJobs, Replay, ReplaySummary, ReplayedJob,
+    StartTimes,
+};
 use super::storage::{Storage, StoreTask, is_lack_of_room};
 use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room, WholeJob};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};

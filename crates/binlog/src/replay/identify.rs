@@ -2,7 +2,12 @@
 //!
 //! Owns: the order of the checks. Reads a file and changes nothing. Driven by the replay.
 
-use super::*;
+use super::FileKind;
+use super::reader::FileReader;
+use crate::format::{MARKER_ID, MAX_JOB_ID, SHORT_BYTES, Seal, VERSION_BYTES, take};
+use crate::marker::{FIXED_AT, HEAD_BYTES, MAGIC, Marker, MarkerKind};
+use crate::record::{Layout, MAX_HEAD_BYTES, Version};
+use crate::{OpenError, SyncPolicy};
 
 /// Offset of the magic number in the header marker.
 const MAGIC_AT: u64 = VERSION_BYTES + FIXED_AT as u64 + 8;

@@ -1,25 +1,42 @@
 //! Reads the log at the start: all files, oldest first, record by record.
 //!
-//! Owns: the findings in each file, and the facts in the markers. Changes nothing in the store. Driven by `open`, which
-//! acts on the findings, and by `check`, which reports them.
+//! | file | what it has |
+//! |---|---|
+//! | this one | the order in which files, records and markers are read, and what each file and each marker says |
+//! | `reader.rs` | the bytes of a file |
+//! | `identify.rs` | the program and the version that wrote a file |
+//! | `jobs.rs` | the jobs of the records read so far |
+//! | `tagged.rs`, `logged_tubes.rs`, `completing.rs` | their tags, their tubes, and the puts of a `complete` whose end has not been read |
+//! | `judgement.rs` | after the last file: the decision about each file, in the table of `decision.rs`, and the report |
+//!
+//! Changes nothing in the store. Driven by `open`, which carries out the decisions, and by `check`, which reports them.
 
 use std::collections::BTreeMap;
 
 use super::attachment::Part;
-use super::decision::{FileEnd, WrittenBy};
-use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
-use super::jobs::{LoggedJobs, Source};
-use super::marker::{CLOCK_STEP_NS, FIXED_AT, HEAD_BYTES, MAGIC, Marker, MarkerKind};
-use super::reader::FileReader;
+use super::format::{MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
+use super::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
 use super::record::{Layout, MAX_HEAD_BYTES, Version};
 use super::storage::Storage;
 use super::{LogPosition, MAX_INDEX, OpenError, SyncPolicy};
 
-mod findings;
+mod completing;
+mod decision;
 mod identify;
+mod jobs;
+mod judgement;
+mod logged_tubes;
+mod reader;
+mod tagged;
 
-pub(super) use findings::Judgement;
-pub use findings::{DamagedFile, LogFault, ReplaySummary, Warning};
+pub(super) use self::decision::FileEnd;
+use self::decision::WrittenBy;
+pub use self::jobs::RestoredReservation;
+use self::jobs::Source;
+pub(super) use self::jobs::{LoggedJobs, ReplayedJob, StartTimes};
+pub(super) use self::judgement::Judgement;
+pub use self::judgement::{DamagedFile, LogFault, ReplaySummary, Warning};
+use self::reader::FileReader;
 
 /// How often a long replay reports its progress, in bytes read.
 const PROGRESS_BYTES: u64 = 512 * 1024 * 1024;

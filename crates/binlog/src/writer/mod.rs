@@ -11,8 +11,8 @@
 use super::cooldowns::Cooldowns;
 use super::files::Files;
 use super::format::WallOffset;
-use super::jobs::RestoredReservation;
 use super::marker::MarkerKind;
+use super::replay::RestoredReservation;
 use super::storage::{Completion, DatabaseFigures, Storage, StoreTask, is_lack_of_room};
 use super::{BinlogError, Config, LogPosition, SequenceNumber, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::files::Item;
 use crate::format::{DeleteKind, DiskRecord, SHORT_BYTES};
 use crate::job::{JobId, JobRecord};
-use crate::jobs::RestoredReservation;
+use crate::replay::RestoredReservation;
 
 /// The side effects of a delete, until there is room for them.
 #[derive(Debug, Default)]

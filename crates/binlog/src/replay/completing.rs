@@ -4,11 +4,11 @@
 
 use std::collections::TryReserveError;
 
-use super::LogPosition;
-use super::attachment::tag_record_bytes;
 use super::jobs::Source;
-use super::record::Layout;
 use super::tagged::FoundTags;
+use crate::LogPosition;
+use crate::attachment::tag_record_bytes;
+use crate::record::Layout;
 
 /// A full record that counts only with the delete that ends its `complete`.
 #[derive(Debug)]

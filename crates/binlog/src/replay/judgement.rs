@@ -1,10 +1,14 @@
-//! The consequences of the findings of a replay: continue, cut, or refuse.
+//! The judgement of a log that was read: which files continue, which are cut, and which faults prevent a start.
+//!
+//! Owns: the faults and the warnings, with their messages. Driven by the replay, after its last file.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::*;
-use crate::decision::{Decision, Situation, decide};
+use super::decision::{Decision, Situation, decide};
+use super::{FileKind, FileState, MarkerFacts, Replay};
+use crate::LogPosition;
+use crate::format::VERSION_BYTES;
 
 /// A fault in a log. The server does not start with it; `--recover` turns each fault into a [`Warning`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@
 
 use std::collections::HashMap;
 
-use super::OpenError;
+use crate::OpenError;
 use crate::tube_name::TubeName;
 
 /// The names of the tubes, each with a number.
 #[derive(Debug, Default)]
-pub(super) struct LoggedTubes {
+pub(crate) struct LoggedTubes {
     names: Vec<TubeName>,
     numbers: HashMap<TubeName, u32>,
     /// The number of the last record's tube: most records have the same tube as the one before.
@@ -18,12 +18,12 @@ pub(super) struct LoggedTubes {
 
 impl LoggedTubes {
     /// The name of the tube with this number.
-    pub(super) fn name(&self, number: u32) -> &TubeName {
+    pub(crate) fn name(&self, number: u32) -> &TubeName {
         &self.names[number as usize]
     }
 
     /// The number of the tube with this name; `None` if the name is not valid.
-    pub(super) fn number(&mut self, name: &[u8]) -> Result<Option<u32>, OpenError> {
+    pub(crate) fn number(&mut self, name: &[u8]) -> Result<Option<u32>, OpenError> {
         if self.names.get(self.latest as usize).is_some_and(|tube| tube.as_bytes() == name) {
             return Ok(Some(self.latest));
         }

@@ -4,8 +4,8 @@
 
 use std::io::{self, ErrorKind};
 
-use super::OpenError;
-use super::storage::Storage;
+use crate::OpenError;
+use crate::storage::Storage;
 
 /// The bytes of one read: enough to make the calls cheap, and few enough to stay in the cache until they are parsed.
 const PIECE_BYTES: usize = 256 * 1024;

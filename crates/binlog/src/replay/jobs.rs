@@ -10,43 +10,43 @@ use std::sync::Arc;
 
 use beanstalkd_structures::IdMap;
 
-use super::attachment::{AttachmentKind, LoggedReservation, Part, parts, tag_record_bytes};
 use super::completing::{Completing, OfComplete};
-use super::files::{Files, Item};
-use super::format::{DeleteKind, DiskRecord, LoggedState, SHORT_BYTES, TRAILER, WallOffset};
 use super::logged_tubes::LoggedTubes;
-use super::marker::CLOCK_STEP_NS;
-use super::record::Layout;
 use super::tagged::{Attachment, FoundSideEffects, FoundTags, PendingAttachments, Tagged};
-use super::{LogPosition, OpenError};
+use crate::attachment::{AttachmentKind, LoggedReservation, Part, parts, tag_record_bytes};
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::files::{Files, Item};
+use crate::format::{DeleteKind, DiskRecord, LoggedState, SHORT_BYTES, TRAILER, WallOffset};
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use crate::marker::CLOCK_STEP_NS;
+use crate::record::Layout;
 use crate::seconds::Seconds;
+use crate::{LogPosition, OpenError};
 
 /// The times at the start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StartTimes {
+pub(crate) struct StartTimes {
     /// The wall clock less the clock of `now`.
-    pub(super) wall: WallOffset,
-    pub(super) now: Timestamp,
+    pub(crate) wall: WallOffset,
+    pub(crate) now: Timestamp,
     /// A time that had passed when the log was written, in wall-clock nanoseconds since 1970.
-    pub(super) known: i64,
+    pub(crate) known: i64,
 }
 
 impl StartTimes {
     /// Times with which every delay ends as the log says.
-    pub(super) const AS_LOGGED: Self = Self { wall: WallOffset(0), now: Timestamp::NEVER, known: 0 };
+    pub(crate) const AS_LOGGED: Self = Self { wall: WallOffset(0), now: Timestamp::NEVER, known: 0 };
 
     /// Whether the wall clock has been set back since the log was written.
-    pub(super) fn is_set_back(self) -> bool {
+    pub(crate) fn is_set_back(self) -> bool {
         self.wall.to_disk(self.now).saturating_add(CLOCK_STEP_NS) <= self.known
     }
 }
 
 /// A job as replayed so far.
 #[derive(Debug)]
-pub(super) struct ReplayedJob {
-    pub(super) body: Body,
+pub(crate) struct ReplayedJob {
+    pub(crate) body: Body,
     /// When it was put, in wall-clock nanoseconds since 1970.
     created_at: i64,
     /// When its delay ends, on the same clock; for a buried job, when it was buried, of which only the order counts.
@@ -61,7 +61,7 @@ pub(super) struct ReplayedJob {
     /// The fraction of a second in its time to run.
     ttr_thousandths: u16,
     /// The number of its tube.
-    pub(super) tube: u32,
+    pub(crate) tube: u32,
     state: JobState,
 }
 
@@ -70,12 +70,12 @@ const _: () = assert!(size_of::<Option<ReplayedJob>>() == 56, "every job passes 
 
 impl ReplayedJob {
     /// When it was buried, if it is buried: only the order counts.
-    pub(super) fn buried_at(&self) -> Option<i64> {
+    pub(crate) fn buried_at(&self) -> Option<i64> {
         (self.state == JobState::Buried).then_some(self.deadline_at)
     }
 
     /// Whether it was ever reserved.
-    pub(super) fn was_reserved(&self, histories: &Histories) -> bool {
+    pub(crate) fn was_reserved(&self, histories: &Histories) -> bool {
         histories.get(self.history).reserves > 0
     }
 
@@ -92,14 +92,14 @@ impl ReplayedJob {
     }
 
     /// Whether its delay ends earlier than the log says.
-    pub(super) fn ends_earlier(&self, times: StartTimes) -> bool {
+    pub(crate) fn ends_earlier(&self, times: StartTimes) -> bool {
         let written = times.wall.to_memory(self.deadline_at);
         self.state == JobState::Delayed && self.end_of_delay(times) < written
     }
 
     /// The record for restoring the job: a reserved job becomes ready. If the wall clock has been set back, the job is
     /// as new as if it had been put now.
-    pub(super) fn to_record(&self, id: JobId, histories: &Histories, times: StartTimes) -> JobRecord {
+    pub(crate) fn to_record(&self, id: JobId, histories: &Histories, times: StartTimes) -> JobRecord {
         JobRecord {
             id,
             priority: self.priority,
@@ -119,7 +119,7 @@ impl ReplayedJob {
 /// The counters of the jobs that have any: those of most jobs are zero. Replaced counters stay until the end of the
 /// replay; they need little memory compared with their records.
 #[derive(Debug, Default)]
-pub(super) struct Histories(Vec<Counters>);
+pub(crate) struct Histories(Vec<Counters>);
 
 impl Histories {
     fn get(&self, history: Option<NonZeroU32>) -> Counters {
@@ -174,54 +174,54 @@ struct SessionReservation {
 
 /// The source of a record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     /// Index of the file.
-    pub(super) file: u32,
+    pub(crate) file: u32,
     /// Where it begins in the file, in bytes.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// Whether this server wrote the record: attachments may precede it, and the record of a buried job has the time of
     /// burial.
-    pub(super) is_ours: bool,
+    pub(crate) is_ours: bool,
     /// Whether the record comes after a damaged one.
-    pub(super) beyond: bool,
+    pub(crate) beyond: bool,
     /// Whether the record counts without its attachments, if they are lost.
-    pub(super) recovers: bool,
+    pub(crate) recovers: bool,
 }
 
 impl Source {
-    pub(super) fn position(self) -> LogPosition {
+    pub(crate) fn position(self) -> LogPosition {
         LogPosition { file: self.file, offset: self.offset }
     }
 }
 
 /// A record that counts although its attachments are lost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LostAttachments {
-    pub(super) at: LogPosition,
-    pub(super) id: JobId,
+pub(crate) struct LostAttachments {
+    pub(crate) at: LogPosition,
+    pub(crate) id: JobId,
     /// Whether it is a delete; otherwise it is a full record.
-    pub(super) is_delete: bool,
+    pub(crate) is_delete: bool,
 }
 
 /// All jobs so far. Each kind of record adds to one of the fields.
 #[derive(Debug, Default)]
-pub(super) struct LoggedJobs {
-    pub(super) alive: IdMap<ReplayedJob>,
-    pub(super) histories: Histories,
+pub(crate) struct LoggedJobs {
+    pub(crate) alive: IdMap<ReplayedJob>,
+    pub(crate) histories: Histories,
     /// The files read so far, and the file of each job's full record.
-    pub(super) files: Files,
-    pub(super) tubes: LoggedTubes,
+    pub(crate) files: Files,
+    pub(crate) tubes: LoggedTubes,
     /// The time of the latest burial; `None` if no job has ever been buried, as in most logs.
-    pub(super) latest_burial: Option<i64>,
+    pub(crate) latest_burial: Option<i64>,
     /// Larger than every id seen.
-    pub(super) next_id: u64,
+    pub(crate) next_id: u64,
     /// Short records of unknown jobs: deleted ones, or ones that were migrated out of removed files.
-    pub(super) ignored: u64,
+    pub(crate) ignored: u64,
     /// Jobs whose state depends on records after a damaged one.
-    pub(super) rescued: BTreeSet<JobId>,
+    pub(crate) rescued: BTreeSet<JobId>,
     /// Cooldowns whose state depends on records after a damaged one, by the job whose delete started each.
-    pub(super) rescued_cooldowns: BTreeSet<JobId>,
-    pub(super) tagged: Tagged,
+    pub(crate) rescued_cooldowns: BTreeSet<JobId>,
+    pub(crate) tagged: Tagged,
     /// The sessions that have reserved jobs, until a record changes the job.
     sessions: IdMap<SessionReservation>,
     /// The identities and the names of these sessions, of which many jobs have the same.
@@ -229,12 +229,12 @@ pub(super) struct LoggedJobs {
     pending: PendingAttachments,
     /// The puts of a `complete` whose delete has not been read yet, one directly after the other.
     pub(super) completing: Completing,
-    pub(super) lost: Vec<LostAttachments>,
+    pub(crate) lost: Vec<LostAttachments>,
 }
 
 impl LoggedJobs {
     /// Applies the record in `bytes`. Returns false, with nothing changed, if the record is not plausible.
-    pub(super) fn apply(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
+    pub(crate) fn apply(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
         if !layout.is_plausible_but_name(bytes) {
             return Ok(false);
         }
@@ -272,14 +272,14 @@ impl LoggedJobs {
     }
 
     /// The session that has reserved job `id`.
-    pub(super) fn session_of(&self, id: JobId, wall: WallOffset) -> Option<LoggedReservation<'_>> {
+    pub(crate) fn session_of(&self, id: JobId, wall: WallOffset) -> Option<LoggedReservation<'_>> {
         let &SessionReservation { until_wall_ns, reserves, grace_ms, ref identity, ref name } =
             self.sessions.get(id)?;
         Some(LoggedReservation { until: wall.to_memory(until_wall_ns), reserves, grace_ms, identity, name })
     }
 
     /// The reservations of sessions.
-    pub(super) fn take_sessions(&mut self, wall: WallOffset) -> Vec<RestoredReservation> {
+    pub(crate) fn take_sessions(&mut self, wall: WallOffset) -> Vec<RestoredReservation> {
         let alive = &self.alive;
         let reservations = std::mem::take(&mut self.sessions).into_entries();
         reservations
@@ -397,7 +397,7 @@ impl LoggedJobs {
     }
 
     /// Handles a part of an attachment.
-    pub(super) fn attach(&mut self, part: &Part, source: Source) -> Result<(), OpenError> {
+    pub(crate) fn attach(&mut self, part: &Part, source: Source) -> Result<(), OpenError> {
         let Some(Attachment { kind, job, bytes }) = self.pending.add(part, source.position())? else {
             return Ok(());
         };
@@ -472,7 +472,7 @@ impl LoggedJobs {
 
     /// Handles a wall clock that was set back to `after`: delays that had ended by `before` must not last longer
     /// because of that.
-    pub(super) fn end_delays(&mut self, before: i64, after: i64) {
+    pub(crate) fn end_delays(&mut self, before: i64, after: i64) {
         let is_over = |job: &ReplayedJob| job.state == JobState::Delayed && job.deadline_at <= before;
         let over: Vec<JobId> = self
             .alive
@@ -488,7 +488,7 @@ impl LoggedJobs {
     }
 
     /// Drops the cooldowns that have ended by `wall_ns` on the wall clock.
-    pub(super) fn end_cooldowns(&mut self, wall_ns: i64) -> Result<(), OpenError> {
+    pub(crate) fn end_cooldowns(&mut self, wall_ns: i64) -> Result<(), OpenError> {
         let mut ended = Vec::new();
         for (id, cooldown) in self.tagged.cooldowns.iter() {
             if cooldown.until <= wall_ns {

@@ -7,10 +7,10 @@ use std::collections::{BTreeSet, HashMap, HashSet, TryReserveError};
 
 use beanstalkd_structures::IdMap;
 
-use super::LogPosition;
-use super::attachment::{AttachmentKind, LoggedCooldown, Part};
-use super::cooldowns::Cooldowns;
-use super::format::SHORT_BYTES;
+use crate::LogPosition;
+use crate::attachment::{AttachmentKind, LoggedCooldown, Part};
+use crate::cooldowns::Cooldowns;
+use crate::format::SHORT_BYTES;
 use crate::job::JobId;
 use crate::tags::{After, Name, TagSet};
 use crate::tube_name::TubeName;
@@ -20,10 +20,10 @@ const MAX_ATTACHMENTS: usize = 3;
 
 /// A complete attachment.
 #[derive(Debug)]
-pub(super) struct Attachment {
-    pub(super) kind: AttachmentKind,
-    pub(super) job: JobId,
-    pub(super) bytes: Box<[u8]>,
+pub(crate) struct Attachment {
+    pub(crate) kind: AttachmentKind,
+    pub(crate) job: JobId,
+    pub(crate) bytes: Box<[u8]>,
 }
 
 /// An attachment whose next parts may follow.
@@ -36,7 +36,7 @@ struct Incomplete {
 
 /// Attachments, one directly after another, that wait for their record.
 #[derive(Debug, Default)]
-pub(super) struct PendingAttachments {
+pub(crate) struct PendingAttachments {
     attachments: Vec<Incomplete>,
     /// The position at which the next part or the record must begin.
     end: LogPosition,
@@ -44,7 +44,7 @@ pub(super) struct PendingAttachments {
 
 impl PendingAttachments {
     /// Adds the part at `at`. Returns the attachment if it stands alone and is now complete.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         part: &Part,
         at: LogPosition,
@@ -79,7 +79,7 @@ impl PendingAttachments {
     }
 
     /// Takes all attachments of the record of `job` that begins at `at`; none if one of them is incomplete.
-    pub(super) fn take(&mut self, job: JobId, at: LogPosition) -> Vec<Attachment> {
+    pub(crate) fn take(&mut self, job: JobId, at: LogPosition) -> Vec<Attachment> {
         if self.attachments.is_empty() {
             return Vec::new();
         }
@@ -100,7 +100,7 @@ impl Incomplete {
 
 /// The tags of a full record.
 #[derive(Debug)]
-pub(super) enum FoundTags {
+pub(crate) enum FoundTags {
     /// The job has no tags.
     None,
     /// The tags are stored before this record.
@@ -113,26 +113,26 @@ pub(super) enum FoundTags {
 
 /// The tags of all jobs read so far, and the cooldowns.
 #[derive(Debug, Default)]
-pub(super) struct Tagged {
+pub(crate) struct Tagged {
     /// The tags of the jobs that have any.
-    pub(super) tags: IdMap<Box<[u8]>>,
-    pub(super) cooldowns: Cooldowns,
+    pub(crate) tags: IdMap<Box<[u8]>>,
+    pub(crate) cooldowns: Cooldowns,
     /// For each group, the jobs that were read and wait for it; some may have been deleted since, or no longer wait.
     waiting: HashMap<Box<str>, Vec<JobId>>,
 }
 
 /// The side effects that precede a delete, if they can be read.
 #[derive(Debug, Default)]
-pub(super) struct FoundSideEffects {
-    pub(super) cooldown: Option<Box<[u8]>>,
-    pub(super) freed_group: Option<Box<[u8]>>,
+pub(crate) struct FoundSideEffects {
+    pub(crate) cooldown: Option<Box<[u8]>>,
+    pub(crate) freed_group: Option<Box<[u8]>>,
     /// How many full records directly before the delete form one change with it.
-    pub(super) completes: Option<u8>,
+    pub(crate) completes: Option<u8>,
 }
 
 impl FoundSideEffects {
     /// The side effects in the attachments before a delete. `None` if there are none, or unexpected ones.
-    pub(super) fn of(attachments: Vec<Attachment>) -> Option<Self> {
+    pub(crate) fn of(attachments: Vec<Attachment>) -> Option<Self> {
         let mut found = Self::default();
         for Attachment { kind, bytes, .. } in attachments {
             match kind {
@@ -160,12 +160,12 @@ impl FoundSideEffects {
 
 impl Tagged {
     /// The tags of job `id`, empty if it has none.
-    pub(super) fn of(&self, id: JobId) -> &[u8] {
+    pub(crate) fn of(&self, id: JobId) -> &[u8] {
         self.tags.get(id).map_or(&[], |tags| tags)
     }
 
     /// The tags of a full record with tags, from the attachments before it.
-    pub(super) fn find(&self, id: JobId, mut attachments: Vec<Attachment>) -> FoundTags {
+    pub(crate) fn find(&self, id: JobId, mut attachments: Vec<Attachment>) -> FoundTags {
         match attachments.pop() {
             Some(Attachment { kind: AttachmentKind::Tags, bytes, .. })
                 if attachments.is_empty() && TagSet::decode_checked(&bytes).is_some() =>
@@ -178,7 +178,7 @@ impl Tagged {
     }
 
     /// Sets the tags of job `id` from its newest full record. Returns their length.
-    pub(super) fn set(&mut self, id: JobId, found: FoundTags) -> Result<usize, TryReserveError> {
+    pub(crate) fn set(&mut self, id: JobId, found: FoundTags) -> Result<usize, TryReserveError> {
         match found {
             FoundTags::None | FoundTags::Lost => {
                 self.forget(id);
@@ -205,24 +205,24 @@ impl Tagged {
     }
 
     /// Removes the tags of job `id`, which has none or is deleted.
-    pub(super) fn forget(&mut self, id: JobId) {
+    pub(crate) fn forget(&mut self, id: JobId) {
         if !self.tags.is_empty() {
             self.tags.remove(id);
         }
     }
 
     /// Takes the tags of job `id`, empty if it has none.
-    pub(super) fn take(&mut self, id: JobId) -> Box<[u8]> {
+    pub(crate) fn take(&mut self, id: JobId) -> Box<[u8]> {
         if self.tags.is_empty() { Box::default() } else { self.tags.remove(id).unwrap_or_default() }
     }
 
     /// Frees the memory of the groups, because no further record frees one.
-    pub(super) fn forget_groups(&mut self) {
+    pub(crate) fn forget_groups(&mut self) {
         self.waiting = HashMap::new();
     }
 
     /// Frees the jobs so far that wait for `group`. Returns their ids.
-    pub(super) fn free_group(&mut self, group: &[u8]) -> Vec<JobId> {
+    pub(crate) fn free_group(&mut self, group: &[u8]) -> Vec<JobId> {
         let Some(group) = TubeName::check(group) else { return Vec::new() };
         let mut freed = self.waiting.remove(group).unwrap_or_default();
         freed.retain(|&id| match self.tags.get_mut(id) {
@@ -237,7 +237,7 @@ impl Tagged {
 
     /// The groups without members for which jobs wait. A delete and the group that it frees are one change, so such a
     /// group can be left only by damage, by a power loss that lost unacknowledged puts, or by C.
-    pub(super) fn groups_without_members(&self) -> BTreeSet<Box<str>> {
+    pub(crate) fn groups_without_members(&self) -> BTreeSet<Box<str>> {
         let tags = || self.tags.iter().filter_map(|(_, bytes)| TagSet::decode_checked(bytes));
         let members: HashSet<Name<'_>> = tags().filter_map(|tags| tags.group).collect();
         let waited_for = tags().filter_map(|tags| tags.after).filter(|after| !after.is_free);

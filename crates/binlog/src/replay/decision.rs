@@ -76,7 +76,7 @@ pub(crate) fn decide(situation: Situation) -> Decision {
 mod tests {
     use super::*;
 
-    const DOCUMENT: &str = include_str!("../../../doc/binlog.md");
+    const DOCUMENT: &str = include_str!("../../../../doc/binlog.md");
 
     /// The rows of the table: four conditions, of which `any` matches everything, and the decision.
     fn rows() -> Vec<Vec<&'static str>> {
