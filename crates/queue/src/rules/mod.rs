@@ -3,7 +3,7 @@
 //! | rule | file | what it decides |
 //! |---|---|---|
 //! | [`UniqueKeys`] | `unique.rs` | a key is in use once in a tube, and for its cooldown after the delete |
-//! | [`Slots`] | `slots.rs`, `used_keys.rs`, `offered_slots.rs` | at most N jobs with a key are reserved at once |
+//! | [`Slots`] | `slots/` | at most N jobs with a key are reserved at once |
 //! | [`Groups`] | `groups.rs` | jobs that wait for a group are held until it has no member left |
 //! | [`Expiry`] | `expiry.rs` | a job that nobody reserves in time is deleted |
 //! | [`Owners`] | `owners.rs` | how many bytes count for each owner |
@@ -27,7 +27,8 @@
 //! before a client gets them (`overdue.rs`). A function that changes the decision for other jobs calls
 //! [`Queue::serve_waiting`] at the end.
 //!
-//! `index.rs` has the keys of the indexes.
+//! `index.rs` has the keys of the indexes, `description.rs` what a hand-over needs of the rules, and `tests/` the tests
+//! of several rules together.
 
 pub(crate) mod ages;
 pub(crate) mod awaited;
@@ -38,25 +39,16 @@ pub(crate) mod groups;
 pub(crate) mod hooks;
 mod index;
 pub(crate) mod limits;
-mod line;
-mod offered_slots;
 mod overdue;
 mod owners;
 pub(crate) mod retries;
 pub(crate) mod ruled_tubes;
 mod slots;
 #[cfg(test)]
-mod steps;
-#[cfg(test)]
 mod tests;
 pub(crate) mod tube_rule;
-#[cfg(test)]
-mod tube_rule_crowd_tests;
-#[cfg(test)]
-mod tube_rule_tests;
 mod turns;
 pub(crate) mod unique;
-mod used_keys;
 
 use std::hash::RandomState;
 
@@ -70,10 +62,9 @@ use self::groups::Groups;
 pub(crate) use self::hooks::{Ending, calls_rules_at_end};
 use self::hooks::{JobEnd, MarkedJob, Rule, Tick, each_rule};
 use self::limits::TubeLimits;
-use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
 use self::ruled_tubes::SharedRuleState;
-use self::slots::Slots;
+use self::slots::{OfferedSlots, Slots};
 use self::turns::Turns;
 use self::unique::{CooldownSums, UniqueKeys};
 use crate::assertions::in_debug;

@@ -4,8 +4,8 @@
 
 use std::hash::RandomState;
 
-use super::index::{Hash, Ranked, mixed, spread};
 use crate::job::JobId;
+use crate::rules::index::{Hash, Ranked, mixed, spread};
 use crate::state::keys::{ReadyKey, TubeKey, hash_of};
 use crate::tags::{Concurrency, Name};
 

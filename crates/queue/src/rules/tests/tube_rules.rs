@@ -1,10 +1,10 @@
 //! Attacks on the rules for tubes, in which several rules, a reload or a pause coincide.
 
-use super::gate::MAX_KEPT_TUBES;
-use super::*;
 use crate::clock::NS_PER_S;
 use crate::description::{Reader, Writer};
 use crate::job::{Counting, Priority};
+use crate::rules::gate::MAX_KEPT_TUBES;
+use crate::rules::*;
 use crate::testing::{NOW, TestJob, con};
 use crate::{CompletedPut, Delivery, Planned, Rate, Release, Released, Reserve, TubeRule, WaitOutcome};
 

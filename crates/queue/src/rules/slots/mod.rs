@@ -28,15 +28,20 @@
 //! `HeadChecks::STALE` says that there may be such jobs; while there are none, reserves probe nothing.
 //!
 //! A free slot is first kept for the released job that has freed it: this job gets its position, and only then are the
-//! free slots offered to others (`offered_slots`).
+//! free slots offered to others (`offered`).
+
+mod line;
+mod offered;
+mod used_keys;
 
 use std::collections::BTreeMap;
 
 use beanstalkd_structures::OrderedQueue;
 
+use self::line::{KeyLine, SlotKey};
+pub(super) use self::offered::OfferedSlots;
+use self::used_keys::{KeyJobs, UsedKeys};
 use super::index::{Hash, Ranked, ranked_after, with_hash_and_rank};
-use super::line::{KeyLine, SlotKey};
-use super::used_keys::{KeyJobs, UsedKeys};
 use super::{HeadChecks, MarkedJob, Rule};
 use crate::Queue;
 use crate::clock::Timestamp;
@@ -276,7 +281,7 @@ impl Queue {
 
     fn is_of_line(&self, id: JobId, line: KeyLine<'_>) -> bool {
         #[cfg(test)]
-        super::steps::note_probe();
+        super::tests::steps::note_probe();
         let job = self.jobs.expect(id);
         job.tube == line.tube && self.concurrency_of(id, job) == Some(line.tag)
     }

@@ -21,7 +21,7 @@ const PROBES_BEFORE: usize = 256;
 
 /// The walks in progress.
 #[derive(Debug, Default)]
-pub(super) struct OfferedSlots {
+pub(crate) struct OfferedSlots {
     walks: VecDeque<Walk>,
     /// By key: the limits for which a walk searches for waiting clients.
     searched: BTreeMap<Box<[u8]>, BTreeSet<u32>>,
@@ -50,18 +50,18 @@ struct Step {
 }
 
 impl OfferedSlots {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.walks.is_empty()
     }
 
     /// Whether a walk searches for clients that wait for a job with this tag.
-    pub(super) fn searches(&self, tag: Concurrency<'_>) -> bool {
+    pub(crate) fn searches(&self, tag: Concurrency<'_>) -> bool {
         !self.searched.is_empty()
             && self.searched.get(tag.key.as_bytes()).is_some_and(|limits| limits.contains(&tag.limit))
     }
 
     /// Whether the client has begun a walk that is still in progress.
-    pub(super) fn are_awaited_by(&self, client: ClientKey) -> bool {
+    pub(crate) fn are_awaited_by(&self, client: ClientKey) -> bool {
         self.causes.contains_key(&client)
     }
 
@@ -107,12 +107,12 @@ impl OfferedSlots {
     }
 
     /// The keys and limits of all walks.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &SlotKey> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &SlotKey> {
         self.walks.iter().flat_map(|walk| &walk.steps).map(|step| &step.slot_key)
     }
 
     /// Asserts the invariants of the fields.
-    pub(super) fn check(&self) {
+    pub(crate) fn check(&self) {
         let searching = || self.walks.iter().filter(|walk| walk.is_searching);
         let searched: usize = self.searched.values().map(BTreeSet::len).sum();
         assert_eq!(searching().map(|walk| walk.steps.len()).sum::<usize>(), searched);

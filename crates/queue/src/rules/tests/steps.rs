@@ -8,21 +8,21 @@ thread_local! {
 }
 
 /// Counts a comparison of two keys in an index, or of a name with a pattern.
-pub(super) fn note() {
+pub(in crate::rules) fn note() {
     STEPS.set(STEPS.get() + 1);
 }
 
 /// Counts a job that was examined because an index has it.
-pub(super) fn note_probe() {
+pub(in crate::rules) fn note_probe() {
     PROBES.set(PROBES.get() + 1);
 }
 
 /// All steps of this thread so far.
-pub(super) fn all() -> u64 {
+pub(in crate::rules) fn all() -> u64 {
     STEPS.get() + PROBES.get()
 }
 
 /// The examined jobs among them.
-pub(super) fn probes() -> u64 {
+pub(in crate::rules) fn probes() -> u64 {
     PROBES.get()
 }

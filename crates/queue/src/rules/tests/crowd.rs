@@ -1,7 +1,8 @@
 //! Rules for tubes at full size: a million jobs, 100,000 keys, 200,000 tubes. The tests count work, never time.
 
-use super::*;
+use super::steps;
 use crate::clock::NS_PER_S;
+use crate::rules::*;
 use crate::testing::{NOW, TestJob, con};
 use crate::{Rate, Reserve, TubeRule};
 
