@@ -185,8 +185,7 @@ impl Executor {
             }
             return self.refuse_put(refusal, output);
         }
-        let stored = self.store_with_extras(client, &put, body, output, now);
-        self.answer_put(put, stored, output)
+        self.put(client, put, body, output, now)
     }
 
     /// Whether the access rules still allow a put whose line they have allowed, and the limits of its identity.
