@@ -17,11 +17,11 @@ const ENTRY_BITS: u32 = u8::BITS;
 /// The number of chunks that have an address, with room for more than two thousand million records.
 const MAX_CHUNKS: usize = 1 << (u32::BITS - ENTRY_BITS);
 
-/// The address of a record. An `Option<Address>` is as small as an `Address`.
+/// The address of a record. An `Option<RecordAddress>` is as small as a `RecordAddress`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address(NonZeroU32);
+pub struct RecordAddress(NonZeroU32);
 
-impl Address {
+impl RecordAddress {
     fn new(chunk: u32, entry: u8) -> Self {
         Self(NonZeroU32::MIN.saturating_add(chunk << ENTRY_BITS | u32::from(entry)))
     }
@@ -50,7 +50,7 @@ struct Chunk<T> {
     used: usize,
 }
 
-/// A store of records by their `Address`.
+/// A store of records by their `RecordAddress`.
 #[derive(Debug)]
 pub struct Arena<T> {
     chunks: Vec<Chunk<T>>,
@@ -115,7 +115,7 @@ impl<T> Arena<T> {
 
     /// Stores `record`; after a `try_reserve` it does not allocate.
     #[inline]
-    pub fn insert(&mut self, record: T) -> Address {
+    pub fn insert(&mut self, record: T) -> RecordAddress {
         if self.open.last().is_none_or(|&chunk| self.chunks[chunk as usize].entries.capacity() == 0) {
             self.try_reserve().expect("room for a record was reserved before");
         }
@@ -139,7 +139,7 @@ impl<T> Arena<T> {
         if chunk.used == CHUNK_RECORDS {
             self.open.pop();
         }
-        Address::new(index, entry)
+        RecordAddress::new(index, entry)
     }
 
     /// Removes the record at `address` and returns it.
@@ -147,7 +147,7 @@ impl<T> Arena<T> {
     /// # Panics
     /// If there is no record: an address is valid only until its record is removed.
     #[inline]
-    pub fn remove(&mut self, address: Address) -> T {
+    pub fn remove(&mut self, address: RecordAddress) -> T {
         let chunk = &mut self.chunks[address.chunk()];
         let entry = &mut chunk.entries[usize::from(address.entry())];
         let Entry::Used(record) = std::mem::replace(entry, Entry::Free(chunk.free)) else {
@@ -169,7 +169,7 @@ impl<T> Arena<T> {
     }
 
     /// The record at `address`.
-    pub fn get(&self, address: Address) -> &T {
+    pub fn get(&self, address: RecordAddress) -> &T {
         match &self.chunks[address.chunk()].entries[usize::from(address.entry())] {
             Entry::Used(record) => record,
             Entry::Free(_) => panic!("an address is held only as long as its record"),
@@ -177,7 +177,7 @@ impl<T> Arena<T> {
     }
 
     /// The record at `address`, for changes in place.
-    pub fn get_mut(&mut self, address: Address) -> &mut T {
+    pub fn get_mut(&mut self, address: RecordAddress) -> &mut T {
         match &mut self.chunks[address.chunk()].entries[usize::from(address.entry())] {
             Entry::Used(record) => record,
             Entry::Free(_) => panic!("an address is held only as long as its record"),
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn records_keep_their_addresses_and_empty_chunks_their_memory_to_nobody() {
         let mut arena = Arena::default();
-        let mut held: Vec<(Address, u32)> = Vec::new();
+        let mut held: Vec<(RecordAddress, u32)> = Vec::new();
         let mut random = Generator::new(7);
         for step in 0..30_000u32 {
             let seed = random.draw();

@@ -10,7 +10,7 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`OrderedQueue`] | unique keys in ascending order, in blocks: jobs by priority, by deadline, by age |
-//! | [`Arena`] | records that never move, found by their [`Address`] |
+//! | [`Arena`] | records that never move, found by their [`RecordAddress`] |
 //! | [`IdMap`] | from ids of jobs to small values, in pages |
 //! | [`HashIndex`] | small values by their hashes, in buckets that are split and joined one by one |
 //! | [`Deadlines`] | the next instant of each [`Timer`], the earliest first |
@@ -36,7 +36,7 @@ mod hash_index;
 mod id_map;
 mod ordered;
 
-pub use self::arena::{Address, Arena};
+pub use self::arena::{Arena, RecordAddress};
 pub use self::deadlines::{ClientKey, Deadlines, Timer, TubeKey};
 pub use self::hash_index::HashIndex;
 pub use self::id_map::IdMap;

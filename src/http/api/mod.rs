@@ -70,12 +70,12 @@ pub(crate) struct Asked<'r, 'a> {
     sources: &'r Sources<'a>,
 }
 
-/// Makes the answer to a request, with the segment of its path for which the route has a word in braces.
-pub(crate) type Answer = fn(Asked<'_, '_>, &str) -> Result<ApiAnswer, Problem>;
+/// Answers a request, with the segment of its path for which the route has a word in braces.
+pub(crate) type Handler = fn(Asked<'_, '_>, &str) -> Result<ApiAnswer, Problem>;
 
-/// Every method and path, and its answer. HEAD is answered where GET is.
+/// Every method and path, and its handler. HEAD is answered where GET is.
 #[rustfmt::skip]
-pub(crate) const ROUTES: &[(Method, &str, Answer)] = &[
+pub(crate) const ROUTES: &[(Method, &str, Handler)] = &[
     (Method::Get, "server", |asked, _| Ok(ApiAnswer::Json(json::line(&ServerObject(asked.access, asked.sources))))),
     (Method::Post, "server/actions", |asked, _| orders::on_server(asked.fields()?).map(ApiAnswer::Order)),
     (Method::Get, "tubes", |asked, _| tubes::list(asked.parameters, asked.sources).map(stream)),

@@ -11,19 +11,19 @@ const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n"
 
 /// Sends the requests in pieces of this many bytes, to a server without jobs. Returns the responses and the orders.
 fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, HttpExchange) {
-    talk_to(&Figures::default(), access, requests, piece)
+    talk_to(&FigureSources::default(), access, requests, piece)
 }
 
 /// A server with one job.
-fn with_a_job() -> Figures {
-    let mut figures = Figures::default();
+fn with_a_job() -> FigureSources {
+    let mut figures = FigureSources::default();
     let client = figures.queue.connect();
     figures.put(client);
     figures
 }
 
 fn talk_to(
-    figures: &Figures,
+    figures: &FigureSources,
     access: &Access,
     requests: &[u8],
     piece: usize,
@@ -271,7 +271,7 @@ fn the_pages_files_and_nothing_of_the_metrics_are_at_this_site() {
         assert_eq!(text.contains("script-src 'self'"), expected == "200");
     }
     // The metrics' site has the data of its page, and no other part of the API.
-    let figures = Figures::default();
+    let figures = FigureSources::default();
     for (path, expected) in [
         ("server", "200 OK"),
         ("tubes", "200 OK"),

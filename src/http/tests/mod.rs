@@ -16,7 +16,7 @@ use crate::queue::{ClientId, NewJob, Queue};
 use crate::stats::{CommandCounts, ServerInfo, Timings, TubeSums, extensions};
 
 /// The parts of a server from which the figures are read.
-struct Figures {
+struct FigureSources {
     info: ServerInfo,
     queue: Queue,
     commands: CommandCounts,
@@ -26,7 +26,7 @@ struct Figures {
     draining: bool,
 }
 
-impl Default for Figures {
+impl Default for FigureSources {
     fn default() -> Self {
         let cpu_time =
             || CpuTime { user: Duration::from_micros(1_500_000), system: Duration::from_micros(250_000) };
@@ -53,7 +53,7 @@ impl Default for Figures {
     }
 }
 
-impl Figures {
+impl FigureSources {
     /// Puts a job into the tube that the client uses.
     fn put(&mut self, client: ClientId) {
         let id = self.queue.allocate_id();
@@ -106,7 +106,7 @@ fn drive(exchange: &mut HttpExchange, phase: ServerPhase<'_>) -> String {
     String::from_utf8(sent).unwrap()
 }
 
-fn answer(figures: &Figures, request: &str) -> String {
+fn answer(figures: &FigureSources, request: &str) -> String {
     let mut exchange = HttpExchange::default();
     exchange.feed(request.as_bytes());
     drive(&mut exchange, ServerPhase::Serving(&figures.sources()))
@@ -137,7 +137,7 @@ fn body(response: &str) -> String {
 
 #[test]
 fn each_path_and_method_has_its_status() {
-    let figures = Figures::default();
+    let figures = FigureSources::default();
     for (request, expected) in [
         ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
         ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
@@ -170,7 +170,7 @@ fn each_path_and_method_has_its_status() {
 
 #[test]
 fn a_request_with_a_body_is_answered_at_metrics_before_the_body_comes() {
-    let figures = Figures::default();
+    let figures = FigureSources::default();
     for (path, length, expected) in [
         ("/api/v1/tubes", "Content-Length: 200000", "200 OK"),
         ("/api/v1/server", "Transfer-Encoding: chunked", "200 OK"),
@@ -188,7 +188,7 @@ fn a_request_with_a_body_is_answered_at_metrics_before_the_body_comes() {
 
 #[test]
 fn requests_may_come_in_pieces_and_be_pipelined() {
-    let figures = Figures::default();
+    let figures = FigureSources::default();
     let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\n\
                     HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n\
                     GET /api/v1/tubes HTTP/1.1\r\nHost: localhost\r\n\r\n\
@@ -209,7 +209,7 @@ fn requests_may_come_in_pieces_and_be_pipelined() {
 
 #[test]
 fn heads_without_end_are_refused_within_bounds() {
-    let figures = Figures::default();
+    let figures = FigureSources::default();
     let mut exchange = HttpExchange::default();
     exchange.feed(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ");
     while exchange.room() > 0 {
@@ -230,7 +230,7 @@ fn requests_before_the_end_are_answered_and_an_incomplete_one_is_not() {
         ("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", 0),
         ("", 0),
     ] {
-        let figures = Figures::default();
+        let figures = FigureSources::default();
         let mut exchange = HttpExchange::default();
         exchange.feed(request.as_bytes());
         exchange.end();
@@ -242,7 +242,7 @@ fn requests_before_the_end_are_answered_and_an_incomplete_one_is_not() {
 
 #[test]
 fn http_1_0_gets_no_chunks() {
-    let figures = Figures::default();
+    let figures = FigureSources::default();
     let old = answer(&figures, "GET /metrics HTTP/1.0\r\n\r\n");
     assert!(old.contains("Connection: close") && !old.contains("chunked"));
     assert_eq!(body(&old), body(&answer(&figures, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")));
@@ -250,7 +250,7 @@ fn http_1_0_gets_no_chunks() {
 
 #[test]
 fn readiness_is_not_liveness() {
-    let mut figures = Figures::default();
+    let mut figures = FigureSources::default();
     let ask = |path: &str, phase: ServerPhase<'_>| {
         let mut exchange = HttpExchange::default();
         exchange.feed(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
@@ -275,7 +275,8 @@ fn readiness_is_not_liveness() {
 
 #[test]
 fn texts_are_escaped_and_units_are_base_units() {
-    let metrics = body(&answer(&Figures::default(), "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let metrics =
+        body(&answer(&FigureSources::default(), "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     for line in [
         "beanstalkd_info{version=\"2.0\",id=\"a000000000000007\",hostname=\"Queue.Example\",\
          os=\"a \\\"b\\\"\\\\\\n\",platform=\"x86_64\"} 1\n",
@@ -287,7 +288,8 @@ fn texts_are_escaped_and_units_are_base_units() {
     ] {
         assert!(metrics.contains(line), "{line}");
     }
-    let data = body(&answer(&Figures::default(), "GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let data =
+        body(&answer(&FigureSources::default(), "GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     for pair in [
         r#""version":"2.0","rusage-utime":1.500000,"rusage-stime":0.250000"#,
         r#""draining":false,"id":"a000000000000007""#,
@@ -300,7 +302,7 @@ fn texts_are_escaped_and_units_are_base_units() {
 
 #[test]
 fn the_history_of_the_page_is_sampled_from_the_stats() {
-    let mut figures = Figures::default();
+    let mut figures = FigureSources::default();
     figures.queue.connect();
     let mut history = SampleHistory::default();
     history.take_sample(&figures.sources().server);
@@ -313,7 +315,7 @@ fn the_history_of_the_page_is_sampled_from_the_stats() {
 #[test]
 fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
     const TUBES: usize = 20_000;
-    let mut figures = Figures { max_tubes: TUBES, ..Figures::default() };
+    let mut figures = FigureSources { max_tubes: TUBES, ..FigureSources::default() };
     let client = figures.queue.connect();
     for number in 1..TUBES {
         figures.queue.watch(client, &format!("tube-{number}"));
@@ -356,7 +358,7 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
 #[test]
 fn a_tube_that_is_made_again_during_a_scrape_appears_once() {
     const TUBES: usize = 3 * snapshot::TUBES_PER_SLICE;
-    let mut figures = Figures { max_tubes: 2 * TUBES, ..Figures::default() };
+    let mut figures = FigureSources { max_tubes: 2 * TUBES, ..FigureSources::default() };
     let client = figures.queue.connect();
     for number in 0..TUBES {
         figures.queue.watch(client, &format!("tube-{number}"));
@@ -378,7 +380,7 @@ fn a_tube_that_is_made_again_during_a_scrape_appears_once() {
 /// A page from another server whose name resolves to this server's address cannot read the tubes.
 #[test]
 fn only_requests_that_name_this_server_get_the_figures_of_the_page() {
-    let figures = Figures::default();
+    let figures = FigureSources::default();
     for (host, expected) in [
         ("127.0.0.1:9130", "200 OK"),
         ("[::1]:9130", "200 OK"),
@@ -403,7 +405,7 @@ fn only_requests_that_name_this_server_get_the_figures_of_the_page() {
 
 #[test]
 fn the_page_finds_a_tube_among_twenty_thousand() {
-    let mut figures = Figures::default();
+    let mut figures = FigureSources::default();
     let client = figures.queue.connect();
     for number in 0..20_000 {
         figures.queue.watch(client, &format!("tube-{number}"));
@@ -424,7 +426,7 @@ fn the_page_finds_a_tube_among_twenty_thousand() {
 
 #[test]
 fn series_of_tubes_are_capped_and_the_page_has_the_fullest() {
-    let mut figures = Figures { max_tubes: 2, ..Figures::default() };
+    let mut figures = FigureSources { max_tubes: 2, ..FigureSources::default() };
     let client = figures.queue.connect();
     for number in 0..1500 {
         figures.queue.watch(client, &format!("tube-{number}"));

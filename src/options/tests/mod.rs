@@ -37,10 +37,10 @@ fn without_flags_the_defaults_are_those_of_c() {
 }
 
 /// The change that a line makes to the options.
-type Change = fn(&mut Options);
+type OptionsChange = fn(&mut Options);
 
 /// Spellings with the same meaning, and their change.
-type Spellings = (&'static [&'static [&'static str]], Change);
+type Spellings = (&'static [&'static [&'static str]], OptionsChange);
 
 fn assert_same(table: &[Spellings]) {
     for (lines, change) in table {

@@ -45,7 +45,7 @@ const UNHINDERED_FILES: u64 = 4;
 /// The copying of records, and the removal of files.
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
-    removal: Option<Removal>,
+    removal: Option<FileRemoval>,
     /// When a removal that has failed is tried again.
     pub(super) removal_retry_at: Option<Timestamp>,
     /// Whether no further removal may begin now.
@@ -65,7 +65,7 @@ pub(super) struct Compaction {
 
 /// The removal of files without live jobs.
 #[derive(Clone, Copy, Debug)]
-struct Removal {
+struct FileRemoval {
     /// The files with a smaller index are removed, one after another.
     below: u32,
     stage: RemovalStage,
@@ -105,7 +105,7 @@ impl Compaction {
     pub(super) fn resume(described: DescribedCompaction) -> Self {
         let DescribedCompaction { below, credit, copied_records } = described;
         let stage = RemovalStage::Announced(LogPosition::default());
-        let removal = below.map(|below| Removal { below, stage });
+        let removal = below.map(|below| FileRemoval { below, stage });
         let copied_records = copied_records.min(MAX_NUMBER);
         // The old program does not record whether it had sessions.
         Self { removal, credit, copied_records, has_session_reservations: true, ..Self::default() }
@@ -172,7 +172,7 @@ impl Compaction {
     /// Asserts the invariants between two calls.
     #[inline]
     pub(super) fn check_invariants(&self, files: &Files, current: u32) {
-        let Some(Removal { below, stage }) = self.removal else { return };
+        let Some(FileRemoval { below, stage }) = self.removal else { return };
         assert!(below <= current, "the file that records go to is never removed");
         assert!(files.oldest_index() < below, "there is a file to remove");
         assert!(stage != RemovalStage::Announcing, "a removal is announced within one call");
@@ -313,10 +313,10 @@ impl Binlog {
         let kept = self.contents.files.closed().find(|file| file.live > 0);
         let below = kept.map_or(self.appender.file(), |file| file.index);
         // The marker must show that those files are not needed, so the removal is noted before it.
-        self.compaction.removal = Some(Removal { below, stage: RemovalStage::Announcing });
+        self.compaction.removal = Some(FileRemoval { below, stage: RemovalStage::Announcing });
         let announced = self.append_marker(MarkerKind::Durable).is_ok();
         let stage = RemovalStage::Announced(self.appender.end());
-        self.compaction.removal = announced.then_some(Removal { below, stage });
+        self.compaction.removal = announced.then_some(FileRemoval { below, stage });
         debug_assert!(
             self.contents.files.oldest_index() < below && below <= self.appender.file(),
             "old files are removed, and never the one that records go to"
@@ -326,7 +326,8 @@ impl Binlog {
 
     /// Removes the oldest announced file, once the announcement is on the medium.
     pub(super) fn remove_announced_files(&mut self) {
-        let Some(Removal { below, stage: RemovalStage::Announced(after) }) = self.compaction.removal else {
+        let Some(FileRemoval { below, stage: RemovalStage::Announced(after) }) = self.compaction.removal
+        else {
             return;
         };
         if !self.durability.is_durable_up_to(after)
@@ -345,7 +346,7 @@ impl Binlog {
         );
         // One at a time, so that no file is removed before an older one that could not be removed.
         self.submit(StoreTask::Remove { file: self.contents.files.oldest_index() });
-        self.compaction.removal = Some(Removal { below, stage: RemovalStage::UnderWay });
+        self.compaction.removal = Some(FileRemoval { below, stage: RemovalStage::UnderWay });
     }
 
     /// Handles the end of a removal. The next announced file can be removed at once. There may be room for a file that
@@ -356,7 +357,7 @@ impl Binlog {
         self.contents.files.pop_oldest();
         let oldest = self.contents.files.oldest_index();
         let left = self.compaction.removal.filter(|removal| oldest < removal.below);
-        self.compaction.removal = left.map(Removal::at_once);
+        self.compaction.removal = left.map(FileRemoval::at_once);
         debug_assert!(file < oldest, "a file that was removed is no file of the log");
         self.remove_announced_files();
         if matches!(self.ahead.creation, Creation::Failed { .. }) {
@@ -373,12 +374,12 @@ impl Binlog {
         }
         self.warnings
             .line(now, |_| warn!("binlog.{file}: cannot remove it, trying again every second: {error}"));
-        self.compaction.removal = self.compaction.removal.map(Removal::at_once);
+        self.compaction.removal = self.compaction.removal.map(FileRemoval::at_once);
         self.compaction.removal_retry_at = Some(now + REMOVE_RETRY_NS);
     }
 }
 
-impl Removal {
+impl FileRemoval {
     /// Makes the next file removable at once: the log is durable beyond the announcement.
     fn at_once(self) -> Self {
         Self { stage: RemovalStage::Announced(LogPosition::default()), ..self }

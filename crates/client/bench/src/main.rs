@@ -21,14 +21,14 @@ const BODY: &str = "01234567890123456789012345678901234567890123456789\
     01234567890123456789012345678901234567890123456789";
 
 /// Counts the allocations of the thread that measures.
-struct Counting;
+struct CountingAllocator;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 // SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
         // SAFETY: the caller's guarantees are passed on.
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The processor time of this thread, in the program and in the kernel. Only Linux has it.
 fn processor_time() -> Duration {

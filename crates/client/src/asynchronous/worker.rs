@@ -26,7 +26,7 @@ impl Worker {
         H: Fn(Arc<Delivery>) -> F + Send + Sync + 'static,
         F: Future<Output: Into<Outcome>> + Send + 'static,
     {
-        let jobs = Arc::new(Tasks(handler));
+        let jobs = Arc::new(HandlerTasks(handler));
         let (all, start) = self.make_slots()?;
         let mut slots = JoinSet::new();
         for slot in all {
@@ -55,9 +55,9 @@ impl Worker {
 }
 
 /// Runs each handler as a task of its own.
-struct Tasks<H>(H);
+struct HandlerTasks<H>(H);
 
-impl<H, F> JobRunner<Client> for Tasks<H>
+impl<H, F> JobRunner<Client> for HandlerTasks<H>
 where
     H: Fn(Arc<Delivery>) -> F + Send + Sync,
     F: Future<Output: Into<Outcome>> + Send + 'static,

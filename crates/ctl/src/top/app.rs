@@ -5,7 +5,7 @@ use std::time::Instant;
 use beanstalk_client::{JobInfo, JobState, TubeName};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::backend::{BackendRequest, JobsOf, RequestedAction, Update};
+use super::backend::{BackendAnswer, BackendRequest, JobsOf, RequestedAction};
 use super::body::{self, BodyForm};
 use super::rows::{Rates, ShownTube, SortKey, sort};
 use crate::commands::act::JobChange;
@@ -152,9 +152,9 @@ impl App {
     }
 
     /// Applies an update of the backend.
-    pub fn take(&mut self, update: Update, now: Instant) {
+    pub fn take(&mut self, update: BackendAnswer, now: Instant) {
         match update {
-            Update::Tubes(number, tubes) => {
+            BackendAnswer::Tubes(number, tubes) => {
                 let server = &mut self.servers[number];
                 server.is_refreshing = false;
                 server.is_known = true;
@@ -165,7 +165,7 @@ impl App {
                 self.arrange();
             }
             // After a key has changed the view, an earlier answer no longer belongs to it.
-            Update::Jobs(of, found) => {
+            BackendAnswer::Jobs(of, found) => {
                 if matches!(&self.view, View::Jobs(shown) | View::Body(shown, _) if *shown == of) {
                     match found {
                         Ok(jobs) => self.jobs = Some(jobs),
@@ -174,13 +174,13 @@ impl App {
                     self.keep_selection_inside();
                 }
             }
-            Update::Body(id, bytes) => {
+            BackendAnswer::Body(id, bytes) => {
                 if matches!(&self.view, View::Body(_, shown) if *shown == id) {
                     self.bytes = bytes;
                     self.lay_out_body();
                 }
             }
-            Update::Message(text) => {
+            BackendAnswer::Message(text) => {
                 self.message = text;
                 self.needs_jobs = true;
             }
@@ -421,7 +421,7 @@ mod tests {
     fn app() -> App {
         let mut app = App::new(vec!["here".to_owned()]);
         app.take(
-            Update::Tubes(0, Ok(vec![tube("a", 9, 0), tube("b", 1, 2), tube("c", 0, 0)])),
+            BackendAnswer::Tubes(0, Ok(vec![tube("a", 9, 0), tube("b", 1, 2), tube("c", 0, 0)])),
             Instant::now(),
         );
         app
@@ -483,7 +483,7 @@ mod tests {
         ] {
             for (key, question) in [('k', kick), ('D', delete)] {
                 let mut app = App::new(vec!["here".to_owned()]);
-                app.take(Update::Tubes(0, Ok(vec![tube("t", 0, buried)])), Instant::now());
+                app.take(BackendAnswer::Tubes(0, Ok(vec![tube("t", 0, buried)])), Instant::now());
                 press(&mut app, KeyCode::Char(key));
                 assert!(
                     matches!(&app.prompt, Some(Prompt::Confirm(asked, _)) if asked == question),
@@ -504,7 +504,7 @@ mod tests {
         assert!(matches!(&app.view, View::Jobs(of) if of.state == JobState::Ready));
         let data = b"---\nid: 1\ntube: \"b\"\nstate: buried\npri: 0\nage: 0\nttr: 1\n";
         let job = JobInfo::from_stats(&parse_dictionary(data).unwrap()).unwrap();
-        app.take(Update::Jobs(of, Ok(vec![job])), Instant::now());
+        app.take(BackendAnswer::Jobs(of, Ok(vec![job])), Instant::now());
         assert!(app.jobs.is_none(), "of another state");
         press(&mut app, KeyCode::Esc);
         assert_eq!((&app.view, selected(&app)), (&View::Tubes, "b".to_owned()));

@@ -66,7 +66,7 @@ pub enum BackendRequest {
 }
 
 /// An answer of the backend.
-pub enum Update {
+pub enum BackendAnswer {
     /// The tubes of the server with this index, or why they could not be read.
     Tubes(usize, Result<Vec<Tube>, String>),
     /// The requested jobs, or why they could not be read.
@@ -87,7 +87,7 @@ impl BackendRequest {
 }
 
 /// Answers requests until the sender of the requests, or the receiver of the answers, is dropped.
-pub fn run(mut server: PolledServer, inbox: &Receiver<BackendRequest>, outbox: &Sender<Update>) {
+pub fn run(mut server: PolledServer, inbox: &Receiver<BackendRequest>, outbox: &Sender<BackendAnswer>) {
     while let Ok(request) = inbox.recv() {
         let updates = match request {
             BackendRequest::Refresh { server: number, jobs, needs_jobs } => {
@@ -95,13 +95,13 @@ pub fn run(mut server: PolledServer, inbox: &Receiver<BackendRequest>, outbox: &
             }
             BackendRequest::Body { id, .. } => {
                 vec![match server.connected().and_then(|server| body(server, id)) {
-                    Ok(body) => Update::Body(id, body),
-                    Err(failure) => Update::Message(format!("job {id}: {failure}")),
+                    Ok(body) => BackendAnswer::Body(id, body),
+                    Err(failure) => BackendAnswer::Message(format!("job {id}: {failure}")),
                 }]
             }
             BackendRequest::Act(_, tube, action) => {
                 let done = server.connected().and_then(|server| perform(server, &tube, action));
-                vec![Update::Message(done.unwrap_or_else(|failure| failure.to_string()))]
+                vec![BackendAnswer::Message(done.unwrap_or_else(|failure| failure.to_string()))]
             }
         };
         for update in updates {
@@ -131,20 +131,20 @@ impl PolledServer {
         })
     }
 
-    fn refresh(&mut self, number: usize, jobs: Option<JobsOf>, needs_jobs: bool) -> Vec<Update> {
+    fn refresh(&mut self, number: usize, jobs: Option<JobsOf>, needs_jobs: bool) -> Vec<BackendAnswer> {
         let tubes = self.connected().and_then(|server| server.tubes(&[]));
         let server = match (&tubes, &mut self.connected) {
             (Ok(_), Some(server)) => server,
             (Err(_), _) | (_, None) => {
                 // The next refresh connects again.
                 self.connected = None;
-                return vec![Update::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
+                return vec![BackendAnswer::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
             }
         };
-        let mut updates = vec![Update::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
+        let mut updates = vec![BackendAnswer::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
         if let Some(of) = jobs.filter(|_| needs_jobs || server.has("list-jobs")) {
             let found = find_jobs(server, &of).map_err(|failure| failure.to_string());
-            updates.push(Update::Jobs(of, found));
+            updates.push(BackendAnswer::Jobs(of, found));
         }
         updates
     }

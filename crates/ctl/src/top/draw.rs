@@ -309,7 +309,7 @@ fn draw_table(
 
 #[cfg(test)]
 mod tests {
-    use super::super::backend::Update;
+    use super::super::backend::BackendAnswer;
     use super::*;
     use crate::server::Tube;
     use beanstalk_client::parse_dictionary;
@@ -345,8 +345,8 @@ mod tests {
     #[test]
     fn at_every_width_each_number_is_whole_or_shortened() {
         let mut app = app(&["127.0.0.1:11300", "queue-2.example.org:11300"]);
-        app.take(Update::Tubes(0, Ok(vec![tube("mail", NUMBERS)])), Instant::now());
-        app.take(Update::Tubes(1, Ok(vec![tube("reports", NUMBERS)])), Instant::now());
+        app.take(BackendAnswer::Tubes(0, Ok(vec![tube("mail", NUMBERS)])), Instant::now());
+        app.take(BackendAnswer::Tubes(1, Ok(vec![tube("reports", NUMBERS)])), Instant::now());
         let [ready, reserved, delayed, buried, waiting] = NUMBERS;
         for width in 20..200 {
             let lines = screen(&app, width, 10);
@@ -376,30 +376,30 @@ mod tests {
     fn a_server_that_is_gone_has_not_0_tubes() {
         let mut app = app(&["one:1", "two:2"]);
         assert!(screen(&app, 80, 5)[0].contains("connecting"));
-        app.take(Update::Tubes(0, Ok(vec![tube("mail", NUMBERS)])), Instant::now());
-        app.take(Update::Tubes(1, Err("cannot connect to two:2: refused".to_owned())), Instant::now());
+        app.take(BackendAnswer::Tubes(0, Ok(vec![tube("mail", NUMBERS)])), Instant::now());
+        app.take(BackendAnswer::Tubes(1, Err("cannot connect to two:2: refused".to_owned())), Instant::now());
         let lines = screen(&app, 80, 5);
         assert!(lines[0].contains("one:1, two:2 is gone: 1 tube,"), "{lines:#?}");
         assert!(lines[4].starts_with("cannot connect to two:2: refused"), "{lines:#?}");
-        app.take(Update::Tubes(0, Err("the server closed the connection".to_owned())), Instant::now());
+        app.take(BackendAnswer::Tubes(0, Err("the server closed the connection".to_owned())), Instant::now());
         let lines = screen(&app, 80, 5);
         assert!(lines[0].contains("no server answers") && !lines[0].contains("tubes"), "{lines:#?}");
-        app.take(Update::Tubes(0, Ok(Vec::new())), Instant::now());
+        app.take(BackendAnswer::Tubes(0, Ok(Vec::new())), Instant::now());
         assert!(screen(&app, 80, 5)[0].contains("0 tubes"));
     }
 
     #[test]
     fn jobs_that_are_not_found_yet_are_being_searched_for() {
         let mut app = app(&["one:1"]);
-        app.take(Update::Tubes(0, Ok(vec![tube("mail", NUMBERS)])), Instant::now());
+        app.take(BackendAnswer::Tubes(0, Ok(vec![tube("mail", NUMBERS)])), Instant::now());
         app.on_key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
         assert!(screen(&app, 80, 5)[0].contains("searching for buried jobs of mail"));
         let View::Jobs(of) = app.view.clone() else { panic!("no jobs") };
-        app.take(Update::Jobs(of.clone(), Ok(Vec::new())), Instant::now());
+        app.take(BackendAnswer::Jobs(of.clone(), Ok(Vec::new())), Instant::now());
         assert!(screen(&app, 80, 5)[0].contains("0 buried jobs of mail"));
         let data = b"---\nid: 1\ntube: mail\nstate: buried\npri: 0\nage: 0\nttr: 1\n";
         let job = JobInfo::from_stats(&parse_dictionary(data).unwrap()).unwrap();
-        app.take(Update::Jobs(of, Ok(vec![job])), Instant::now());
+        app.take(BackendAnswer::Jobs(of, Ok(vec![job])), Instant::now());
         assert!(screen(&app, 80, 5)[0].contains("1 buried job of mail"));
     }
 
@@ -420,7 +420,7 @@ mod tests {
     fn a_terminal_of_any_size_can_be_drawn() {
         let mut app = app(&["one:1", "two:2"]);
         for tubes in [vec![tube("mail", NUMBERS), tube("x", [0; 5])], Vec::new()] {
-            app.take(Update::Tubes(0, Ok(tubes)), Instant::now());
+            app.take(BackendAnswer::Tubes(0, Ok(tubes)), Instant::now());
             for prompt in [None, Some(Prompt::Help), Some(Prompt::Filter)] {
                 app.prompt = prompt;
                 for (width, height) in [(1, 1), (2, 9), (10, 2), (80, 24), (300, 3)] {

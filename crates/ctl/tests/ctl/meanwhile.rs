@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A change of one of the jobs that [`changed_before`] has put.
-type Change = fn(&mut Client);
+type ChangeMeanwhile = fn(&mut Client);
 
-const CHANGES: [(&str, Change); 4] = [
+const CHANGES: [(&str, ChangeMeanwhile); 4] = [
     ("the delay of a job ends", |worker| worker.kick_job(1).unwrap()),
     ("a buried job is kicked", |worker| worker.kick_job(2).unwrap()),
     ("a worker reserves a job and buries it", |worker| {
@@ -24,7 +24,7 @@ const CHANGES: [(&str, Change); 4] = [
 
 /// Runs an export of four jobs, one of each state, and makes the change before its `at`-th `list-jobs`. Returns the
 /// ids in the file, sorted, and the jobs that are left; `None` if there is no such `list-jobs`.
-fn changed_before(at: usize, change: Change, options: &[&str]) -> Option<(Vec<u64>, u64)> {
+fn changed_before(at: usize, change: ChangeMeanwhile, options: &[&str]) -> Option<(Vec<u64>, u64)> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jobs");
     let source = Fake::start();

@@ -16,7 +16,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{ClientKey, ReadyKey, Reservation, TubeKey};
-use crate::state::tubes::Removal;
+use crate::state::tubes::TubeRemoval;
 use crate::{Change, Queue};
 
 impl Queue {
@@ -332,7 +332,7 @@ impl Queue {
     }
 
     fn remove_or_reschedule(&mut self, tube: TubeKey) {
-        if let Removal::Removed(ruled) = self.tubes.remove_if_idle(tube) {
+        if let TubeRemoval::Removed(ruled) = self.tubes.remove_if_idle(tube) {
             self.deadlines.set(Timer::Tube(tube), None);
             self.flushes.forget_tube(tube);
             if let Some(ruled) = ruled.filter(|ruled| ruled.is_kept) {

@@ -1,7 +1,7 @@
 //! The rules' part of the description of a queue ([`crate::state`]): the facts that do not follow from the tags of the
 //! jobs.
 
-use super::groups::{Ended, Groups};
+use super::groups::{EndedGroups, Groups};
 use super::unique::{Cooldown, UniqueKeys};
 use super::{Rules, TubeTagState};
 use crate::Queue;
@@ -50,7 +50,7 @@ impl Rules {
             owner.describe(out);
         }
         let Groups {
-            ended: Ended { order, numbers: _, name_bytes: _ },
+            ended: EndedGroups { order, numbers: _, name_bytes: _ },
             by_name: _,
             name_bytes: _,
             freeing: _,

@@ -36,7 +36,7 @@ const MAX_ENDED_GROUPS: usize = 1024;
 
 /// The groups that ended last.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct EndedGroups {
     /// The number of each one's last end.
     pub(super) numbers: BTreeMap<Box<str>, u64>,
     /// In the order of their last ends.
@@ -44,7 +44,7 @@ pub(super) struct Ended {
     pub(super) name_bytes: usize,
 }
 
-impl Ended {
+impl EndedGroups {
     pub(super) fn note(&mut self, name: &str) {
         let next = self.order.last_key_value().map_or(0, |(last, _)| last + 1);
         if let Some(number) = self.numbers.get_mut(name)
@@ -74,7 +74,7 @@ impl Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub(super) by_name: BTreeMap<Box<str>, Group>,
-    pub(super) ended: Ended,
+    pub(super) ended: EndedGroups,
     pub(super) name_bytes: usize,
     /// Jobs of groups that have lost their last member. Some may have been deleted. A flush can end a million groups
     /// before the first of these jobs continues, and clients must not decide the size of an allocation, so the list

@@ -101,14 +101,14 @@ mod tests {
 
     const ALL: [By; 5] = [By::Tag, By::Age, By::AgeWithDeadTube, By::AgeWithFullDeadTube, By::AgeOfFairTube];
 
-    struct Crowd {
+    struct OverdueTube {
         queue: Queue,
         producer: ClientId,
         worker: ClientId,
         by: By,
     }
 
-    impl Crowd {
+    impl OverdueTube {
         /// A worker and a producer for the tube `work`, in which the time of a job ends after 10 seconds.
         fn new(by: By) -> Self {
             let mut queue = Queue::default();
@@ -173,7 +173,7 @@ mod tests {
         for by in ALL {
             for mode in [ReserveMode::Fifo, ReserveMode::Weighted] {
                 for tubes in [0, 20] {
-                    let mut crowd = Crowd::with_crowd(by, 0);
+                    let mut crowd = OverdueTube::with_crowd(by, 0);
                     crowd.queue.set_reserve_mode(crowd.worker, mode);
                     (0..tubes).for_each(|at| _ = crowd.queue.watch(crowd.worker, &format!("t{at}")));
                     let young = crowd.put(9, 0, TagSet::default(), END);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_reserve_that_finds_only_jobs_whose_time_is_over_ends_few_of_them_at_once() {
-        let mut crowd = Crowd::with_crowd(By::Age, 0);
+        let mut crowd = OverdueTube::with_crowd(By::Age, 0);
         crowd.advance();
         let before = crowd.queue.figures().jobs.ready;
         assert_eq!(crowd.queue.reserve(crowd.worker, Some(0.into()), END), Reserve::Unfinished);
@@ -201,16 +201,16 @@ mod tests {
     fn the_end_of_a_pause_or_a_delay_or_a_new_token_delivers_no_expired_job() {
         for by in ALL {
             // The end of the delay is noticed too late.
-            let mut delayed = Crowd::with_crowd(by, 9);
+            let mut delayed = OverdueTube::with_crowd(by, 9);
             assert_eq!(delayed.queue.reserve(delayed.worker, None, NOW), Reserve::Waiting);
             assert_eq!(delayed.finish(), [], "{by:?}: delayed");
 
-            let mut paused = Crowd::with_crowd(by, 0);
+            let mut paused = OverdueTube::with_crowd(by, 0);
             paused.queue.pause_tube("work", 9.into(), NOW);
             assert_eq!(paused.queue.reserve(paused.worker, None, NOW), Reserve::Waiting);
             assert_eq!(paused.finish(), [], "{by:?}: paused");
         }
-        let mut kept = Crowd::new(By::Age);
+        let mut kept = OverdueTube::new(By::Age);
         let rate = Some(crate::Rate { tokens: 1, period_ns: 9 * NS_PER_S, burst: 1 });
         kept.queue.set_tube_rules(vec![TubeRule { rate, max_age_s: Some(10), ..TubeRule::new("work") }], NOW);
         kept.queue.advance(NOW);
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_slot_or_a_group_that_becomes_free_delivers_no_expired_job() {
         for by in [By::Tag, By::Age, By::AgeWithDeadTube] {
-            let mut crowd = Crowd::new(by);
+            let mut crowd = OverdueTube::new(by);
             let tags = TagSet { group: Some("g".into()), ..con("k", 1) };
             let first = crowd.put(0, 0, tags, NOW);
             assert!(crowd.queue.reserve_job(crowd.worker, first, NOW));
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_command_finds_a_job_whose_time_is_over_where_it_would_be_in_time() {
         for by in [By::Tag, By::Age, By::AgeWithDeadTube] {
-            let mut crowd = Crowd::with_crowd(by, 0);
+            let mut crowd = OverdueTube::with_crowd(by, 0);
             let [kicked, delayed, moved, urged, reserved] =
                 [600, 600, 0, 0, 0].map(|delay_s| crowd.put(9, delay_s, TagSet::default(), NOW));
             crowd.advance();
@@ -273,7 +273,7 @@ mod tests {
         let key = Some(Idempotency { key: "k".into(), cooldown_s: 0.into() });
         let tags = TagSet { idempotency: key, ..TagSet::default() };
         for by in [By::Tag, By::Age, By::AgeWithDeadTube, By::AgeWithFullDeadTube] {
-            let mut crowd = Crowd::with_crowd(by, 0);
+            let mut crowd = OverdueTube::with_crowd(by, 0);
             let first = crowd.put(9, 0, tags, NOW);
             crowd.queue.use_tube(crowd.producer, "other");
             let other = crowd.put(9, 0, tags, END);
@@ -286,7 +286,7 @@ mod tests {
             crowd.queue.check_invariants();
             crowd.finish();
         }
-        let mut crowd = Crowd::with_crowd(By::Age, 0);
+        let mut crowd = OverdueTube::with_crowd(By::Age, 0);
         crowd.put(9, 0, tags, NOW);
         crowd.advance();
         assert_eq!(crowd.queue.duplicate(crowd.producer, &tags, END), None);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_reload_that_makes_a_crowd_too_old_is_in_force_for_the_next_reserve() {
-        let mut crowd = Crowd::new(By::Age);
+        let mut crowd = OverdueTube::new(By::Age);
         crowd.queue.set_tube_rules(vec![TubeRule { max_age_s: Some(60), ..TubeRule::new("work") }], NOW);
         let ids = [(); 50].map(|()| crowd.put(0, 0, TagSet::default(), NOW));
         crowd.finish();
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn nothing_is_checked_while_no_time_is_over() {
         for by in ALL {
-            let mut crowd = Crowd::with_crowd(by, 0);
+            let mut crowd = OverdueTube::with_crowd(by, 0);
             crowd.queue.advance(END.minus_ns(1));
             assert!(!crowd.queue.rules.must_refresh_heads(), "{by:?}");
             crowd.advance();

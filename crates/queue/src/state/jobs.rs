@@ -7,7 +7,7 @@
 use std::collections::TryReserveError;
 use std::num::NonZeroU8;
 
-use beanstalkd_structures::{Address, Arena, IdMap};
+use beanstalkd_structures::{Arena, IdMap, RecordAddress};
 use bitflags::bitflags;
 
 use crate::clock::Timestamp;
@@ -123,7 +123,7 @@ pub(crate) struct Job {
     whole_ttr_s: u32,
     pub tube: TubeKey,
     /// Created at the first event that it must count.
-    history: Option<Address>,
+    history: Option<RecordAddress>,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -240,7 +240,7 @@ pub(crate) struct Link {
     pub marks: Marks,
     pub priority: Priority,
     pub tube: TubeKey,
-    pub history: Option<Address>,
+    pub history: Option<RecordAddress>,
 }
 
 /// The second record of a job. A job that was never reserved, buried or kicked has none.
@@ -259,9 +259,9 @@ const KEY_BYTES_PER_JOB: usize = 20;
 pub(crate) struct Jobs {
     records: Arena<Job>,
     histories: Arena<History>,
-    index: IdMap<Address>,
+    index: IdMap<RecordAddress>,
     /// The job that was stored or changed last: the next call is often about it.
-    last: Option<(JobId, Address)>,
+    last: Option<(JobId, RecordAddress)>,
     body_bytes: usize,
 }
 
@@ -337,7 +337,7 @@ impl Jobs {
     }
 
     #[inline]
-    fn address(&self, id: JobId) -> Option<Address> {
+    fn address(&self, id: JobId) -> Option<RecordAddress> {
         match self.last {
             Some((last, address)) if last == id => Some(address),
             _ => self.index.get(id).copied(),
@@ -375,7 +375,7 @@ impl Jobs {
     }
 
     /// Ends a reservation in the job's history; returns the index of the client that had it.
-    pub(crate) fn take_holder(&mut self, history: Option<Address>) -> ClientKey {
+    pub(crate) fn take_holder(&mut self, history: Option<RecordAddress>) -> ClientKey {
         let holder = history.and_then(|address| self.histories.get_mut(address).holder.take());
         holder.expect("a reserved job has a holder")
     }

@@ -238,7 +238,7 @@ pub(crate) struct Named {
 }
 
 /// The result of removing a tube if it is idle.
-pub(crate) enum Removal {
+pub(crate) enum TubeRemoval {
     /// The tube stays.
     InUse,
     /// The tube is gone. This was the state of its rule.
@@ -472,10 +472,10 @@ impl Tubes {
     }
 
     /// Removes the tube if it has no job and no client.
-    pub(crate) fn remove_if_idle(&mut self, key: TubeKey) -> Removal {
+    pub(crate) fn remove_if_idle(&mut self, key: TubeKey) -> TubeRemoval {
         let tube = self.get(key);
         if key == DEFAULT || !tube.is_idle() {
-            return Removal::InUse;
+            return TubeRemoval::InUse;
         }
         let position = tube.position;
         let hash = self.hash_of(tube.name.as_str());
@@ -498,7 +498,7 @@ impl Tubes {
             self.listing.note_move(moved, position as usize);
         }
         self.shrink_room();
-        Removal::Removed(removed.ruled)
+        TubeRemoval::Removed(removed.ruled)
     }
 
     /// Frees the memory that a burst of tubes has left.

@@ -72,14 +72,14 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
 
 /// A queue with a job of one key in each of many tubes, `t0` and so on, each more urgent than the one before; a further
 /// one, in the tube "default", is reserved.
-struct ManyTubes {
+struct KeyInManyTubes {
     queue: Queue,
     producer: ClientId,
     holder: ClientId,
     reserved: JobId,
 }
 
-impl ManyTubes {
+impl KeyInManyTubes {
     const TUBES: u32 = 20_000;
     /// The maximum cost of one call: a share, a delivery and a few steps.
     const MAX_WORK: u64 = 300;
@@ -158,8 +158,8 @@ impl ManyTubes {
 
 #[test]
 fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
-    let mut many = ManyTubes::new();
-    let all = many.client(0..ManyTubes::TUBES);
+    let mut many = KeyInManyTubes::new();
+    let all = many.client(0..KeyInManyTubes::TUBES);
     let (found, calls) = many.reserve(all, Some(0.into()));
     assert_eq!((found, calls > 30), (Reserve::TimedOut, true), "each tube is probed once");
     assert!(many.reserve(all, Some(0.into())).1 == 1);
@@ -180,10 +180,10 @@ fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
         "other commands are served"
     );
     assert!(many.finish() > 50);
-    let last = ManyTubes::job_in(ManyTubes::TUBES - 1);
-    assert_eq!(many.reserve(many.holder, Some(0.into())), (Reserve::Job(ManyTubes::job_in(7)), 1));
+    let last = KeyInManyTubes::job_in(KeyInManyTubes::TUBES - 1);
+    assert_eq!(many.reserve(many.holder, Some(0.into())), (Reserve::Job(KeyInManyTubes::job_in(7)), 1));
     assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::TimedOut);
-    assert!(many.queue.delete(many.holder, ManyTubes::job_in(7), NOW).is_some());
+    assert!(many.queue.delete(many.holder, KeyInManyTubes::job_in(7), NOW).is_some());
     many.finish();
     assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::Job(last), "the most urgent of all");
     many.queue.check_invariants();
@@ -191,8 +191,8 @@ fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
 
 #[test]
 fn a_slot_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered() {
-    let mut many = ManyTubes::new();
-    let all = many.client(0..ManyTubes::TUBES);
+    let mut many = KeyInManyTubes::new();
+    let all = many.client(0..KeyInManyTubes::TUBES);
     assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::TimedOut);
     let waiting = [many.client([3]), many.client([5, 1_000])];
     for client in waiting {
@@ -208,16 +208,16 @@ fn a_slot_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered(
     let free = put(&mut many.queue, many.producer, 9, TagSet::default());
     assert_eq!(many.reserve(rivals[1], Some(0.into())).0, Reserve::Job(free));
     assert!(many.finish() > 20);
-    assert_eq!(many.delivered(), Some((waiting[1], ManyTubes::job_in(1_000))));
+    assert_eq!(many.delivered(), Some((waiting[1], KeyInManyTubes::job_in(1_000))));
     assert_eq!(many.delivered(), None);
-    assert!(many.queue.delete(waiting[1], ManyTubes::job_in(1_000), NOW).is_some());
+    assert!(many.queue.delete(waiting[1], KeyInManyTubes::job_in(1_000), NOW).is_some());
     many.finish();
-    assert_eq!(many.delivered(), Some((rivals[0], ManyTubes::job_in(19_000))), "the most urgent");
-    assert!(many.queue.delete(rivals[0], ManyTubes::job_in(19_000), NOW).is_some());
+    assert_eq!(many.delivered(), Some((rivals[0], KeyInManyTubes::job_in(19_000))), "the most urgent");
+    assert!(many.queue.delete(rivals[0], KeyInManyTubes::job_in(19_000), NOW).is_some());
     many.finish();
-    assert_eq!(many.delivered(), Some((waiting[0], ManyTubes::job_in(3))));
+    assert_eq!(many.delivered(), Some((waiting[0], KeyInManyTubes::job_in(3))));
     assert!(!many.queue.reserve_job(rivals[2], urgent, NOW));
-    assert!(many.queue.delete(waiting[0], ManyTubes::job_in(3), NOW).is_some());
+    assert!(many.queue.delete(waiting[0], KeyInManyTubes::job_in(3), NOW).is_some());
     assert!(
         many.queue.reserve_job(rivals[2], urgent, NOW),
         "by its id a job may have a slot that is offered"
@@ -228,25 +228,25 @@ fn a_slot_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered(
 
 #[test]
 fn no_slot_is_lost_if_clients_leave_or_jobs_change_while_it_is_offered() {
-    let mut many = ManyTubes::new();
-    let all = many.client(0..ManyTubes::TUBES);
+    let mut many = KeyInManyTubes::new();
+    let all = many.client(0..KeyInManyTubes::TUBES);
     assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::TimedOut);
     let waiting = many.client([3]);
     assert_eq!(many.reserve(waiting, None).0, Reserve::Waiting);
     many.queue.disconnect(many.holder, NOW);
     for tube in [0, 10, 19_998] {
         many.queue.advance(NOW);
-        assert!(many.queue.delete(many.producer, ManyTubes::job_in(tube), NOW).is_some());
-        assert!(many.queue.set_priority(ManyTubes::job_in(tube + 1), Priority(0), NOW));
-        assert!(many.queue.move_job(ManyTubes::job_in(tube + 1), "elsewhere", NOW));
+        assert!(many.queue.delete(many.producer, KeyInManyTubes::job_in(tube), NOW).is_some());
+        assert!(many.queue.set_priority(KeyInManyTubes::job_in(tube + 1), Priority(0), NOW));
+        assert!(many.queue.move_job(KeyInManyTubes::job_in(tube + 1), "elsewhere", NOW));
         many.queue.pause_tube("t8", 5.into(), NOW);
     }
     many.queue.check_invariants();
     assert!(many.queue.stop_waiting(waiting));
     many.finish();
     many.queue.watch(waiting, "elsewhere");
-    assert_eq!(many.reserve(waiting, None).0, Reserve::Job(ManyTubes::job_in(1)));
-    assert_eq!(many.queue.figures().jobs.ready, u64::from(ManyTubes::TUBES) - 3);
+    assert_eq!(many.reserve(waiting, None).0, Reserve::Job(KeyInManyTubes::job_in(1)));
+    assert_eq!(many.queue.figures().jobs.ready, u64::from(KeyInManyTubes::TUBES) - 3);
 }
 
 #[test]
