@@ -8,8 +8,8 @@ use super::{Caller, Executor, Outcome, answer, answer_last};
 use crate::protocol::{Reply, Verb};
 
 /// The cost of checking a token, in simple requests, and how many tokens in the rules add one simple request.
-const TOKEN_WORK: u64 = 4;
-const TOKENS_PER_WORK: u64 = 64;
+const TOKEN_COST: u64 = 4;
+const TOKENS_PER_COST: u64 = 64;
 
 impl Executor {
     pub(super) fn authenticate(&mut self, caller: &mut Caller<'_>, token: &[u8]) -> Outcome {
@@ -19,7 +19,7 @@ impl Executor {
             return answer(caller.output, &Reply::UnknownCommand);
         };
         let log_in = guard.log_in(caller.client, token, caller.now);
-        self.meter.work += TOKEN_WORK + guard.rules.token_count() as u64 / TOKENS_PER_WORK;
+        self.meter.cost += TOKEN_COST + guard.rules.token_count() as u64 / TOKENS_PER_COST;
         match log_in {
             LogInResult::Done => answer(caller.output, &Reply::Authenticated),
             LogInResult::Refused => answer_last(caller.output, &Reply::Unauthorized),

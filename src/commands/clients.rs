@@ -20,11 +20,11 @@ use crate::stats::{ClientView, Connections, write_client};
 /// Indexes of clients examined in a turn: about 100 microseconds.
 const INDEXES_PER_TURN: usize = 1000;
 /// How many of them can be examined for the cost of a simple request.
-const INDEXES_PER_WORK: u64 = 4;
+const INDEXES_PER_COST: u64 = 4;
 /// Clients written in a turn, for all pages together. Each needs a system call for its address.
 const CLIENTS_PER_TURN: usize = 64;
 /// The cost of a written client, in simple requests.
-const WORK_PER_CLIENT: u64 = 8;
+const COST_PER_CLIENT: u64 = 8;
 /// The usual length of a client's line, in bytes.
 const LINE_BYTES: usize = 256;
 
@@ -109,7 +109,7 @@ impl Executor {
         let indexes =
             found.index..self.queue.client_index_end().min(found.index.saturating_add(INDEXES_PER_TURN));
         let is_last = indexes.end == self.queue.client_index_end() || indexes.is_empty();
-        self.meter.work += 1 + indexes.len() as u64 / INDEXES_PER_WORK;
+        self.meter.cost += 1 + indexes.len() as u64 / INDEXES_PER_COST;
         found.index = indexes.end;
         let wanted = found.limit + 1 - found.ids.len();
         found.ids.extend(self.queue.clients_at(indexes).take(wanted));
@@ -167,7 +167,7 @@ impl Executor {
         for page in &mut pages {
             while !page.is_over() && share > 0 {
                 share -= 1;
-                self.meter.work += WORK_PER_CLIENT;
+                self.meter.cost += COST_PER_CLIENT;
                 let id = page.left.next();
                 let Some(view) = id.and_then(|id| self.client_view(id, connections, now)) else { continue };
                 line.clear();
@@ -206,7 +206,7 @@ impl Executor {
     /// Searches for the client with this number, in a turn's share of the indexes from `index` on.
     fn find_client(&mut self, caller: &mut Caller<'_>, number: u64, index: usize) -> Outcome {
         let end = self.queue.client_index_end().min(index + INDEXES_PER_TURN);
-        self.meter.work += 1 + (end - index.min(end)) as u64 / INDEXES_PER_WORK;
+        self.meter.cost += 1 + (end - index.min(end)) as u64 / INDEXES_PER_COST;
         let found = self.queue.clients_at(index..end).find(|&id| self.queue.client_number(id) == number);
         if found.is_some() && caller.output.write(&Reply::Killed).is_err() {
             return Outcome::Abort;

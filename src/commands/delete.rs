@@ -12,7 +12,7 @@ use crate::protocol::{IdList, Reply};
 use crate::queue::ClientId;
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
-const WORK_PER_TURN: u64 = 400;
+const COST_PER_TURN: u64 = 400;
 
 /// A `delete-batch` that is being executed.
 struct DeleteBatch {
@@ -47,8 +47,8 @@ impl Executor {
 
     /// Deletes a turn's share of a batch, and answers if the batch is complete.
     fn delete_batch(&mut self, caller: &mut Caller<'_>, mut batch: DeleteBatch) -> Outcome {
-        let end = self.measured_work() + WORK_PER_TURN;
-        while self.measured_work() < end {
+        let end = self.measured_cost() + COST_PER_TURN;
+        while self.measured_cost() < end {
             let Some(id) = batch.ids.next() else {
                 return answer(caller.output, &Reply::DeletedBatch(batch.deleted, batch.missing));
             };
@@ -58,7 +58,7 @@ impl Executor {
                 batch.missing += 1;
             }
             self.persistence.log_changes(&mut self.queue, caller.now);
-            self.meter.work += 1;
+            self.meter.cost += 1;
         }
         let memory_bytes = batch.ids.len() * size_of::<JobId>();
         stall_with_memory(memory_bytes, Until::NextTurn, |server, caller| server.delete_batch(caller, batch))

@@ -84,7 +84,7 @@ impl Executor {
             // Described separately, or made by the next program from its command line and its files.
             guard: _,
             orders: _,
-            // Figures of the present memory and of the work of turns.
+            // Figures of the present memory and of the cost of turns.
             memory: _,
             meter: _,
             tube_lists: _,

@@ -7,6 +7,7 @@ use log::{Level, log_enabled};
 
 use super::clients::ClientRecords;
 use super::complete::CompleteBuffers;
+use super::cost::CostMeter;
 use super::guard::Guard;
 use super::list_tubes::TubeLists;
 use super::memory::{MemoryShares, MemoryUse};
@@ -14,7 +15,6 @@ use super::orders::Orders;
 use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
-use super::work::Meter;
 use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, answer_last, run};
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Request, WaitKind};
@@ -70,7 +70,7 @@ pub struct Executor {
     /// The orders of the API; `None` if there is no API.
     pub(super) orders: Option<Box<Orders>>,
     pub(super) memory: MemoryUse,
-    pub(super) meter: Meter,
+    pub(super) meter: CostMeter,
     pub(super) clients: ClientRecords,
     pub(super) tube_lists: TubeLists,
     pub(super) complete_buffers: CompleteBuffers,
@@ -92,7 +92,7 @@ impl Executor {
             guard: None,
             orders: None,
             memory: MemoryUse::new(&config),
-            meter: Meter::default(),
+            meter: CostMeter::default(),
             clients: ClientRecords::default(),
             tube_lists: TubeLists::default(),
             complete_buffers: CompleteBuffers::default(),
@@ -231,7 +231,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        self.meter.work += 1;
+        self.meter.cost += 1;
         let start = output.bytes().len();
         let outcome = match request {
             Request::Command(command) => {
@@ -285,7 +285,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        self.meter.work += 1;
+        self.meter.cost += 1;
         let start = output.bytes().len();
         let outcome = rest.go_on(self, &mut Caller::new(client, output, now));
         self.end_request::<true>(client, output, start, now);

@@ -14,7 +14,7 @@ use crate::queue::{BeginFlush, FlushScope, FlushStep};
 /// Jobs and clients that a flush probes in a turn: about 200 microseconds.
 const PROBES_PER_TURN: usize = 500;
 /// The maximum cost of a flush in a turn, in simple requests: freeing large bodies takes longer than finding them.
-const WORK_PER_TURN: u64 = 1000;
+const COST_PER_TURN: u64 = 1000;
 
 /// A deleted job that may have been given to a client that has not got its reply yet.
 #[derive(Debug)]
@@ -39,12 +39,12 @@ impl Executor {
 
     /// Continues the client's flush, which has deleted `deleted` jobs. A delete needs no room in the binlog.
     fn continue_flush(&mut self, caller: &mut Caller<'_>, scope: FlushScope, mut deleted: u64) -> Outcome {
-        let end = self.measured_work() + WORK_PER_TURN;
+        let end = self.measured_cost() + COST_PER_TURN;
         let mut probes = PROBES_PER_TURN;
-        while self.measured_work() < end {
+        while self.measured_cost() < end {
             let before = probes;
             let step = self.queue.next_to_flush(caller.client, &mut probes);
-            self.meter.work += (before - probes) as u64;
+            self.meter.cost += (before - probes) as u64;
             match step {
                 FlushStep::Job(id) => {
                     self.delete_in_any_state(id, caller.now);
@@ -55,7 +55,7 @@ impl Executor {
                     self.queue.end_cooldown(id);
                     self.persistence.log_changes(&mut self.queue, caller.now);
                     caller.count_done(u64::from(scope == FlushScope::Cooldowns));
-                    self.meter.work += 1;
+                    self.meter.cost += 1;
                 }
                 FlushStep::Unfinished => break,
                 FlushStep::Done => {

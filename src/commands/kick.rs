@@ -11,7 +11,7 @@ use crate::protocol::Reply;
 use crate::refusal::{ChangeRefusal, CommandRefusal};
 
 /// The maximum cost of a `kick` in a turn. A job that it moves costs 1, and more if the job goes to a waiting client.
-const WORK_PER_TURN: u64 = 512;
+const COST_PER_TURN: u64 = 512;
 
 impl Executor {
     /// Kicks buried jobs if there are any, otherwise delayed ones (protocol, "kick").
@@ -29,14 +29,14 @@ impl Executor {
         bound: u64,
         mut kicked: u64,
     ) -> Outcome {
-        let end_of_slice = self.measured_work() + WORK_PER_TURN;
+        let end_of_slice = self.measured_cost() + COST_PER_TURN;
         while kicked < bound
             && let Some(id) = self.queue.next_to_kick(caller.client, state)
         {
             let rest = move |server: &mut Self, caller: &mut Caller<'_>| {
                 server.kick_from(caller, state, bound, kicked)
             };
-            if self.measured_work() >= end_of_slice {
+            if self.measured_cost() >= end_of_slice {
                 return stall(Until::NextTurn, rest);
             }
             let is_kicked = match self.persistence.room_for_update() {
@@ -45,7 +45,7 @@ impl Executor {
                 Ok(()) => self.queue.kick(id, caller.now),
             };
             self.persistence.log_changes(&mut self.queue, caller.now);
-            self.meter.work += 1;
+            self.meter.cost += 1;
             kicked += u64::from(is_kicked);
         }
         answer(caller.output, &Reply::Kicked(kicked))

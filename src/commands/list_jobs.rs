@@ -15,11 +15,11 @@ use crate::stats::{StatsJob, write_line};
 /// Jobs written in a turn: about 100 microseconds.
 const JOBS_PER_TURN: usize = 128;
 /// The cost of a written job, in simple requests.
-const WORK_PER_JOB: u64 = 4;
+const COST_PER_JOB: u64 = 4;
 /// Clients and reservations probed in a turn: about 100 microseconds.
 const PROBES_PER_TURN: usize = 1000;
 /// How many probes cost as much as a simple request.
-const PROBES_PER_WORK: u64 = 2;
+const PROBES_PER_COST: u64 = 2;
 /// The usual length of a job's line, in bytes.
 const LINE_BYTES: usize = 160;
 /// How many of the earliest reserved jobs are found: one of them will still be reserved at the end of the search.
@@ -83,7 +83,7 @@ impl Executor {
     fn search(&mut self, caller: &mut Caller<'_>, purpose: SearchPurpose, mut search: Search) -> Outcome {
         let probes = search.probes();
         let is_over = self.queue.search_reserved(&mut search, PROBES_PER_TURN);
-        self.meter.work += (search.probes() - probes) / PROBES_PER_WORK;
+        self.meter.cost += (search.probes() - probes) / PROBES_PER_COST;
         if !is_over {
             return search_later(purpose, search);
         }
@@ -125,7 +125,7 @@ impl Executor {
     fn write_jobs(&mut self, caller: &mut Caller<'_>, mut page: JobPage) -> Outcome {
         let mut line = String::new();
         for id in page.jobs.by_ref().take(JOBS_PER_TURN) {
-            self.meter.work += WORK_PER_JOB;
+            self.meter.cost += COST_PER_JOB;
             let Some(job) = self.queue.job(id).filter(|job| job.is_in(&page.tube, page.state)) else {
                 continue;
             };

@@ -12,7 +12,7 @@
 //! | the log: room for changes, records, replies that wait | `persistence/` |
 //! | the access rules: identities, verdicts, the audit, the tubes that a client may see | `guard/` |
 //! | the memory limit | `memory/` |
-//! | the cost of the work of a turn | `work` |
+//! | the cost of a turn, and what becomes due in it | `cost` |
 //! | lines of the log about commands, refused puts and full dead tubes | `words`, `refused_puts`, `dead_tubes` |
 //! | orders of the API | `orders` |
 //!
@@ -24,6 +24,7 @@
 mod auth;
 mod clients;
 mod complete;
+mod cost;
 mod dead_tubes;
 mod delete;
 mod description;
@@ -52,7 +53,6 @@ mod touch;
 mod wait_job;
 mod watch;
 mod words;
-mod work;
 
 use std::fmt;
 

@@ -18,9 +18,9 @@ use crate::queue::{ClientId, Reserve, WaitOutcome};
 use crate::seconds::Seconds;
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
-const WORK_PER_TURN: u64 = 400;
+const COST_PER_TURN: u64 = 400;
 /// How many jobs' replies can be written for the cost of a simple request.
-const REPLIES_PER_WORK: u64 = 4;
+const REPLIES_PER_COST: u64 = 4;
 
 /// A `reserve-batch` that is being executed.
 pub(crate) struct Batch {
@@ -91,11 +91,11 @@ impl Executor {
         if batch.ids.is_empty() && batch.ids.try_reserve_exact(batch.most as usize).is_err() {
             return answer(caller.output, &Reply::OutOfMemory);
         }
-        let end = self.measured_work() + WORK_PER_TURN;
+        let end = self.measured_cost() + COST_PER_TURN;
         let fields = self.fields_of(caller.client);
         let is_memory_low = self.is_short_of_memory();
         while batch.has_room_in(caller.output, is_memory_low) {
-            if self.measured_work() >= end {
+            if self.measured_cost() >= end {
                 return batch.stall(Until::NextTurn);
             }
             let is_first = batch.ids.is_empty();
@@ -121,7 +121,7 @@ impl Executor {
                 Reserve::DeadlineSoon | Reserve::TimedOut => break,
             }
             self.persistence.log_changes(&mut self.queue, caller.now);
-            self.meter.work += 1;
+            self.meter.cost += 1;
         }
         self.answer_batch(caller, batch)
     }
@@ -196,7 +196,7 @@ impl Executor {
         if batch.is_interrupted {
             self.update(&mut batch, caller)?;
         }
-        self.meter.work += batch.ids.len() as u64 / REPLIES_PER_WORK;
+        self.meter.cost += batch.ids.len() as u64 / REPLIES_PER_COST;
         caller.output.write(&Reply::ReservedBatch(ReservedJobs::new(batch.ids.len(), b"")))?;
         caller.output.append(&mut batch.replies)?;
         self.memory.spare_replies = batch.replies;

@@ -17,7 +17,7 @@ use crate::stats::{ServerView, TAGS, TUBE, TubeSums, WAITS_FOR};
 use crate::tls::Acceptor;
 
 /// How many bytes of stats and lists can be rendered and copied for the cost of a simple request.
-const DATA_BYTES_PER_WORK: u64 = 64;
+const DATA_BYTES_PER_COST: u64 = 64;
 
 impl Executor {
     /// The server at `now`, as an administrator sees it.
@@ -62,7 +62,7 @@ impl Executor {
     /// Answers with stats or a short list, or with NOT_FOUND if there is no data.
     pub(super) fn answer_data(&mut self, data: Option<Vec<u8>>, output: &mut Output) -> Outcome {
         let Some(data) = data else { return answer(output, &Reply::NotFound) };
-        self.meter.work += data.len() as u64 / DATA_BYTES_PER_WORK;
+        self.meter.cost += data.len() as u64 / DATA_BYTES_PER_COST;
         answer(output, &Reply::Data(&data))
     }
 

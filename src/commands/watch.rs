@@ -74,10 +74,10 @@ impl Executor {
     /// Removes tubes from which the client may not reserve from its watch list, a turn's share. The last tube stays,
     /// because a client always watches at least one.
     pub(super) fn drop_unwatchable(&mut self, client: ClientId) -> WatchList {
-        let end = self.measured_work() + TUBES_PER_TURN;
+        let end = self.measured_cost() + TUBES_PER_TURN;
         loop {
             let watched = self.drop_some_unwatchable(client);
-            if watched != WatchList::Unfinished || self.measured_work() >= end {
+            if watched != WatchList::Unfinished || self.measured_cost() >= end {
                 return watched;
             }
         }
@@ -109,7 +109,7 @@ impl Executor {
             known.checked = checked;
         }
         guard.set_watched(client, queue.watched_count(client));
-        self.meter.work += examined as u64;
+        self.meter.cost += examined as u64;
         state
     }
 }

@@ -5,12 +5,12 @@ pub(crate) const READ_BUFFER_BYTES: usize = 256 * 1024;
 
 /// The limit on the cost of one turn, in simple requests: about a millisecond. A client with an event in a turn that
 /// has already cost this much is served in one of the next turns.
-pub(crate) const TURN_WORK: u64 = 4096;
+pub(crate) const TURN_COST: u64 = 4096;
 
 /// The limit on the cost of all connections that continue without an event, in a turn, unless half of the cost of the
 /// clients with new input in the previous turn is more. It is about 64 microseconds, so that a client that sends one
 /// command at a time waits little beside clients that never pause.
-pub(crate) const RUNNABLE_WORK: u64 = 256;
+pub(crate) const RUNNABLE_COST: u64 = 256;
 
 /// The limit on the bytes that one turn sends: about 200 microseconds. Beyond it, connections with long replies wait
 /// for the next turn.
@@ -20,7 +20,7 @@ pub(crate) const TURN_SENT_BYTES: usize = 256 * 1024;
 pub(crate) const MAX_SHORT_REPLIES_BYTES: usize = 16 * 1024;
 
 /// The cost of closing a connection, in simple requests: the system needs several microseconds to close a socket.
-pub(crate) const CLOSING_WORK: u64 = 32;
+pub(crate) const CLOSING_COST: u64 = 32;
 
 /// How many handshakes advance in a turn, each by one step. The most expensive step takes from 0.1 to 1 ms, depending
 /// on the key of the certificate.
@@ -42,16 +42,16 @@ pub(crate) enum Budget {
 pub(crate) struct BudgetLimits {
     /// Bytes read, in one call.
     pub read_bytes: usize,
-    /// The limit on the cost of its requests. A simple request costs 1, which stands for 250 nanoseconds (`WORK_NS` in
-    /// `commands/work.rs`). The last request may exceed the budget.
-    pub work: u64,
+    /// The limit on the cost of its requests. A simple request costs 1, which stands for 250 nanoseconds (`REQUEST_NS`
+    /// in `commands/cost.rs`). The last request may exceed the budget.
+    pub cost: u64,
     /// Bytes sent.
     pub send_bytes: usize,
 }
 
 const BURST: BudgetLimits =
-    BudgetLimits { read_bytes: READ_BUFFER_BYTES, work: 1024, send_bytes: 256 * 1024 };
-const SUSTAINED: BudgetLimits = BudgetLimits { read_bytes: 32 * 1024, work: 128, send_bytes: 48 * 1024 };
+    BudgetLimits { read_bytes: READ_BUFFER_BYTES, cost: 1024, send_bytes: 256 * 1024 };
+const SUSTAINED: BudgetLimits = BudgetLimits { read_bytes: 32 * 1024, cost: 128, send_bytes: 48 * 1024 };
 
 impl Budget {
     /// The figures.

@@ -92,7 +92,7 @@ impl<S: Stream> Server<S> {
             next_check: _,
             shortages: _,
             sweeps: _,
-            work_of_events: _,
+            cost_of_events: _,
             is_paused: _,
         } = self;
         executor.describe(out);

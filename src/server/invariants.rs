@@ -32,7 +32,7 @@ impl<S: Stream> Server<S> {
     /// Sweeps the state at the end of a turn, unless a large state was swept a short time ago.
     pub(super) fn sweep(&mut self) {
         self.sweeps.turns += 1;
-        let done = self.sweeps.turns + self.executor.counted_work();
+        let done = self.sweeps.turns + self.executor.counted_cost();
         self.sweeps.has_swept = false;
         if done < self.sweeps.next_at {
             return;

@@ -30,8 +30,8 @@ pub use self::connection::Readiness;
 pub use crate::commands::{Executor, ExecutorConfig, MemoryShares};
 
 use self::budget::{
-    CLOSING_WORK, HANDSHAKES_PER_TURN, MAX_SHORT_REPLIES_BYTES, READ_BUFFER_BYTES, RUNNABLE_WORK,
-    TURN_SENT_BYTES, TURN_WORK,
+    CLOSING_COST, HANDSHAKES_PER_TURN, MAX_SHORT_REPLIES_BYTES, READ_BUFFER_BYTES, RUNNABLE_COST, TURN_COST,
+    TURN_SENT_BYTES,
 };
 use self::buffers::BufferPool;
 use self::client_lists::{ClientLists, Lists, WaitList, enlist};
@@ -68,7 +68,7 @@ pub struct Server<S> {
     /// The index of the connection that is checked next, after a reload.
     next_check: Option<usize>,
     /// The cost of the clients with new input in the last turn.
-    work_of_events: u64,
+    cost_of_events: u64,
     /// Whether no new command is executed, because the server is about to be handed over.
     is_paused: bool,
 }
@@ -89,7 +89,7 @@ impl<S: Stream> Server<S> {
             log_ins: LogIns::default(),
             sweeps: Sweeps::default(),
             next_check: None,
-            work_of_events: 0,
+            cost_of_events: 0,
             is_paused: false,
         }
     }
@@ -173,19 +173,19 @@ impl<S: Stream> Server<S> {
     pub fn turn(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         // Deadlines come first, so that a command sees the queue as it is at `now`.
         self.executor.begin_turn(now);
-        let end_of_turn = self.executor.counted_work() + TURN_WORK;
+        let end_of_turn = self.executor.counted_cost() + TURN_COST;
         self.do_due_work(now);
         if !self.lists.runnable.is_empty() {
             self.serve_runnable(now);
         }
-        let before_events = self.executor.measured_work();
+        let before_events = self.executor.measured_cost();
         // Clients with new input are served however long all of that has taken.
-        let end_of_turn = end_of_turn.max(before_events + TURN_WORK / 4);
+        let end_of_turn = end_of_turn.max(before_events + TURN_COST / 4);
         if !self.lists.postponed.is_empty() {
             self.serve_postponed(end_of_turn, now);
         }
         self.serve_events(events, end_of_turn, now);
-        self.work_of_events = self.executor.counted_work() - before_events;
+        self.cost_of_events = self.executor.counted_cost() - before_events;
         if !self.lists.handshaking.is_empty() {
             self.serve_handshakes(now);
         }
@@ -282,9 +282,9 @@ impl<S: Stream> Server<S> {
     /// Serves the connections that can continue without an event, for their part of the turn: a third, or a small
     /// minimum.
     fn serve_runnable(&mut self, now: Timestamp) {
-        let end = self.executor.measured_work() + RUNNABLE_WORK.max(self.work_of_events / 2);
+        let end = self.executor.measured_cost() + RUNNABLE_COST.max(self.cost_of_events / 2);
         for _ in 0..self.lists.runnable.len() {
-            if self.executor.measured_work() >= end {
+            if self.executor.measured_cost() >= end {
                 break;
             }
             let Some(id) = self.lists.runnable.pop_front() else { break };
@@ -298,7 +298,7 @@ impl<S: Stream> Server<S> {
     /// Serves the connections for whose events earlier turns had no time, in the order of the events. The connections
     /// that continue without an event get a part of the turn, so the postponed ones wait only for each other.
     fn serve_postponed(&mut self, end_of_turn: u64, now: Timestamp) {
-        while self.executor.measured_work() < end_of_turn {
+        while self.executor.measured_cost() < end_of_turn {
             let Some(id) = self.lists.postponed.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.remove(Lists::SCHEDULED);
@@ -324,7 +324,7 @@ impl<S: Stream> Server<S> {
             }
             if connection.is_handshaking() {
                 enlist(&mut self.lists.handshaking, Lists::SCHEDULED, id, &mut connection.listed);
-            } else if self.executor.measured_work() < end_of_turn {
+            } else if self.executor.measured_cost() < end_of_turn {
                 self.serve(id, now);
             } else {
                 enlist(&mut self.lists.postponed, Lists::SCHEDULED, id, &mut connection.listed);
@@ -528,7 +528,7 @@ impl<S: Stream> Server<S> {
             self.log_ins.forget(&mut connection.listed);
             self.connections[id.index as usize] = None;
             self.executor.disconnect(id, now);
-            self.executor.count_work(CLOSING_WORK);
+            self.executor.count_cost(CLOSING_COST);
             debug!("close {}", id.index);
         }
     }

@@ -6,7 +6,7 @@
 
 use log::info;
 
-use super::budget::RUNNABLE_WORK;
+use super::budget::RUNNABLE_COST;
 use super::client_lists::Lists;
 use super::{Server, Stream, each, find};
 use crate::access::AccessRules;
@@ -48,11 +48,11 @@ impl<S: Stream> Server<S> {
     /// Checks connections, up to the limits for a turn.
     pub(super) fn check_connections(&mut self, now: Timestamp) {
         let Some(first) = self.next_check.take() else { return };
-        let end = self.executor.measured_work() + RUNNABLE_WORK;
+        let end = self.executor.measured_cost() + RUNNABLE_COST;
         let (mut index, mut checks) = (first, 0);
         while checks < CHECKS_PER_TURN
             && index < first + VISITS_PER_TURN
-            && self.executor.measured_work() < end
+            && self.executor.measured_cost() < end
         {
             let Some(connection) = self.connections.get_mut(index) else { return };
             if let Some(connection) = connection.as_deref_mut() {

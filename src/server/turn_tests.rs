@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use beanstalkd_testkit::sockets::Pipe;
 
-use super::budget::TURN_WORK;
+use super::budget::TURN_COST;
 use super::{Executor, ExecutorConfig, Readiness, Server, Stream};
 use crate::access::{AccessRules, LOOKUPS, Peer};
 use crate::clock::{NS_PER_S, Timestamp};
@@ -92,7 +92,7 @@ fn turn(server: &mut Server<Socket>, events: impl IntoIterator<Item = (ClientId,
 
 /// Connects clients that send more than fits in a turn, until the turn has no time left for others.
 fn fill_a_turn(server: &mut Server<Socket>, commands: usize) -> Vec<(ClientId, Readiness)> {
-    let clients = TURN_WORK as usize / commands.min(1024);
+    let clients = TURN_COST as usize / commands.min(1024);
     (0..clients).map(|_| connect(server).send("peek-buried\r\n".repeat(commands))).collect()
 }
 
@@ -112,10 +112,10 @@ fn ten_thousand_clients_are_listed_and_killed_in_slices() {
         let request = format!("list-clients 1000{cursor}\r\n");
         let mut event = Some(asker.send(request));
         while asker.has_received_nothing() {
-            let before = server.executor().counted_work();
+            let before = server.executor().counted_cost();
             server.turn([modest.send(b"peek-buried\r\n")].into_iter().chain(event.take()), START);
             assert_eq!(modest.received_lines(), 1, "nobody waits for a list");
-            assert!(server.executor().counted_work() - before < A_TURN, "a turn has a share of it");
+            assert!(server.executor().counted_cost() - before < A_TURN, "a turn has a share of it");
         }
         turn(&mut server, []);
         let page = asker.received();

@@ -85,7 +85,7 @@ mod servers;
 mod span;
 #[cfg(feature = "tls")]
 mod tls;
-mod work;
+mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -112,7 +112,7 @@ pub use error::{Culprit, Error};
 pub use servers::Servers;
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
-pub use work::{Delivery, Event, Outcome, Report, Retry, Settled, Stopper, Worker};
+pub use worker::{Delivery, Event, Outcome, Report, Retry, Settled, Stopper, Worker};
 
 /// Locks the mutex, also after a panic of a thread that had locked it: every change under these locks is complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -32,7 +32,7 @@ mod server;
 mod tag_pattern;
 mod top;
 mod transfer;
-mod work;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -41,8 +41,8 @@ use clap::Parser;
 use self::failure::Failure;
 
 fn main() -> ExitCode {
-    if work::is_guard() {
-        return work::guard();
+    if worker::is_guard() {
+        return worker::guard();
     }
     if let Some(directory) = cli::generated::directory() {
         return cli::generated::run(&directory);

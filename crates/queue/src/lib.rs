@@ -35,7 +35,7 @@
 //! | memory that a command needs | `make_room_for_put`, `make_room_for_client`, `make_room_for_tube`, `make_room_for_weight`, `make_room_for_mode`: each fails before anything has changed |
 //! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`; at the start `restore`, `restore_cooldown`, `restore_session_reservation`, `finish_restore` |
 //! | hand-over to a new program | `is_quiet`, `describe`, `read_description` in `operations/description/` |
-//! | what there is | `job`, `body`, `peek`, `tube`, `tubes_from`, `page`, `search_reserved`, `group`, `figures`, `bytes`, `work`, and further queries; a list of all tubes: `begin_listing`, `list_next`, `give_up_listing` |
+//! | what there is | `job`, `body`, `peek`, `tube`, `tubes_from`, `page`, `search_reserved`, `group`, `figures`, `bytes`, `cost`, and further queries; a list of all tubes: `begin_listing`, `list_next`, `give_up_listing` |
 //!
 //! A job moves along these arrows; each is one method:
 //!

@@ -16,7 +16,7 @@ use crate::refusal::CommandRefusal;
 use crate::tags::TagSet;
 
 /// The cost of a line of the audit, in simple requests.
-const AUDIT_WORK: u64 = 16;
+const AUDIT_COST: u64 = 16;
 
 /// The subject of a command: the tubes and jobs for which it needs roles.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ impl Executor {
                 client,
                 in_words(command, self.queue.used_tube(client).as_str(), WordsFor::Audit),
             );
-            self.meter.work += AUDIT_WORK;
+            self.meter.cost += AUDIT_COST;
         }
     }
 

@@ -16,11 +16,11 @@ use crate::stats::{CommandCounts, ServerView, TubeSums};
 use crate::tube_name::TubeName;
 
 /// The maximum cost of a slice, in simple requests.
-const WORK_PER_TURN: u64 = 64;
+const COST_PER_TURN: u64 = 64;
 /// How many tubes are examined between two checks of the time: matching a pattern against a name can take long.
 const TUBES_AT_ONCE: usize = 16;
 /// How many tubes can be examined for the cost of a simple request.
-const TUBES_PER_WORK: u64 = 4;
+const TUBES_PER_COST: u64 = 4;
 
 /// A walk through the tubes that have existed since their set had a given version.
 #[derive(Clone, Copy)]
@@ -79,9 +79,9 @@ impl Executor {
         {
             return answer(caller.output, &Reply::OutOfMemory);
         }
-        let end = self.measured_work() + WORK_PER_TURN;
-        while self.measured_work() < end {
-            self.meter.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
+        let end = self.measured_cost() + COST_PER_TURN;
+        while self.measured_cost() < end {
+            self.meter.cost += TUBES_AT_ONCE as u64 / TUBES_PER_COST;
             match self.visit(caller.client, &mut walk, &mut purpose) {
                 Ok(true) => {}
                 Ok(false) => {

@@ -15,7 +15,7 @@ const PROBES_PER_TURN: usize = 16;
 const PROBES_PER_TURN_PART: usize = 32;
 
 /// How many bytes of a body can be freed for the cost of a simple request.
-const FREED_BYTES_PER_WORK: usize = 32 * 1024;
+const FREED_BYTES_PER_COST: usize = 32 * 1024;
 
 /// All bodies that only replies hold.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl Executor {
     pub(in crate::commands) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
         let bytes = body.len();
         drop(body);
-        self.meter.work += (bytes / FREED_BYTES_PER_WORK) as u64;
+        self.meter.cost += (bytes / FREED_BYTES_PER_COST) as u64;
         self.memory.detached_bodies.watch(watch, bytes);
     }
 

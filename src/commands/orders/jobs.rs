@@ -17,11 +17,11 @@ use crate::queue::ClientId;
 use crate::refusal::{ChangeRefusal, CommandRefusal};
 
 /// How many jobs can be examined for the cost of a simple request.
-const PROBES_PER_WORK: u64 = 2;
+const PROBES_PER_COST: u64 = 2;
 /// How much lost time an order with a rate may make up for: more than a turn takes, and more than the delay of a timer.
 const MAX_CATCH_UP_NS: u64 = NS_PER_S / 10;
 /// How many bytes of bodies can be searched for the cost of a simple request.
-const SEARCHED_BYTES_PER_WORK: u64 = 1024;
+const SEARCHED_BYTES_PER_COST: u64 = 1024;
 
 /// An order that changes jobs.
 pub(super) struct JobsOrder {
@@ -84,7 +84,7 @@ impl Executor {
         let (client, now) = (caller.client, caller.now);
         // Only an order changes jobs here.
         while let Some(slice) = &mut caller.order {
-            if self.measured_work() >= slice.end {
+            if self.measured_cost() >= slice.end {
                 return order.stall(Until::NextTurn);
             }
             if let Some(pace) = order.pace.as_ref().filter(|pace| pace.next_at > now) {
@@ -147,8 +147,8 @@ impl Executor {
             OrderJobs::Counted { walk, .. } => {
                 let before = *budget;
                 let step = walk.next(&self.queue, budget);
-                self.meter.work += (before.jobs - budget.jobs) as u64 / PROBES_PER_WORK
-                    + (before.bytes - budget.bytes) as u64 / SEARCHED_BYTES_PER_WORK;
+                self.meter.cost += (before.jobs - budget.jobs) as u64 / PROBES_PER_COST
+                    + (before.bytes - budget.bytes) as u64 / SEARCHED_BYTES_PER_COST;
                 step
             }
         }
@@ -163,7 +163,7 @@ impl Executor {
         came_at: Timestamp,
         now: Timestamp,
     ) -> Result<bool, ChangeError> {
-        self.meter.work += 1;
+        self.meter.cost += 1;
         let job = self.queue.job(id).ok_or(CommandRefusal::NotFound)?;
         let (record, tube_before) = (job.record, job.tube);
         if *action != JobAction::Delete && record.state == JobState::Reserved {

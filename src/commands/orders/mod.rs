@@ -27,7 +27,7 @@ use crate::stats::{ClientView, Connections, ServerView};
 
 /// The maximum cost of all orders together in a turn, in simple requests: about 150 microseconds. A flush may cost
 /// more, as it may for other clients.
-const WORK_PER_TURN: u64 = 512;
+const COST_PER_TURN: u64 = 512;
 
 /// The orders that are being carried out.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ pub(super) struct OrderSlice {
     pub(super) failure: Option<ChangeRefusal>,
     /// When it continues, if it has a rate.
     resumes_at: Option<Timestamp>,
-    /// The executor's work at which the slice ends.
+    /// The executor's cost at which the slice ends.
     end: u64,
 }
 
@@ -181,10 +181,10 @@ impl Executor {
     #[cold]
     fn carry_out(&mut self, now: Timestamp) {
         self.end_settled_tasks();
-        let end = self.measured_work() + WORK_PER_TURN;
+        let end = self.measured_cost() + COST_PER_TURN;
         let count = self.orders.as_ref().map_or(0, |orders| orders.running.len());
         for _ in 0..count {
-            if self.measured_work() >= end {
+            if self.measured_cost() >= end {
                 break;
             }
             let Some(orders) = &mut self.orders else { break };
@@ -221,7 +221,7 @@ impl Executor {
         let mut progress = Progress::Stopped;
         if let Some(task) = self.tasks().get(id).filter(|task| !task.is_to_stop) {
             let mut slice = OrderSlice { task: task.clone(), failure: None, resumes_at: None, end };
-            self.meter.work += 1;
+            self.meter.cost += 1;
             let mut output = Output::default();
             let outcome =
                 rest.go_on(self, &mut Caller { client, output: &mut output, now, order: Some(&mut slice) });

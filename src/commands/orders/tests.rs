@@ -58,10 +58,10 @@ impl Harness {
     }
 
     pub(super) fn slice(&mut self) {
-        let before = self.executor.counted_work();
+        let before = self.executor.counted_cost();
         self.now = self.now + 1_000_000;
         self.executor.carry_out_orders(self.now);
-        self.longest = self.longest.max(self.executor.counted_work() - before);
+        self.longest = self.longest.max(self.executor.counted_cost() - before);
         self.executor.queue.check_invariants();
     }
 
@@ -456,7 +456,7 @@ fn a_job_that_waited_for_room_is_changed_even_at_the_end_of_a_turn() {
         let awaiting_room = jobs.next();
         let (action, jobs) = (JobAction::Priority(Priority(9)), OrderJobs::Named(jobs));
         let order = JobsOrder { action, jobs, came_at: harness.now, awaiting_room, pace: None };
-        let end = harness.executor.measured_work() + left;
+        let end = harness.executor.measured_cost() + left;
         let orders = harness.executor.orders.as_mut().unwrap();
         let mut running = orders.running.pop_front().unwrap();
         running.rest = Rest(RestKind::GoOn(Box::new(|server, caller| server.change_jobs(caller, order))));

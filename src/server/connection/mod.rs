@@ -283,7 +283,7 @@ impl<S: Stream> Connection<S> {
         id: ClientId,
         now: Timestamp,
     ) -> Stop {
-        let end_of_budget = executor.measured_work() + self.budget.limits().work;
+        let end_of_budget = executor.measured_cost() + self.budget.limits().cost;
         let mut has_budget = true;
         loop {
             // Also checked after the last request: the wait that it began may already be over.
@@ -297,7 +297,7 @@ impl<S: Stream> Connection<S> {
             let Some(request) = self.exchange.next_request(input) else { return Stop::WantsInput };
             let outcome = executor.execute::<GUARDED>(id, request, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
-            has_budget = executor.measured_work() < end_of_budget;
+            has_budget = executor.measured_cost() < end_of_budget;
         }
     }
 

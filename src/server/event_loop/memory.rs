@@ -26,17 +26,17 @@ const GIVE_BACK_AFTER_NS: u64 = NS_PER_S / 10;
 /// How much may stay with the allocator: in pages with some byte in use, and in this program itself.
 const KEPT_BYTES: usize = 12 << 20;
 
-/// How much work is done, in simple requests, between two checks of the memory in use. It can free a few megabytes at
-/// most, which is less than is worth giving back.
-const WORK_BETWEEN_CHECKS: u64 = 64;
+/// The cost, in simple requests, between two checks of the memory in use. So much can free a few megabytes at most,
+/// which is less than is worth giving back.
+const COST_BETWEEN_CHECKS: u64 = 64;
 
 /// Manages the allocator, once a turn.
 pub(crate) struct Memory {
     fill_reserve: fn() -> bool,
     next_try_at: Timestamp,
     warnings: RateLimitedLog,
-    /// The work before the next check of the memory in use.
-    next_check_work: u64,
+    /// The cost at which the memory in use is checked next.
+    next_check_cost: u64,
     /// The maximum in use since memory was last given back.
     peak_bytes: usize,
     /// When to give memory back, unless it is in use again by then.
@@ -54,7 +54,7 @@ impl Memory {
             fill_reserve,
             next_try_at: Timestamp::AT_ONCE,
             warnings: RateLimitedLog::default(),
-            next_check_work: 0,
+            next_check_cost: 0,
             peak_bytes: 0,
             give_back_at: None,
             rest_bytes: None,
@@ -66,12 +66,12 @@ impl Memory {
         self.give_back_at
     }
 
-    /// Called at the end of a turn with the `work` done since the start, and with the memory that jobs and connections
+    /// Called at the end of a turn with the `cost` since the start, and with the memory that jobs and connections
     /// use.
     #[inline]
-    pub(crate) fn manage(&mut self, work: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
-        if work >= self.next_check_work || self.give_back_at.is_some_and(|at| at <= now) {
-            self.next_check_work = work + WORK_BETWEEN_CHECKS;
+    pub(crate) fn manage(&mut self, cost: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
+        if cost >= self.next_check_cost || self.give_back_at.is_some_and(|at| at <= now) {
+            self.next_check_cost = cost + COST_BETWEEN_CHECKS;
             self.check(used_bytes(), now);
         }
         if os::memory::is_exhausted() && now >= self.next_try_at {

@@ -269,7 +269,7 @@ impl EventLoop {
             self.listeners.accept(&mut self.server, &self.registry, now);
         }
         let executor = self.server.executor();
-        self.memory.manage(executor.counted_work(), || executor.memory_bytes(), now);
+        self.memory.manage(executor.counted_cost(), || executor.memory_bytes(), now);
         self.turn_http_and_report(now);
         // A server that has received SIGTERM stops and does not hand over.
         if self.hand_over.is_wanted() && !stop {

@@ -1,6 +1,6 @@
-//! Work that the log has requested and the database has not done yet, in order of arrival.
+//! Requests of the log that the database has not carried out yet, in order of arrival.
 //!
-//! Owns: the order, and the choice of the work for the next transaction. Pure: the caller passes the time. Driven by
+//! Owns: the order, and the choice of those for the next transaction. Pure: the caller passes the time. Driven by
 //! the helper.
 
 use std::collections::VecDeque;
@@ -17,9 +17,9 @@ const UNASKED_FOR: Duration = Duration::from_millis(500);
 /// even if much arrived while the database was unreachable.
 const MAX_TRANSACTION_BYTES: usize = 4 << 20;
 
-/// A piece of work from the store for the thread, which does them in order.
+/// A request of the store to the thread, which carries them out in order.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum StoreRequest {
     Append { at: LogPosition, bytes: Vec<u8> },
     Task(StoreTask),
 }
@@ -37,11 +37,11 @@ pub(super) enum Transaction {
     Purge,
 }
 
-/// The work that is not part of a transaction yet.
+/// The requests that are not part of a transaction yet.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    work: VecDeque<Work>,
-    /// Bytes in `work`, and when the first of them arrived.
+    requests: VecDeque<StoreRequest>,
+    /// Bytes in `requests`, and when the first of them arrived.
     bytes: usize,
     since: Option<Instant>,
     /// Where the newest appended bytes end.
@@ -49,14 +49,14 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Adds the newest work, which has arrived at `now`.
-    pub(super) fn push(&mut self, work: Work, now: Instant) {
-        if let Work::Append { at, bytes } = &work {
+    /// Adds the newest request, which has arrived at `now`.
+    pub(super) fn push(&mut self, request: StoreRequest, now: Instant) {
+        if let StoreRequest::Append { at, bytes } = &request {
             self.bytes += bytes.len();
             self.since.get_or_insert(now);
             self.end = LogPosition { file: at.file, offset: at.offset + bytes.len() as u64 };
         }
-        self.work.push_back(work);
+        self.requests.push_back(request);
     }
 
     /// The bytes in it.
@@ -74,37 +74,42 @@ impl Backlog {
         self.since.map(|since| UNASKED_FOR.saturating_sub(now.saturating_duration_since(since)))
     }
 
-    /// Takes the work for the next transaction, if any is due. At the end, all of it is.
+    /// Takes the requests for the next transaction, if any is due. At the end, all of them are.
     pub(super) fn next(&mut self, now: Instant, is_closing: bool) -> Option<Transaction> {
-        let is_due = self.work.iter().any(|work| matches!(work, Work::Task(_)))
+        let is_due = self.requests.iter().any(|request| matches!(request, StoreRequest::Task(_)))
             || self.bytes >= MAX_UNASKED_BYTES
             || self.pause(now).is_some_and(|pause| is_closing || pause.is_zero());
         if !is_due {
             return None;
         }
-        if let Some(Work::Task(StoreTask::Make { .. } | StoreTask::Shorten { .. } | StoreTask::Remove { .. })) =
-            self.work.front()
-            && let Some(Work::Task(task)) = self.work.pop_front()
+        if let Some(StoreRequest::Task(
+            StoreTask::Make { .. } | StoreTask::Shorten { .. } | StoreTask::Remove { .. },
+        )) = self.requests.front()
+            && let Some(StoreRequest::Task(task)) = self.requests.pop_front()
         {
             return Some(Transaction::Do(task));
         }
         let (mut appends, mut syncs, mut taken) = (Vec::new(), Vec::new(), 0);
-        while let Some(Work::Append { .. } | Work::Task(StoreTask::Sync(_))) = self.work.front() {
+        while let Some(StoreRequest::Append { .. } | StoreRequest::Task(StoreTask::Sync(_))) =
+            self.requests.front()
+        {
             // The syncs after these appends may be part of the same transaction.
-            if taken >= MAX_TRANSACTION_BYTES && matches!(self.work.front(), Some(Work::Append { .. })) {
+            if taken >= MAX_TRANSACTION_BYTES
+                && matches!(self.requests.front(), Some(StoreRequest::Append { .. }))
+            {
                 break;
             }
-            match self.work.pop_front() {
-                Some(Work::Append { at, bytes }) => {
+            match self.requests.pop_front() {
+                Some(StoreRequest::Append { at, bytes }) => {
                     taken += bytes.len();
                     appends.push((at, bytes));
                 }
-                Some(Work::Task(task)) => syncs.push(task),
+                Some(StoreRequest::Task(task)) => syncs.push(task),
                 None => {}
             }
         }
         self.bytes -= taken;
-        let rest = self.work.iter().any(|work| matches!(work, Work::Append { .. }));
+        let rest = self.requests.iter().any(|request| matches!(request, StoreRequest::Append { .. }));
         debug_assert_eq!(rest, self.bytes > 0, "the backlog has bytes if and only if it has appends");
         self.since = rest.then_some(now);
         Some(Transaction::Append { appends, syncs })
@@ -112,11 +117,11 @@ impl Backlog {
 
     /// The tasks in it, which will not be done.
     pub(super) fn into_tasks(self) -> impl Iterator<Item = StoreTask> {
-        self.work.into_iter().filter_map(Work::into_task)
+        self.requests.into_iter().filter_map(StoreRequest::into_task)
     }
 }
 
-impl Work {
+impl StoreRequest {
     /// The task; `None` for an append.
     pub(super) fn into_task(self) -> Option<StoreTask> {
         match self {
@@ -130,12 +135,12 @@ impl Work {
 mod tests {
     use super::*;
 
-    fn append(offset: u64, len: usize) -> Work {
-        Work::Append { at: LogPosition { file: 1, offset }, bytes: vec![0; len] }
+    fn append(offset: u64, len: usize) -> StoreRequest {
+        StoreRequest::Append { at: LogPosition { file: 1, offset }, bytes: vec![0; len] }
     }
 
-    fn sync(offset: u64) -> Work {
-        Work::Task(StoreTask::Sync(LogPosition { file: 1, offset }))
+    fn sync(offset: u64) -> StoreRequest {
+        StoreRequest::Task(StoreTask::Sync(LogPosition { file: 1, offset }))
     }
 
     /// How many appends and how many syncs the transaction has.
@@ -167,7 +172,7 @@ mod tests {
             backlog.push(append(number, MAX_TRANSACTION_BYTES), now);
             backlog.push(sync(number + 1), now);
         }
-        backlog.push(Work::Task(StoreTask::Remove { file: 7 }), now);
+        backlog.push(StoreRequest::Task(StoreTask::Remove { file: 7 }), now);
         assert_eq!(backlog.end(), LogPosition { file: 1, offset: 2 + MAX_TRANSACTION_BYTES as u64 });
         for left in [2, 1, 0] {
             assert_eq!(sizes(backlog.next(now, false)), (1, 1), "the sync after the bytes comes with them");

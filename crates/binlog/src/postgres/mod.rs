@@ -45,7 +45,7 @@ pub use self::copying::PostgresCopy;
 pub use self::password::Password;
 
 use self::address::addresses;
-use self::backlog::Work;
+use self::backlog::StoreRequest;
 use self::claim::{HostError, claim, now};
 use self::figures::StoreFigures;
 use self::helper::{LoopLink, PostgresHelper, Wake};
@@ -180,8 +180,8 @@ pub struct PostgresStorage {
     /// For reading; closed when the loop starts.
     reading: Option<Reading>,
     thread: Option<StoreThread>,
-    /// Work that has not been passed to the thread yet.
-    submitted: Vec<Work>,
+    /// Requests that have not been passed to the thread yet.
+    submitted: Vec<StoreRequest>,
     figures: Arc<StoreFigures>,
     /// `None` if this server does not own the queue.
     clock: Option<QueueClock>,
@@ -190,7 +190,7 @@ pub struct PostgresStorage {
 /// A running thread. Dropping this waits for its work, and releases the ownership of the queue.
 struct StoreThread {
     /// `None` once no more can come.
-    given: Option<Sender<Work>>,
+    given: Option<Sender<StoreRequest>>,
     done: Receiver<Completion>,
     wake: Wake,
     /// Tasks whose outcomes have not been received.
@@ -294,7 +294,7 @@ impl Storage for PostgresStorage {
             !bytes.is_empty(),
             "an append proves the ownership in the statement that adds its rows"
         );
-        if let Some(Work::Append { at: start, bytes: before }) = self.submitted.last_mut()
+        if let Some(StoreRequest::Append { at: start, bytes: before }) = self.submitted.last_mut()
             && start.file == at.file
             && start.offset + before.len() as u64 == at.offset
         {
@@ -304,7 +304,7 @@ impl Storage for PostgresStorage {
             let mut copy = Vec::new();
             copy.try_reserve_exact(bytes.len())?;
             copy.extend_from_slice(bytes);
-            self.submitted.push(Work::Append { at, bytes: copy });
+            self.submitted.push(StoreRequest::Append { at, bytes: copy });
         }
         Ok(())
     }
@@ -328,7 +328,7 @@ impl Storage for PostgresStorage {
     }
 
     fn submit(&mut self, task: StoreTask) {
-        self.submitted.push(Work::Task(task));
+        self.submitted.push(StoreRequest::Task(task));
     }
 
     fn poll(&mut self) -> Option<Completion> {
@@ -340,12 +340,12 @@ impl Storage for PostgresStorage {
 
     fn begin(&mut self) {
         let Some(running) = &mut self.thread else { return };
-        for work in self.submitted.drain(..) {
-            if matches!(work, Work::Task(_)) {
+        for request in self.submitted.drain(..) {
+            if matches!(request, StoreRequest::Task(_)) {
                 running.under_way += 1;
             }
             // The thread receives until this end is closed.
-            let _ = running.given.as_ref().map(|given| given.send(work));
+            let _ = running.given.as_ref().map(|given| given.send(request));
         }
     }
 

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use super::client::Client;
 use crate::error::Error;
 use crate::span::Span;
-use crate::work::run::{JobRunner, RunningSlot};
-use crate::work::{Delivery, Outcome, Report, Worker};
+use crate::worker::run::{JobRunner, RunningSlot};
+use crate::worker::{Delivery, Outcome, Report, Worker};
 
 impl Worker {
     /// Works until it is stopped, like [`Self::run`], with tokio: a handler is a task. A panic of a handler is a

@@ -9,8 +9,8 @@ use std::thread;
 use super::client::Client;
 use crate::error::Error;
 use crate::span::Span;
-use crate::work::run::{JobRunner, RunningSlot};
-use crate::work::{Delivery, Outcome, Report, Worker};
+use crate::worker::run::{JobRunner, RunningSlot};
+use crate::worker::{Delivery, Outcome, Report, Worker};
 
 /// The result of a future of the blocking driver, whose steps are complete when they return.
 fn poll_once<F: Future>(future: F) -> F::Output {

@@ -54,7 +54,7 @@ macro_rules! client {
         use crate::drivers::client::methods;
         use crate::drivers::waiting::{wait, waiting};
         use crate::error::Error;
-        use crate::work::run::SlotConnection;
+        use crate::worker::run::SlotConnection;
 
         $(#[$doc])*
         #[derive(Debug)]

@@ -29,7 +29,7 @@ use crate::interrupt;
 use crate::opening::Opening;
 use crate::output::{Output, say};
 use crate::server::Server;
-use crate::{top, transfer, work};
+use crate::{top, transfer, worker};
 
 /// The variable with a token. There is no such option, because every user of the machine sees the arguments of a
 /// program.
@@ -209,7 +209,7 @@ pub fn run(cli: Cli) -> Result {
         }
         CtlCommand::Watch { tubes, interval } => watch::run(&servers, &tubes, interval, out),
         CtlCommand::Top { interval } => top::run(&servers, interval),
-        CtlCommand::Work(arguments) => work::run(&servers, &arguments),
+        CtlCommand::Work(arguments) => worker::run(&servers, &arguments),
         CtlCommand::Export(arguments) => transfer::export::run(&mut servers.one()?, &arguments, out),
         CtlCommand::Import(arguments) => transfer::import::run(&mut servers.one()?, &arguments, out),
     };

@@ -11,7 +11,7 @@ use crate::Queue;
 use crate::state::keys::{ClientKey, TubeKey, WaitKey};
 
 /// How many probes of tubes cost as much as a simple command.
-pub(crate) const PROBES_PER_WORK: u64 = 2;
+pub(crate) const PROBES_PER_COST: u64 = 2;
 
 impl Queue {
     /// Looks up the tube's first job for the client, and subscribes the client to the tube.
@@ -36,7 +36,7 @@ impl Queue {
     pub(crate) fn announce(&mut self, tube: TubeKey) {
         let Some(subscribers) = self.clients.subscribers.get_mut(tube.index()) else { return };
         let subscribers = std::mem::take(subscribers);
-        self.work += subscribers.len() as u64 / PROBES_PER_WORK;
+        self.cost += subscribers.len() as u64 / PROBES_PER_COST;
         for client in subscribers.iter() {
             let many = self.clients[client].many.as_mut();
             let is_new = many.expect("a subscriber watches many tubes").probe_again(tube);
@@ -59,7 +59,7 @@ impl Queue {
             // A waiting client has probed all of its tubes, and is therefore subscribed to them.
             first = subscribers.iter().inspect(|_| probes += 1).filter_map(wait_of).min();
         }
-        self.work += probes / PROBES_PER_WORK;
+        self.cost += probes / PROBES_PER_COST;
         first
     }
 }

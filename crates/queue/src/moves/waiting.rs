@@ -15,7 +15,7 @@ use crate::{ClientId, Delivery, Queue, WaitOutcome};
 
 /// The cost of a delivery, in addition to the command that causes it: it needs its own system call, because it goes to
 /// another client.
-pub(crate) const WORK_PER_DELIVERY: u64 = 32;
+pub(crate) const COST_PER_DELIVERY: u64 = 32;
 
 impl Queue {
     /// Whether the client waits, in a reserve or for the end of a job.
@@ -60,7 +60,7 @@ impl Queue {
             "a client gets an answer after its wait has ended, while it is connected"
         );
         self.outbox.deliveries.push_back(Delivery { client, outcome });
-        self.work += WORK_PER_DELIVERY;
+        self.cost += COST_PER_DELIVERY;
     }
 
     pub(crate) fn begin_wait(&mut self, index: ClientKey, until: Timestamp) {

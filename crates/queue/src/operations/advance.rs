@@ -23,7 +23,7 @@ pub struct Advanced {
     pub have_delays_ended: bool,
 }
 
-/// The work of one call of `advance`, in due things; a delivery costs all of it. A million delays that end at the same
+/// The cost of one call of `advance`, in due things; a delivery costs all of it. A million delays that end at the same
 /// instant must not delay every client until all are moved. A job with tags takes some microseconds.
 const DUE_PER_ADVANCE: u64 = 32;
 
@@ -61,9 +61,9 @@ impl Queue {
         if !self.rules.tubes.to_open.is_empty() {
             self.open_gates(now);
         }
-        let end = self.work + DUE_PER_ADVANCE;
-        while self.work < end {
-            self.work += 1;
+        let end = self.cost + DUE_PER_ADVANCE;
+        while self.cost < end {
+            self.cost += 1;
             if self.frees_jobs() {
                 self.continue_freeing(now);
                 continue;
@@ -84,7 +84,7 @@ impl Queue {
         }
         self.note_overdue(now);
         Advanced {
-            has_more: has_more || self.work >= end,
+            has_more: has_more || self.cost >= end,
             have_delays_ended: self.sums.jobs.delayed < delayed,
         }
     }

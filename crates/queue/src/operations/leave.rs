@@ -76,7 +76,7 @@ impl Queue {
             *share -= 1;
             self.unwatch(index, 0);
         }
-        self.work += (before - *share) as u64;
+        self.cost += (before - *share) as u64;
         let client = &self.clients[index];
         if !client.reserved.is_empty() || !client.watching.is_empty() {
             return false;

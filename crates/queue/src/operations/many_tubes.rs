@@ -8,7 +8,7 @@ use beanstalkd_structures::OrderedQueue;
 
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::moves::subscriptions::PROBES_PER_WORK;
+use crate::moves::subscriptions::PROBES_PER_COST;
 use crate::state::keys::{ClientKey, TubeKey};
 
 /// The result of the search of a reserve.
@@ -97,7 +97,7 @@ impl Queue {
                 many.set_head(tube, present);
             }
         };
-        self.work += probes as u64 / PROBES_PER_WORK;
+        self.cost += probes as u64 / PROBES_PER_COST;
         found
     }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::Reserve;
     use crate::job::JobId;
-    use crate::moves::waiting::WORK_PER_DELIVERY;
+    use crate::moves::waiting::COST_PER_DELIVERY;
     use crate::testing::{NOW, TestJob};
 
     const TUBES: u64 = 20_000;
@@ -131,7 +131,7 @@ mod tests {
                 queue.watch(client, &format!("t{tube}"));
             }
         }
-        let start = queue.work();
+        let start = queue.cost();
         for round in 0..1_000u64 {
             assert_eq!(queue.reserve(worker, Some(0.into()), NOW), Reserve::TimedOut);
             queue.use_tube(producer, &format!("t{}", round * 17 % TUBES));
@@ -141,10 +141,10 @@ mod tests {
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Waiting);
             assert!(queue.stop_waiting(worker));
         }
-        let work = queue.work() - start;
-        // Each put reaches both clients, and each probes the tube again: less work would mean that probes are not
+        let cost = queue.cost() - start;
+        // Each put reaches both clients, and each probes the tube again: less cost would mean that probes are not
         // counted.
-        assert!((1_000..10_000).contains(&work), "1,000 rounds have cost {work}");
+        assert!((1_000..10_000).contains(&cost), "1,000 rounds have cost {cost}");
         queue.check_invariants();
     }
 
@@ -161,7 +161,7 @@ mod tests {
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Waiting);
         }
         queue.use_tube(producer, "t7");
-        let start = queue.work();
+        let start = queue.cost();
         for &worker in &workers {
             TestJob::default().put(&mut queue, producer, NOW);
             assert_eq!(
@@ -170,8 +170,8 @@ mod tests {
                 "the first to wait is the first to be served"
             );
         }
-        let work = queue.work() - start - WORKERS * WORK_PER_DELIVERY;
-        assert!(work <= WORKERS, "{WORKERS} jobs have cost {work} beside their deliveries");
+        let cost = queue.cost() - start - WORKERS * COST_PER_DELIVERY;
+        assert!(cost <= WORKERS, "{WORKERS} jobs have cost {cost} beside their deliveries");
         queue.check_invariants();
     }
 
@@ -188,9 +188,9 @@ mod tests {
         let mut calls = 0;
         let found = loop {
             calls += 1;
-            let before = queue.work();
+            let before = queue.cost();
             let found = queue.reserve(worker, None, NOW);
-            assert!(queue.work() - before <= 512);
+            assert!(queue.cost() - before <= 512);
             if found != Reserve::Unfinished {
                 break found;
             }

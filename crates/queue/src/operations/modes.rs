@@ -9,7 +9,7 @@
 use std::collections::TryReserveError;
 
 use crate::clock::Timestamp;
-use crate::moves::subscriptions::PROBES_PER_WORK;
+use crate::moves::subscriptions::PROBES_PER_COST;
 use crate::operations::many_tubes::ReserveSearch;
 use crate::random::Generator;
 use crate::state::clients::{Client, Clients};
@@ -127,7 +127,7 @@ impl Queue {
         let Client { watching, settings: Some(settings), .. } = &mut *records[index.index()] else {
             return ReserveSearch::Nothing;
         };
-        self.work += watching.len() as u64 / PROBES_PER_WORK;
+        self.cost += watching.len() as u64 / PROBES_PER_COST;
         let (mut sum, mut found) = (0, ReserveSearch::Nothing);
         for (position, &key) in watching.iter().enumerate() {
             let tube = tubes.get(key);
@@ -188,7 +188,7 @@ impl Queue {
                 break ReserveSearch::Found(tube);
             }
         };
-        self.work += probes as u64 / PROBES_PER_WORK;
+        self.cost += probes as u64 / PROBES_PER_COST;
         found
     }
 

@@ -226,22 +226,22 @@ fn a_weighted_reserve_over_many_tubes_probes_few_of_them() {
         }
         let mut calls = 0;
         let first = loop {
-            let before = supply.queue.work();
+            let before = supply.queue.cost();
             let found = supply.queue.reserve(worker, None, NOW);
-            assert!(supply.queue.work() - before <= 512, "a call probes a share of them");
+            assert!(supply.queue.cost() - before <= 512, "a call probes a share of them");
             calls += 1;
             if let Reserve::Job(id) = found {
                 break id;
             }
         };
         assert!(calls > 10 && supply.queue.delete(worker, first, NOW).is_some());
-        let start = supply.queue.work();
+        let start = supply.queue.cost();
         for _ in 0..1_000 {
             let id = supply.reserve(worker, NOW).expect("there are jobs");
             assert!(supply.queue.delete(worker, id, NOW).is_some());
         }
-        let work = supply.queue.work() - start;
-        assert!(work < 4_000, "1,000 reserves have cost {work}");
+        let cost = supply.queue.cost() - start;
+        assert!(cost < 4_000, "1,000 reserves have cost {cost}");
         supply.queue.check_invariants();
     }
 }

@@ -218,7 +218,7 @@ impl Queue {
             Some(_) | None => {
                 let mut share = self.slices.given_back;
                 self.give_back_jobs(index, &mut share, now);
-                self.work += (self.slices.given_back - share) as u64;
+                self.cost += (self.slices.given_back - share) as u64;
             }
         }
         self.end_session_if_idle(index);

@@ -32,7 +32,7 @@ use crate::tags::TagSet;
 const ITEMS_PER_STEP: usize = 256;
 
 /// How many items of a step cost as much as a simple command.
-const ITEMS_PER_WORK: u64 = 16;
+const ITEMS_PER_COST: u64 = 16;
 
 /// With more entries than this in the file, a step handles fewer tubes, because each name is compared with the entries
 /// until one matches.
@@ -195,7 +195,7 @@ impl Queue {
     /// Takes the next step of a reload.
     pub(crate) fn continue_reload(&mut self, now: Timestamp) {
         let Some(walk) = self.rules.tubes.walk else { return };
-        self.work += ITEMS_PER_STEP as u64 / ITEMS_PER_WORK;
+        self.cost += ITEMS_PER_STEP as u64 / ITEMS_PER_COST;
         self.rules.tubes.walk = match walk {
             ReloadWalk::Tubes(index) => {
                 let entries = self.tubes.rules.len().max(ENTRIES_AT_FULL_STEP);

@@ -68,7 +68,7 @@ pub struct Queue {
     pub(crate) limits: PoisonLimits,
     pub(crate) slices: Slices,
     /// The cost of all calls beyond their few usual steps, in simple commands.
-    pub(crate) work: u64,
+    pub(crate) cost: u64,
 }
 
 /// The sums over all tubes.
@@ -264,8 +264,8 @@ impl Queue {
     /// The cost of all calls so far beyond their usual cost, in simple commands. The cost of one command is the
     /// difference.
     #[must_use]
-    pub fn work(&self) -> u64 {
-        self.work
+    pub fn cost(&self) -> u64 {
+        self.cost
     }
 
     /// From now on each change is kept until `swap_changes`, so that a binlog can write it.

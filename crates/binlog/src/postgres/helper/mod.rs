@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use log::{error, info, warn};
 
 use super::Settings;
-use super::backlog::{Backlog, Transaction, Work};
+use super::backlog::{Backlog, StoreRequest, Transaction};
 use super::ballast::Ballast;
 use super::claim::{Claim, HostError, connect, now};
 use super::commit_delay::CommitDelay;
@@ -34,7 +34,7 @@ pub(super) type Wake = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
 
 /// The thread's link to the loop.
 pub(super) struct LoopLink {
-    pub(super) given: Receiver<Work>,
+    pub(super) given: Receiver<StoreRequest>,
     pub(super) done: Sender<Completion>,
     pub(super) wake: Wake,
 }
@@ -136,8 +136,8 @@ impl PostgresHelper {
 
     fn take_all(&mut self) {
         let now = Instant::now();
-        while let Ok(work) = self.link.given.try_recv() {
-            self.backlog.push(work, now);
+        while let Ok(request) = self.link.given.try_recv() {
+            self.backlog.push(request, now);
         }
     }
 
@@ -155,7 +155,7 @@ impl PostgresHelper {
             return true;
         }
         match self.link.given.recv_timeout(pause) {
-            Ok(work) => self.backlog.push(work, Instant::now()),
+            Ok(request) => self.backlog.push(request, Instant::now()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return true,
         }
@@ -431,8 +431,8 @@ impl PostgresHelper {
         for task in mem::take(&mut self.backlog).into_tasks() {
             self.link.complete(task, 0, failed());
         }
-        while let Ok(work) = self.link.given.recv() {
-            if let Some(task) = work.into_task() {
+        while let Ok(request) = self.link.given.recv() {
+            if let Some(task) = request.into_task() {
                 self.link.complete(task, 0, failed());
             }
         }

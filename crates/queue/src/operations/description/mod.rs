@@ -148,7 +148,7 @@ impl Queue {
             outbox: _,
             limits: _,
             slices: _,
-            work: _,
+            cost: _,
         } = self;
         numbers.describe(out);
         events.describe(out);

@@ -413,7 +413,7 @@ impl Queue {
             if *left == 0 {
                 return false;
             }
-            self.work += 1;
+            self.cost += 1;
             if is_overdue {
                 // Ending a job takes as long as several probes.
                 *left -= (self.slices.probed_tubes / MAX_OVERDUE_ENDED).clamp(1, *left);

@@ -222,7 +222,7 @@ impl Queue {
                 return false;
             }
             *left -= 1;
-            self.work += 1;
+            self.cost += 1;
             step.after = Some(first);
             let tube = self.jobs.expect_mut(first.job()).tube;
             let has_waited = |(number, _)| number <= walk.last_wait;
@@ -244,7 +244,7 @@ impl Queue {
                 return false;
             }
             *left -= 1;
-            self.work += 1;
+            self.cost += 1;
             self.bring_forward(first, slot_key, now);
         }
         true

@@ -1,4 +1,4 @@
-//! Rules for tubes at full size: a million jobs, 100,000 keys, 200,000 tubes. The tests count work, never time.
+//! Rules for tubes at full size: a million jobs, 100,000 keys, 200,000 tubes. The tests count steps, never time.
 
 use super::steps;
 use crate::clock::NS_PER_S;
@@ -32,7 +32,7 @@ impl Crowd {
 
     /// Reserves a job, and deletes it if `deletes`; returns it, and how many steps that took.
     fn serve(&mut self, deletes: bool) -> (JobId, u64) {
-        let before = steps::all() + self.queue.work();
+        let before = steps::all() + self.queue.cost();
         let Reserve::Job(id) = self.queue.reserve(self.client, Some(0.into()), NOW) else {
             panic!("a job is free")
         };
@@ -40,7 +40,7 @@ impl Crowd {
             self.queue.delete(self.client, id, NOW).expect("it is there");
             self.queue.finish_slices(NOW);
         }
-        (id, steps::all() + self.queue.work() - before)
+        (id, steps::all() + self.queue.cost() - before)
     }
 
     /// The maximum number of steps that any of `jobs` jobs took.
@@ -78,12 +78,12 @@ fn a_million_jobs_of_100_000_keys_cost_as_their_logarithm_and_blocked_ones_nothi
     assert_eq!(crowd.queue.figures().jobs.total(), 1_000_000 + 1 - 10_000);
     let before = steps::all();
     while crowd.queue.reserve(crowd.client, Some(0.into()), NOW) != Reserve::TimedOut {}
-    let work = crowd.queue.work();
+    let cost = crowd.queue.cost();
     let blocked = steps::all();
     (0..10)
         .for_each(|_| assert_eq!(crowd.queue.reserve(crowd.client, Some(0.into()), NOW), Reserve::TimedOut));
     assert_eq!(
-        (steps::all() - blocked, crowd.queue.work() - work),
+        (steps::all() - blocked, crowd.queue.cost() - cost),
         (0, 0),
         "all are blocked: nothing is probed"
     );
@@ -110,9 +110,9 @@ fn a_reload_with_200_000_tubes_and_many_entries_goes_on_in_steps_of_the_same_siz
         queue.set_tube_rules(rules, NOW);
         assert!(steps::all() - before <= MAX_STEPS, "{} steps at once", steps::all() - before);
         while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
-            let before = steps::all() + queue.work();
+            let before = steps::all() + queue.cost();
             queue.advance(NOW);
-            let step = steps::all() + queue.work() - before;
+            let step = steps::all() + queue.cost() - before;
             assert!(step <= MAX_STEPS, "{step} steps in one slice, {entries} entries");
             slices += 1;
             if slices == 100 {

@@ -50,7 +50,7 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(ids[0]));
     assert_eq!(visible(&queue, "default"), 0);
     let last = put(&mut queue, producer, 9, TagSet::default());
-    let work = queue.work();
+    let cost = queue.cost();
     assert_eq!(
         queue.reserve(other, Some(0.into()), NOW),
         Reserve::Job(last),
@@ -58,9 +58,9 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     );
     assert_eq!(queue.reserve(other, Some(0.into()), NOW), Reserve::TimedOut);
     assert!(!queue.reserve_job(other, ids[1], NOW), "nor by its id");
-    assert_eq!(queue.work(), work, "nothing is passed over");
+    assert_eq!(queue.cost(), cost, "nothing is passed over");
     assert!(queue.delete(worker, ids[0], NOW).is_some());
-    assert!(queue.work() <= work + 2, "one job takes the slot");
+    assert!(queue.cost() <= cost + 2, "one job takes the slot");
     assert_eq!(queue.reserve(other, Some(0.into()), NOW), Reserve::Job(ids[1]));
     assert_eq!(
         queue.peek(producer, JobState::Ready),
@@ -82,7 +82,7 @@ struct KeyInManyTubes {
 impl KeyInManyTubes {
     const TUBES: u32 = 20_000;
     /// The maximum cost of one call: a share, a delivery and a few steps.
-    const MAX_WORK: u64 = 300;
+    const MAX_COST: u64 = 300;
 
     fn new() -> Self {
         let mut queue = Queue::default();
@@ -107,22 +107,22 @@ impl KeyInManyTubes {
     }
 
     fn costs_little<T>(&mut self, call: impl FnOnce(&mut Queue) -> T) -> T {
-        let before = self.queue.work();
+        let before = self.queue.cost();
         let result = call(&mut self.queue);
-        let work = self.queue.work() - before;
-        assert!(work <= Self::MAX_WORK, "{work} in one call");
+        let cost = self.queue.cost() - before;
+        assert!(cost <= Self::MAX_COST, "{cost} in one call");
         result
     }
 
     /// The result of a reserve, and how many calls it needs; nothing else happens in the meantime.
     fn reserve(&mut self, client: ClientId, timeout_s: Option<Seconds>) -> (Reserve, usize) {
-        let before = self.queue.work();
+        let before = self.queue.cost();
         for calls in 1.. {
             let found = self.queue.reserve(client, timeout_s, NOW);
             if found != Reserve::Unfinished {
                 return (found, calls);
             }
-            assert!(self.queue.work() - before <= 1_100 * calls as u64);
+            assert!(self.queue.cost() - before <= 1_100 * calls as u64);
         }
         unreachable!("it ends")
     }

@@ -25,9 +25,9 @@ fn the_jobs_of_a_group_are_freed_in_slices_and_a_new_member_does_not_hold_them()
         put(&mut queue, client, 0, aft("g"));
     }
     assert_eq!((queue.figures().jobs.delayed, queue.group("g").unwrap().waiting), (HELD, HELD));
-    let before = queue.work();
+    let before = queue.cost();
     assert!(queue.delete(client, member, NOW).is_some());
-    assert!(queue.work() - before <= 256 && queue.figures().jobs.delayed > HELD / 2);
+    assert!(queue.cost() - before <= 256 && queue.figures().jobs.delayed > HELD / 2);
     let next = put(&mut queue, client, 0, grp("g"));
     let late = put(&mut queue, client, 0, aft("g"));
     let mut room = Vec::new();
@@ -35,9 +35,9 @@ fn the_jobs_of_a_group_are_freed_in_slices_and_a_new_member_does_not_hold_them()
     assert!(TagSet::decode(written).unwrap().after.unwrap().is_free, "the log knows that it is free");
     let mut calls = 0;
     while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
-        let before = queue.work();
+        let before = queue.cost();
         queue.advance(NOW);
-        assert!(queue.work() - before <= 2_048);
+        assert!(queue.cost() - before <= 2_048);
         calls += 1;
     }
     assert!(calls > 50, "{calls} slices are too few");

@@ -1,31 +1,31 @@
-//! The cost of the work of a turn, and the work that becomes due in it.
+//! The cost of a turn, and what becomes due in it.
 //!
-//! Work is counted in simple requests, and each request counts its own work. Its real cost cannot be counted: to delete
+//! The cost is counted in simple requests, and each request counts its own. The real cost cannot be counted: to delete
 //! a job that has four tags, among a million of them in no order, takes twenty times as long as to delete the next one
-//! of a short queue. Therefore the [`Meter`] reads the clock from time to time, and adds the difference if the time
+//! of a short queue. Therefore the [`CostMeter`] reads the clock from time to time, and adds the difference if the time
 //! exceeds the count. Tests have no clock, or one of their own.
 //!
 //! Long work is done in slices. These constants bound a slice, and so the time that other clients wait:
 //!
 //! | slice | constant | file |
 //! |---|---|---|
-//! | a turn, and one client in it | `TURN_WORK`, `RUNNABLE_WORK`, `BURST`, `SUSTAINED` | `server/budget.rs` |
-//! | what has become due, and the remains of closed clients | `ADVANCE_WORK` | `commands/work.rs` |
-//! | all orders of the API together | `WORK_PER_TURN` | `commands/orders/mod.rs` |
+//! | a turn, and one client in it | `TURN_COST`, `RUNNABLE_COST`, `BURST`, `SUSTAINED` | `server/budget.rs` |
+//! | what has become due, and the remains of closed clients | `ADVANCE_COST` | `commands/cost.rs` |
+//! | all orders of the API together | `COST_PER_TURN` | `commands/orders/mod.rs` |
 //! | a walk through jobs for the API | `WalkBudget::TURN` | `orders/selection.rs` |
 //! | tubes for the API | `TUBES_PER_SLICE` | `http/snapshot.rs` |
 //! | clients for the API | `CLIENTS_PER_SLICE`, `INDEXES_PER_SLICE` | `http/api/clients.rs` |
-//! | `kick` | `WORK_PER_TURN` | `commands/kick.rs` |
-//! | `delete-batch` | `WORK_PER_TURN` | `commands/delete.rs` |
-//! | `reserve-batch` | `WORK_PER_TURN` | `commands/reserve_batch.rs` |
-//! | the flushes | `WORK_PER_TURN`, `PROBES_PER_TURN` | `commands/flush.rs` |
+//! | `kick` | `COST_PER_TURN` | `commands/kick.rs` |
+//! | `delete-batch` | `COST_PER_TURN` | `commands/delete.rs` |
+//! | `reserve-batch` | `COST_PER_TURN` | `commands/reserve_batch.rs` |
+//! | the flushes | `COST_PER_TURN`, `PROBES_PER_TURN` | `commands/flush.rs` |
 //! | `list-tubes` | `TUBES_PER_SLICE` | `commands/list_tubes.rs` |
 //! | `touch-all` | `TOUCHES_PER_TURN` | `commands/touch.rs` |
 //! | `list-jobs` | `JOBS_PER_TURN`, `PROBES_PER_TURN` | `commands/list_jobs.rs` |
 //! | `list-clients` | `CLIENTS_PER_TURN`, `INDEXES_PER_TURN` | `commands/clients.rs` |
 //! | reservations that join a session | `JOINED_PER_TURN` | `commands/sessions.rs` |
 //! | tubes that a client may not watch | `TUBES_PER_TURN` | `commands/watch.rs` |
-//! | tubes that a client may see | `WORK_PER_TURN` | `commands/guard/visible_tubes.rs` |
+//! | tubes that a client may see | `COST_PER_TURN` | `commands/guard/visible_tubes.rs` |
 //! | changes that the log lacks | `CATCH_UP_BYTES` | `commands/persistence/postponed.rs` |
 //! | copies of jobs in the log | `COPIED_PER_TURN` | `writer/compaction.rs` of the binlog |
 //! | bodies that can be freed | `PROBES_PER_TURN` | `commands/memory/detached_bodies.rs` |
@@ -39,98 +39,98 @@ use super::Executor;
 use crate::clock::Timestamp;
 use crate::queue::Advanced;
 
-/// The maximum work of a turn on what has become due, such as the ends of delays, and on the remains of closed clients.
-const ADVANCE_WORK: u64 = 512;
+/// The maximum cost in a turn of what has become due, such as the ends of delays, and of the remains of closed clients.
+const ADVANCE_COST: u64 = 512;
 
 /// How long a simple request takes, in nanoseconds.
-const WORK_NS: u64 = 250;
+const REQUEST_NS: u64 = 250;
 
-/// The maximum work between two readings of the clock.
-const MAX_WORK_UNSEEN: u64 = 64;
+/// The maximum cost between two readings of the clock.
+const MAX_COST_UNSEEN: u64 = 64;
 
-/// The cost of all work, and its measurement.
+/// The cost of all requests, and its measurement.
 #[derive(Default)]
-pub(crate) struct Meter {
-    /// The cost of all requests so far, without [`Queue::work`](crate::queue::Queue::work); a simple request costs 1.
-    pub(crate) work: u64,
+pub(crate) struct CostMeter {
+    /// The cost of all requests so far, without [`Queue::cost`](crate::queue::Queue::cost); a simple request costs 1.
+    pub(crate) cost: u64,
     /// `None` if only the count is used.
     clock: Option<Box<dyn Fn() -> Timestamp>>,
-    /// The work at the last reading, with that of the queue, and its instant.
+    /// The cost at the last reading, with that of the queue, and its instant.
     seen: u64,
     at: Timestamp,
-    /// The work between two readings, which is less if work costs more.
+    /// The cost between two readings, which is less if the real cost is more.
     step: u64,
 }
 
-impl Meter {
+impl CostMeter {
     /// From now on, time counts. The clock is the one of the turns.
     pub(crate) fn set_clock(&mut self, clock: impl Fn() -> Timestamp + 'static) {
         self.clock = Some(Box::new(clock));
-        self.step = MAX_WORK_UNSEEN;
+        self.step = MAX_COST_UNSEEN;
     }
 
-    /// Begins a turn at `now`, when `work` had already been done. The time before it is not counted.
+    /// Begins a turn at `now`, when `cost` had already been counted. The time before it is not counted.
     #[inline]
-    pub(crate) fn begin_turn(&mut self, work: u64, now: Timestamp) {
-        (self.seen, self.at) = (work, now);
+    pub(crate) fn begin_turn(&mut self, cost: u64, now: Timestamp) {
+        (self.seen, self.at) = (cost, now);
     }
 
     /// Whether a reading is due.
     #[inline]
-    pub(crate) fn is_due(&self, work: u64) -> bool {
-        work - self.seen >= self.step && self.step > 0
+    pub(crate) fn is_due(&self, cost: u64) -> bool {
+        cost - self.seen >= self.step && self.step > 0
     }
 
-    /// Reads the clock, and adds the time that `work` has taken to it if that is more.
+    /// Reads the clock, and adds the time that `cost` has taken to it if that is more.
     #[cold]
-    pub(crate) fn read_clock(&mut self, work: u64) {
+    pub(crate) fn read_clock(&mut self, cost: u64) {
         let Some(clock) = &self.clock else { return };
         let now = clock();
-        let (counted, taken) = (work - self.seen, now.since_ns(self.at) / WORK_NS);
+        let (counted, taken) = (cost - self.seen, now.since_ns(self.at) / REQUEST_NS);
         let added = taken.saturating_sub(counted);
-        // At the same rate, the next reading comes after the time that `MAX_WORK_UNSEEN` should take.
-        self.step = (counted * MAX_WORK_UNSEEN / taken.max(1)).clamp(1, MAX_WORK_UNSEEN);
-        self.work += added;
-        self.begin_turn(work + added, now);
+        // At the same rate, the next reading comes after the time that `MAX_COST_UNSEEN` should take.
+        self.step = (counted * MAX_COST_UNSEEN / taken.max(1)).clamp(1, MAX_COST_UNSEEN);
+        self.cost += added;
+        self.begin_turn(cost + added, now);
     }
 }
 
 impl Executor {
-    /// From now on a turn ends when its time is over, even if little work was counted.
+    /// From now on a turn ends when its time is over, even if the counted cost is low.
     pub fn measure_time(&mut self, clock: impl Fn() -> Timestamp + 'static) {
         self.meter.set_clock(clock);
     }
 
     /// Begins a turn.
     pub(crate) fn begin_turn(&mut self, now: Timestamp) {
-        self.meter.begin_turn(self.counted_work(), now);
+        self.meter.begin_turn(self.counted_cost(), now);
     }
 
-    /// Counts work that is not a command.
-    pub(crate) fn count_work(&mut self, work: u64) {
-        self.meter.work += work;
+    /// Counts the cost of what is not a command.
+    pub(crate) fn count_cost(&mut self, cost: u64) {
+        self.meter.cost += cost;
     }
 
     /// The cost of everything so far, in simple requests, as far as it has been counted. Does not read the clock.
-    pub(crate) fn counted_work(&self) -> u64 {
-        self.meter.work + self.queue.work()
+    pub(crate) fn counted_cost(&self) -> u64 {
+        self.meter.cost + self.queue.cost()
     }
 
     /// The cost of everything so far. If a reading of the clock is due, first adds the time that the work has taken,
     /// if that is more than was counted. Code that works until a budget is spent calls this, also when it begins: then
     /// the time before is not counted for it, and it can do some work however long that time was.
     #[inline]
-    pub(crate) fn measured_work(&mut self) -> u64 {
-        let work = self.counted_work();
-        if self.meter.is_due(work) {
-            self.meter.read_clock(work);
+    pub(crate) fn measured_cost(&mut self) -> u64 {
+        let cost = self.counted_cost();
+        if self.meter.is_due(cost) {
+            self.meter.read_clock(cost);
         }
-        self.counted_work()
+        self.counted_cost()
     }
 
     /// Does a turn's share of the work that has become due.
     pub(crate) fn advance(&mut self, now: Timestamp) {
-        let end = self.counted_work() + ADVANCE_WORK;
+        let end = self.counted_cost() + ADVANCE_COST;
         loop {
             let Advanced { has_more, have_delays_ended } = self.queue.advance(now);
             if have_delays_ended && let Some(binlog) = &mut self.persistence.binlog {
@@ -138,7 +138,7 @@ impl Executor {
             }
             self.detach_expired_bodies();
             self.persistence.log_changes(&mut self.queue, now);
-            if !has_more || self.measured_work() >= end {
+            if !has_more || self.measured_cost() >= end {
                 break;
             }
         }
@@ -152,8 +152,11 @@ impl Executor {
     }
 }
 
-impl fmt::Debug for Meter {
+impl fmt::Debug for CostMeter {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Meter").field("work", &self.work).field("step", &self.step).finish_non_exhaustive()
+        out.debug_struct("CostMeter")
+            .field("cost", &self.cost)
+            .field("step", &self.step)
+            .finish_non_exhaustive()
     }
 }
