@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::http;
-use beanstalkd_testkit::panicking::{self, Client, wait_until};
+use beanstalkd_testkit::panicking::{self, Client, wait_for_some, wait_until};
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::{has_tool, is_installed, skip};
 use rustix::process::Signal;
@@ -114,22 +114,28 @@ fn every_key_of_stats_has_a_series_with_its_value() {
 fn every_number_of_stats_tube_has_a_series_with_its_value() {
     let server = eventful_server(&[]);
     let mut client = server.client();
-    let stats = client.data("stats-tube default");
-    let families = prometheus::parse(&server.get("/metrics").1);
+    // Times pass between two requests.
+    let (stats, text) = wait_for_some(
+        || "the same stats twice".to_owned(),
+        || {
+            let stats = client.data("stats-tube default");
+            let text = server.get("/metrics").1;
+            (client.data("stats-tube default") == stats).then_some((stats, text))
+        },
+    );
+    let families = prometheus::parse(&text);
     let of_tubes = families.iter().filter(|family| family.name.starts_with("beanstalkd_tube_"));
-    // The time left of the pause decreases between the two requests.
-    let of_tubes = of_tubes.filter(|family| family.kind != "histogram");
-    let still = of_tubes.filter(|family| family.name != "beanstalkd_tube_pause_time_left_seconds");
-    let mut values: Vec<u64> = still
+    let mut values: Vec<u64> = of_tubes
+        .filter(|family| family.kind != "histogram")
         .map(|family| match family.samples.as_slice() {
             [(series, value)] if series.ends_with("{tube=\"default\"}") => *value as u64,
             other => panic!("expected one sample for the one tube: {other:?}"),
         })
         .collect();
     // Waiting and running times are histograms, and no series has an id.
-    let others = ["pause-time-left", "oldest-ready-id", "wait-time-count", "run-time-count"];
-    let still = stats.iter().filter(|(key, _)| !others.contains(&key.as_str()));
-    let mut numbers: Vec<u64> = still.filter_map(|(_, value)| value.parse().ok()).collect();
+    let others = ["oldest-ready-id", "wait-time-count", "run-time-count"];
+    let numbers = stats.iter().filter(|(key, _)| !others.contains(&key.as_str()));
+    let mut numbers: Vec<u64> = numbers.filter_map(|(_, value)| value.parse().ok()).collect();
     values.sort_unstable();
     numbers.sort_unstable();
     assert_eq!(values, numbers);
