@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use beanstalkd_testkit::client;
 use beanstalkd_testkit::launched::Launched;
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::{Client, Server, is_root, wait_until};
 use beanstalkd_testkit::{has_tool, server_under_test};
 
@@ -37,11 +38,11 @@ fn launch(path: &Path, directory: TempDir) -> Launched {
     Launched::start(command.arg("-l").arg(format!("unix:{}", path.display())), directory)
 }
 
-const LARGE: usize = 8 << 20;
+const LARGE: usize = 1 << 20;
 
 /// A server with a reply to a client that is larger than the socket takes at once: a job of `LARGE` bytes.
 fn server_with_unsent_reply() -> (Server, Client, u64) {
-    let server = Server::start(&["-z", "10000000"]);
+    let server = Server::start(&["-z", "2000000"]);
     let mut client = server.connect();
     let id = client.put(0, 60, &vec![b'x'; LARGE]);
     client.send(format!("peek {id}\r\n"));
@@ -52,27 +53,40 @@ fn server_with_unsent_reply() -> (Server, Client, u64) {
 
 #[test]
 fn sigterm_flushes_and_exits_0() {
-    for signal in [Signal::TERM, Signal::INT] {
+    let flushes = |signal| {
         let (mut server, mut client, id) = server_with_unsent_reply();
         let mut idle = server.connect();
         assert_eq!(idle.ask("use x"), "USING x");
         server.signal(signal);
-        assert_eq!(client.line(), format!("FOUND {id} {LARGE}"));
-        client.body(LARGE);
+        let read = client.read_to_end();
         assert_eq!(server.end().code(), Some(0));
         idle.expect_closed();
         assert!(!server.socket_path().exists(), "the file of the socket is removed");
+        let whole = format!("FOUND {id} {LARGE}\r\n").len() + LARGE + 2;
+        if read == whole { Ok(()) } else { Err(format!("{read} bytes of {whole}")) }
+    };
+    // The client has a second to read.
+    let pace = Pace::watch().unwrap();
+    for signal in [Signal::TERM, Signal::INT] {
+        pace.judge(|| flushes(signal)).unwrap();
     }
 }
 
 #[test]
 fn a_second_signal_ends_at_once() {
-    let (mut server, _client, _) = server_with_unsent_reply();
-    server.signal(Signal::TERM);
-    // When the server accepts no more connections, it is handling the first signal.
-    wait_until("the server stops accepting connections", || Client::to_unix(&server.socket_path()).is_err());
-    server.signal(Signal::TERM);
-    assert_eq!(server.end().code(), Some(128 + 15));
+    let ends_at_once = || {
+        let (mut server, _client, _) = server_with_unsent_reply();
+        server.signal(Signal::TERM);
+        // When the server accepts no more connections, it is handling the first signal. It ends a second later.
+        let has_refused = || Client::to_unix(&server.socket_path()).is_err();
+        wait_until("the server stops accepting connections", has_refused);
+        server.signal(Signal::TERM);
+        match server.end().code() {
+            Some(143) => Ok(()),
+            code => Err(code),
+        }
+    };
+    Pace::watch().unwrap().judge(ends_at_once).unwrap();
 }
 
 #[test]
