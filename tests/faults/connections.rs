@@ -40,6 +40,11 @@ fn a_job_that_times_out_while_it_is_sent_arrives_whole() {
     assert!(client.body(BODY) == body, "the body is the one that was reserved");
 }
 
+/// A server that spins is never idle.
+fn wait_until_idle(server: &Server) {
+    wait_until("the server is idle", || server.usage().cpu_share_during(Duration::from_secs(1)) < 0.05);
+}
+
 #[test]
 fn a_half_closed_connection_with_unsent_output_does_not_spin() {
     let server = Server::start(&[]);
@@ -49,8 +54,7 @@ fn a_half_closed_connection_with_unsent_output_does_not_spin() {
     client.half_close();
     let mut other = server.connect();
     wait_until("the peeks begin", || other.stat("cmd-peek") > 0);
-    let share = server.usage().cpu_share_during(Duration::from_secs(2));
-    assert!(share < 0.05, "expected an idle server, but it used {share} of a processor");
+    wait_until_idle(&server);
     // The client gets all replies, and then the end of the connection.
     for _ in 0..200 {
         assert_eq!(client.line(), format!("FOUND {id} 60000"));
@@ -197,7 +201,6 @@ fn clients_that_never_read_take_little_memory_and_harm_nobody() {
     });
     let growth = server.usage().memory().saturating_sub(before);
     assert!(growth < 100 << 20, "{growth} bytes");
-    let share = server.usage().cpu_share_during(Duration::from_secs(1));
-    assert!(share < 0.05, "expected an idle server, but it used {share} of a processor");
+    wait_until_idle(&server);
     assert!(other.stat("cmd-peek") >= CLIENTS as u64);
 }

@@ -101,7 +101,9 @@ fn clock_steps_of_a_day_move_no_deadline() {
         std::fs::write(path(direction), "").unwrap();
         // Each command makes the server read the clock.
         let mut other = server.connect();
-        assert_eq!(other.ask("peek-ready"), "NOT_FOUND", "{direction}: no delay and no TTR ends early");
+        let early = other.find("peek-ready");
+        let is_due = put_at.elapsed() >= Duration::from_secs(2);
+        assert!(early.is_none() || is_due, "{direction}: no delay and no TTR ends early");
         let time_left = other.data(&format!("stats-job {held}"))["time-left"].parse::<u64>().unwrap();
         assert!((1..=60).contains(&time_left), "{direction}: {time_left}");
         assert_eq!(other.reserve("reserve-with-timeout 10"), soon, "{direction}: no delay ends late");
