@@ -65,7 +65,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("sessions", timed(sessions::cases())),
         ("states", with_mark(mark::LIFE, states::cases())),
         ("stats", with_mark(mark::STATS, timed(stats::cases()))),
-        ("tags", tags::cases()),
+        ("tags", timed(tags::cases())),
         ("timers", with_mark(mark::PUT, timed(timers::cases()))),
         ("tubes", with_mark(mark::TUBES, tubes::cases())),
         ("wait_job", timed(wait_job::cases())),
