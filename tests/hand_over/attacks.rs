@@ -159,10 +159,7 @@ fn a_program_that_was_not_tried_does_not_get_the_server() {
          ./real \"$@\"\nstatus=$?\nmv broken program\nexit $status\n",
     );
     service.signal(Signal::HUP);
-    let mut message = service.message_with("refused");
-    while !message.contains("this one is broken") {
-        message = service.message_with("refused");
-    }
+    service.await_refusal("this one is broken");
     assert_eq!(client.ask("delete 1"), "DELETED");
     service.hand_over();
     assert_eq!(client.ask("use a"), "USING a");
@@ -206,10 +203,7 @@ fn a_server_whose_description_finds_no_room_serves_on() {
     client.put(0, 600, &vec![b'x'; 7_000_000]);
     service.replace();
     service.signal(Signal::HUP);
-    let mut message = service.message_with("refused");
-    while !message.contains("too large") {
-        message = service.message_with("refused");
-    }
+    service.await_refusal("too large");
     assert_eq!(client.ask("delete 1"), "DELETED");
     service.hand_over();
 }

@@ -20,15 +20,7 @@ fn expect_refusal(service: &Service, reason: &str, replace: impl FnOnce(&Service
     waiting.send("watch none\r\nignore default\r\nreserve\r\n");
     replace(service);
     service.signal(Signal::HUP);
-    // The reason stays in the status: it comes with each message from now on.
-    let mut message = service.message_of_refusal();
-    for _ in 0..3 {
-        if message.contains(reason) {
-            break;
-        }
-        message = service.message_of_refusal();
-    }
-    assert!(message.contains(reason), "{reason} is not in {message}");
+    service.await_refusal(reason);
     assert!(service.log().contains("this program continues"), "the log says so, too");
     assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
     client.ask("use none");
@@ -40,12 +32,6 @@ fn expect_refusal(service: &Service, reason: &str, replace: impl FnOnce(&Service
     client.ask("watch none");
     let left = client.reserve("reserve");
     client.ask(&format!("delete {left}"));
-}
-
-impl Service {
-    fn message_of_refusal(&self) -> String {
-        self.message_with("refused")
-    }
 }
 
 #[test]
@@ -150,7 +136,7 @@ fn a_program_whose_end_takes_long_does_not_stop_the_server() {
     let child = fs::read_to_string(&file).unwrap().trim().to_owned();
     let traced = Pid::from_raw(child.parse().unwrap());
     ptrace::seize(traced, Options::PTRACE_O_TRACEEXIT).unwrap();
-    service.message_of_refusal();
+    service.message_with("refused");
     assert_eq!(client.ask("use a"), "USING a");
     assert!(fs::exists(format!("/proc/{child}")).unwrap(), "the child has not ended");
     waitpid(traced, None).unwrap();

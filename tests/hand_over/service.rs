@@ -6,11 +6,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use beanstalkd_testkit::built_server;
 use beanstalkd_testkit::launched;
 use beanstalkd_testkit::panicking::wait_until;
+use beanstalkd_testkit::{PATIENCE, built_server};
 use rustix::process::Signal;
+
+/// A hand-over ends with one of these reasons if the machine is too slow for it.
+const TIME_IS_OVER: [&str; 3] =
+    ["its trial took longer", "a command was in progress", "a command did not end"];
 
 /// The server.
 pub struct Service(launched::Service);
@@ -77,7 +82,33 @@ impl Service {
     }
 
     pub fn await_hand_over(&self) {
-        self.message_with("READY=1");
+        self.await_message("READY=1");
+    }
+
+    /// Waits until the server has refused the other program for this reason. The reason stays in the status: it comes
+    /// with each message from now on.
+    pub fn await_refusal(&self, reason: &str) {
+        self.await_message(reason);
+    }
+
+    fn await_message(&self, part: &str) {
+        let start = Instant::now();
+        loop {
+            let message = self.message();
+            if self.is_result(&message, part) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "no {part:?} but {message:?}; the log: {}", self.log());
+        }
+    }
+
+    /// Whether `message` has `part`. If it says that the time of a hand-over is over, requests the hand-over once more.
+    pub fn is_result(&self, message: &str, part: &str) -> bool {
+        let is_result = message.contains(part);
+        if !is_result && TIME_IS_OVER.iter().any(|reason| message.contains(reason)) {
+            self.signal(Signal::HUP);
+        }
+        is_result
     }
 
     /// Kills the server, and starts another one in its place.

@@ -100,7 +100,8 @@ impl World {
     }
 
     fn is_handed_over(&self) -> bool {
-        std::iter::from_fn(|| self.service.next_message()).any(|message| message.contains("READY=1"))
+        std::iter::from_fn(|| self.service.next_message())
+            .any(|message| self.service.is_result(&message, "READY=1"))
     }
 
     /// Whether the server has the program that is on the disk.
@@ -339,14 +340,18 @@ fn a_wall_clock_that_is_set_at_any_step_moves_no_deadline() {
 #[test]
 fn the_time_of_the_description_is_not_time_of_the_trial() {
     let service = Service::start(&[]);
-    let hand_over = |number, script| {
+    let begin = |number, script| {
         service.replace();
         let step = Step { whose: Whose::Server, number, script };
-        let tracer = Tracer::start(service.pid(), service.directory(), step);
-        service.await_hand_over();
-        tracer
+        Tracer::start(service.pid(), service.directory(), step)
     };
-    let calls = hand_over(u64::MAX, "").count_to_trial();
+    let calls = {
+        let tracer = begin(u64::MAX, "");
+        service.await_hand_over();
+        tracer.count_to_trial()
+    };
     // Some calls before the one that starts the other program.
-    assert!(hand_over(calls - 10, "sleep 6").end(), "the server has made this call");
+    let tracer = begin(calls - 10, "sleep 6");
+    service.message_with("READY=1");
+    assert!(tracer.end(), "the server has made this call");
 }
