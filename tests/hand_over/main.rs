@@ -222,6 +222,7 @@ fn a_client_with_tls_gets_its_replies_is_closed_and_has_its_session_again() {
     read.resize("USING some\r\n".len(), 0);
     secret.read_exact(&mut read).unwrap();
     assert_eq!(read, b"USING some\r\n");
+    wait_until("a client waits", || plain.stat("current-waiting") == 1);
     for _ in 0..2 {
         service.hand_over();
     }
