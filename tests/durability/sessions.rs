@@ -212,17 +212,21 @@ impl World {
             }
         }
         let since = self.carry_out(event).unwrap_or(gone);
-        let waiting = waiting.unwrap_or_else(|| wait_for_it(&self.server, round, id));
+        let waiting = match waiting {
+            Some(waiting) => waiting,
+            None => {
+                let workers = connect(&self.server)?.stat("current-workers")?;
+                assert_eq!(workers, 0, "nobody has come back");
+                wait_for_it(&self.server, round, id)
+            }
+        };
         if matches!(event, Event::HandOver) {
             // No client has noticed anything.
             for (at, asked) in asked {
                 self.workers[at].read(asked, &mut self.history)?;
             }
         } else {
-            let mut observer = connect(&self.server)?;
-            let stats = observer.ask(b"stats\r\n")?;
-            assert!(String::from_utf8_lossy(&stats).contains("current-workers: 0"), "nobody has come back");
-            let by_session = jobs_by_session(&mut observer)?;
+            let by_session = jobs_by_session(&mut connect(&self.server)?)?;
             for worker in &mut self.workers {
                 worker.come(&self.server, &by_session, &mut self.history)?;
             }
