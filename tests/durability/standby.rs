@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Signal;
 
@@ -12,6 +12,7 @@ use beanstalkd_testkit::client::put_command;
 use beanstalkd_testkit::http;
 use beanstalkd_testkit::launched::Launched;
 use beanstalkd_testkit::panicking::wait_until;
+use beanstalkd_testkit::system::Process;
 
 const JOBS: u64 = 2000;
 
@@ -100,10 +101,12 @@ fn a_standby_obeys_the_signals_that_came_while_it_waited() {
     permit("observe");
     let mut waiting = start_waiting(active.directory(), &["--access", access.to_str().unwrap()]);
     permit("produce");
+    // No event tells that a standby has received signals: it checks for them when it has slept. A signal wakes it once.
+    let sleeps = || Process(waiting.pid()).status("voluntary_ctxt_switches").parse::<u64>().unwrap();
     for signals in [[Signal::USR2, Signal::HUP], [Signal::USR1, Signal::HUP]] {
         signals.into_iter().for_each(|signal| waiting.signal(signal));
-        // No event tells that a standby has received signals; it checks for them five times a second.
-        std::thread::sleep(Duration::from_secs(1));
+        let before = sleeps();
+        wait_until("the standby has checked for signals", || sleeps() > before + 4);
     }
     assert!(active.stop(Signal::TERM).unwrap().success());
     let mut client = waiting.connect();
