@@ -9,7 +9,7 @@ use beanstalkd_testkit::panicking::{Server, wait_until};
 
 #[test]
 fn silent_clients_are_closed_but_never_one_that_waits_or_holds_a_job() {
-    let server = Server::start(&["--idle-timeout", "1"]);
+    let server = Server::start(&["--idle-timeout", "2"]);
     let mut holder = server.connect();
     let id = holder.put(0, 60, b"x");
     holder.reserve("reserve");
@@ -25,8 +25,8 @@ fn silent_clients_are_closed_but_never_one_that_waits_or_holds_a_job() {
     // A connection that sends something now and then stays open.
     let stays_open = || {
         let mut lively = client::Client::over_unix(UnixStream::connect(server.socket_path())?)?;
-        for _ in 0..10 {
-            std::thread::sleep(Duration::from_millis(300));
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(600));
             lively.exchange(b"use elsewhere\r\n", b"USING elsewhere\r\n")?;
         }
         assert_eq!(lively.pairs("stats")?["current-connections"], "3");
