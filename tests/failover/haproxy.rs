@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::{wait_for_some, wait_until};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::{KilledOnDrop, free_address};
@@ -85,11 +86,16 @@ fn a_worker_goes_on_through_haproxy_while_the_owner_drains() {
     let world = World::on_directory().unwrap();
     let Some(balancer) = Balancer::start(&world) else { return };
     let leads_to_owner = || "HAProxy leads to the owner".to_owned();
-    let (mut worker, _) = wait_for_some(leads_to_owner, || open(balancer.address));
-    assert_eq!(worker.ask(b"drain\r\n").unwrap(), b"DRAINING\r\n");
-    // Meanwhile HAProxy asks the owner several times whether it is ready.
-    assert_eq!(worker.ask(b"reserve-with-timeout 3\r\n").unwrap(), b"TIMED_OUT\r\n");
-    assert_eq!(worker.ask(b"undrain\r\n").unwrap(), b"NOT_DRAINING\r\n");
+    // HAProxy closes the connections of an owner that is late twice.
+    let goes_on = || {
+        let (mut worker, _) = wait_for_some(leads_to_owner, || open(balancer.address));
+        worker.set_patience(PATIENCE);
+        worker.exchange(b"drain\r\n", b"DRAINING\r\n")?;
+        // Meanwhile HAProxy asks the owner several times whether it is ready.
+        worker.exchange(b"reserve-with-timeout 3\r\n", b"TIMED_OUT\r\n")?;
+        worker.exchange(b"undrain\r\n", b"NOT_DRAINING\r\n")
+    };
+    Pace::watch().unwrap().judge(goes_on).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
