@@ -211,7 +211,7 @@ fn the_programs_of_the_documents_go_on_at_an_address_that_keepalived_moves() {
     let logs = || format!("{}\n{}", first.log(), second.log());
     let mut patience = TAKEOVER_AFTER;
     let mut take_over = || {
-        let owner = machines.iter().position(|machine| machine.readiness() == 200).unwrap();
+        let owner = wait_for_some(logs, || machines.iter().position(|machine| machine.readiness() == 200));
         machines[owner].server.kill();
         // It is back before its absence has an effect, and waits for longer than the other one: it runs, but is not the
         // owner.
