@@ -515,7 +515,7 @@ mod tests {
         };
         assert!(!ready(&cluster));
         cluster.resume();
-        assert!(ready(&cluster));
+        crate::panicking::wait_until("it is ready", || ready(&cluster));
         cluster.require_tls(crate::tls::server_identity()).unwrap();
         let log_in = |ssl: &str| {
             let conninfo = format!("{timed} port={port} user={ROLE} dbname={DATABASE} sslmode={ssl}");
