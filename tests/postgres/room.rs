@@ -37,7 +37,7 @@ fn cluster_with_small_disk() -> Option<Cluster> {
 fn a_full_database_refuses_puts_and_takes_deletes_as_a_full_directory_does() {
     let Some(cluster) = cluster_with_small_disk() else { return };
     let (url, servers) = (cluster.url("mail"), Servers::new());
-    let flags = ["--allow-async", "--store-timeout", "2"];
+    let flags = ["--allow-async", "--store-timeout", "4"];
     let mut server = servers.serve(&url, &flags);
     let mut client = server.connect().unwrap();
     let mut kept: Vec<u64> = (0..40).map(|_| put(&mut client, "small")).collect();
@@ -61,9 +61,9 @@ fn a_full_database_refuses_puts_and_takes_deletes_as_a_full_directory_does() {
     let start = Instant::now();
     for id in kept.drain(..30) {
         client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(150));
     }
-    assert!(start.elapsed() > Duration::from_secs(2));
+    assert!(start.elapsed() > Duration::from_secs(4));
     assert_eq!(try_to_put(&mut client, &large), None);
     drop(ballast);
     wait_until("puts are taken again", || {
@@ -89,12 +89,12 @@ fn an_owner_that_finds_no_room_for_its_first_file_waits_for_it_and_does_not_end(
             CREATE TRIGGER fill BEFORE INSERT ON beanstalkd.file FOR EACH ROW EXECUTE FUNCTION beanstalkd.fill()",
         )
         .unwrap();
-    let owner = servers.launch(&url, &["--allow-async", "--store-timeout", "2"]);
+    let owner = servers.launch(&url, &["--allow-async", "--store-timeout", "4"]);
     owner.wait_for("the database has no room");
     let heartbeat = || cluster.query("SELECT heartbeat FROM beanstalkd.queue").unwrap();
     // For longer than it would wait for a database that is silent.
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(3) {
+    while start.elapsed() < Duration::from_secs(5) {
         let before = heartbeat();
         wait_until("the owner beats", || heartbeat() != before);
         assert!(!owner.has_ended(), "{}", owner.log());

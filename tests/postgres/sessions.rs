@@ -109,7 +109,7 @@ fn a_database_that_is_set_to_be_read_only_is_not_written_to() {
     let cluster = Cluster::start(&installation).unwrap();
     let servers = Servers::new();
     cluster.query(&format!("ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")).unwrap();
-    let flags = ["--allow-async", "--store-timeout", "1"];
+    let flags = ["--allow-async", "--store-timeout", "4"];
     let mut refused = servers.launch(&cluster.url("mail"), &flags);
     assert_eq!(refused.wait().code(), Some(10));
     assert!(refused.log().contains("default_transaction_read_only is on"), "{}", refused.log());
