@@ -82,6 +82,8 @@ fn commits_leave_no_versions_of_the_row_of_the_queue() {
     let seconds = figure_of_stats(&mut client, "uptime").parse::<u64>().unwrap();
     // The statistics of a session are complete when it has ended.
     server.stop(Signal::TERM).unwrap();
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
+    cluster.wait_for(sessions, "0").unwrap();
     let updates = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'queue'";
     let updates = cluster.query(updates).unwrap().parse::<u64>().unwrap();
     assert!((2..seconds + 10).contains(&updates), "{updates} versions in {seconds} s");
