@@ -126,7 +126,7 @@ impl Side {
         self.server.signal(Signal::HUP)?;
         let start = Instant::now();
         while inode(&running) != inode(&program) {
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > beanstalkd_testkit::PATIENCE {
                 return Err(std::io::Error::other(format!("no hand-over: {}", self.server.stderr())));
             }
             std::thread::sleep(POLL_INTERVAL);
