@@ -94,7 +94,7 @@ async fn a_future_may_be_dropped_at_any_moment() {
     for server in installed::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).await.unwrap();
         let mut other = Client::connect(&server.address().parse().unwrap()).await.unwrap();
-        let dropped = timeout(Duration::from_millis(20), client.reserve_with_timeout(1)).await;
+        let dropped = timeout(Duration::from_millis(20), client.reserve_with_timeout(60)).await;
         assert!(dropped.is_err());
         let id = other.put(b"x", &PutOptions::new()).await.unwrap().id;
         // The server has assigned the job to the abandoned reserve.
@@ -221,11 +221,11 @@ async fn a_silent_server_is_a_time_out_and_a_lying_one_an_error() {
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let mut bytes = [0; 64];
-        let read = stream.read(&mut bytes).await.unwrap();
-        assert_eq!(&bytes[..read], b"delete 1\r\n");
-        let read = stream.read(&mut bytes).await.unwrap();
-        assert_eq!(&bytes[..read], b"touch 1\r\n");
+        for line in ["delete 1\r\n", "touch 1\r\n"] {
+            let mut bytes = vec![0; line.len()];
+            stream.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(bytes, line.as_bytes());
+        }
         stream.write_all(b"DELETED\r\nTOUCHED\r\nHTTP/1.1 200 OK\r\n").await.unwrap();
         stream
     });
@@ -336,8 +336,8 @@ async fn a_job_of_a_dropped_reserve_is_given_out_only_while_the_server_has_it_re
             let (listener, address, _directory) = listener();
             let server = tokio::spawn(async move {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                answer(&mut stream, "").await;
-                answer(&mut stream, "RESERVED 7 1\r\nx\r\nUSING default\r\n").await;
+                while !answer(&mut stream, "").await.ends_with("list-tube-used\r\n") {}
+                stream.write_all(b"RESERVED 7 1\r\nx\r\nUSING default\r\n").await.unwrap();
                 assert_eq!(answer(&mut stream, touched).await, "touch 7\r\n");
                 if next == 8 {
                     answer(&mut stream, "RESERVED 8 1\r\nx\r\n").await;

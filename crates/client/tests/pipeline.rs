@@ -4,9 +4,10 @@
 mod support;
 
 use beanstalk_client::{
-    Address, Client, Command, Connection, Connector, JobId, JobState, PutOptions, Refusal, Reply, Request,
-    TubeName,
+    Address, Client, Command, Connection, Connector, Error, JobId, JobState, PutOptions, Refusal, Reply,
+    Request, TubeName,
 };
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::{PATIENCE, installed};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -113,14 +114,18 @@ fn a_body_may_take_longer_than_the_time_out_while_its_bytes_come() {
     let (body, options) = (vec![b'x'; LARGE], PutOptions::new());
     // Each body takes 2.4 s.
     let connector = Connector::new().timeout(Some(Duration::from_secs(1)));
-    let mut client = connector.connect(&address).unwrap();
-    assert_eq!(client.put(&body, &options).unwrap().id, 1);
-    assert!(client.peek(1).unwrap().body == body);
-    support::on_one_thread(async {
-        let mut client = connector.connect_async(&address).await.unwrap();
-        assert_eq!(client.put(&body, &options).await.unwrap().id, 1);
-        assert!(client.peek(1).await.unwrap().body == body);
-    });
+    let put_and_peek = || -> Result<(), Error> {
+        let mut client = connector.connect(&address)?;
+        assert_eq!(client.put(&body, &options)?.id, 1);
+        assert!(client.peek(1)?.body == body);
+        support::on_one_thread(async {
+            let mut client = connector.connect_async(&address).await?;
+            assert_eq!(client.put(&body, &options).await?.id, 1);
+            assert!(client.peek(1).await?.body == body);
+            Ok(())
+        })
+    };
+    Pace::watch().unwrap().judge(put_and_peek).unwrap();
 }
 
 #[test]
