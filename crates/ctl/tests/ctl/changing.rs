@@ -8,7 +8,7 @@ use super::terminal::Terminal;
 use beanstalk_client::{JobState, PutOptions};
 use beanstalkd_testkit::fake::{Fake, FakeOptions};
 use beanstalkd_testkit::installed;
-use beanstalkd_testkit::panicking::wait_until;
+use std::sync::mpsc;
 
 #[test]
 fn jobs_are_changed_by_id() {
@@ -440,9 +440,20 @@ fn ctrl_c_stops_between_jobs_and_reports_what_was_done() {
     let fake = Fake::start();
     let lines = "x\n".repeat(3_000);
     ctl_with(&fake.address(), &["put", "t", "--lines"], lines.as_bytes()).ends_with(0);
-    let child = command(&fake.address(), &["delete", "--all", "--yes", "--json"]).spawn().unwrap();
-    wait_until("the first delete", || fake.take_log().iter().any(|line| line.starts_with("delete")));
+    // The first delete waits until the signal is sent.
+    let directory = tempfile::tempdir().unwrap();
+    let (deletes, first_delete) = mpsc::sync_channel(0);
+    let mut is_held = false;
+    let address = between(&directory.path().join("socket"), &fake.address(), move |line| {
+        if line.starts_with("delete ") && !std::mem::replace(&mut is_held, true) {
+            deletes.send(()).and_then(|()| deletes.send(())).unwrap();
+        }
+        true
+    });
+    let child = command(&address, &["delete", "--all", "--yes", "--json"]).spawn().unwrap();
+    first_delete.recv().unwrap();
     interrupt(&child);
+    first_delete.recv().unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -175,6 +175,7 @@ fn a_drain_that_is_refused_a_job_keeps_the_members_for_which_it_waits() {
             first.ends_with(0);
             return;
         }
+        wait_until("the end of the connection", || counts(&source.address(), "t")[1] == 0);
         let again = ctl(&source.address(), &drain);
         assert!(again.code == 0 || first.code == 0, "at {at}: {first:?}, {again:?}");
         let mut ids = ids(&file);

@@ -65,7 +65,7 @@ fn only_one_import_uses_a_journal() {
     let refused = ctl(&target.address(), &["import", text(&file)]).ends_with(5);
     assert!(refused.err.contains("another import uses this file"), "{refused:?}");
     assert_eq!(counts(&target.address(), "t"), [0; 4]);
-    drop(other);
+    flock(&other, FlockOperation::Unlock).unwrap();
     ctl(&target.address(), &["import", text(&file)]).ends_with(0);
     assert_eq!(counts(&target.address(), "t"), [1, 0, 0, 0]);
 }

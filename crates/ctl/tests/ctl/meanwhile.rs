@@ -145,7 +145,7 @@ fn an_export_does_not_replace_what_another_is_writing() {
     let refused = export().ends_with(5);
     assert!(refused.err.contains("another export"), "{refused:?}");
     assert_eq!((partial.exists(), file.exists()), (true, false));
-    drop(other);
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::Unlock).unwrap();
     export().ends_with(0);
     assert_eq!((partial.exists(), file.exists()), (false, true));
 }

@@ -381,7 +381,7 @@ fn only_one_draining_export_writes_to_a_file() {
     let refused = ctl(&source.address(), &export).ends_with(5);
     assert!(refused.err.contains("another"), "{refused:?}");
     assert_eq!(jobs(&source.address()), expected());
-    drop(other);
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::Unlock).unwrap();
     ctl(&source.address(), &export).ends_with(0);
 }
 

@@ -3,6 +3,7 @@
 use super::support::{between, client, command, counts, ctl};
 use super::transfer::{expected, fill, jobs, text};
 use beanstalkd_testkit::fake::{Fake, FakeOptions, Fault, at_each_command};
+use beanstalkd_testkit::panicking::wait_until;
 use serde_json::json;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -41,6 +42,7 @@ fn a_drain_that_cannot_write_its_file_puts_the_jobs_back_or_names_them() {
         let why = format!("job {} was not put back: the server answered ", at / 2 + 1);
         assert!(said.contains("too large") && said.contains(&why), "at {at}: {said}");
         assert_eq!((said.matches("put back").count(), said.contains("OUT_OF_MEMORY")), (1, true), "{said}");
+        wait_until("the end of the connection", || counts(&source.address(), "t")[1] == 0);
         ctl(&source.address(), &export).ends_with(0);
         let target = Fake::start();
         ctl(

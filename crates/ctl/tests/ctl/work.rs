@@ -254,7 +254,7 @@ fn a_job_that_only_times_out_is_buried_after_the_last_attempt() {
     for server in everywhere().into_iter().filter(super::support::Any::lets_time_pass) {
         let mut client = server.client();
         client.use_tube(&"t".parse().unwrap()).unwrap();
-        let id = client.put(b"x", &PutOptions { ttr: 1.into(), ..PutOptions::default() }).unwrap().id;
+        let id = client.put(b"x", &PutOptions { ttr: 2.into(), ..PutOptions::default() }).unwrap().id;
         let directory = tempfile::tempdir().unwrap();
         let ran = directory.path().join("ran");
         let script = "echo $BEANSTALK_ATTEMPT >\"$0\"; false";
