@@ -168,7 +168,8 @@ def metrics_missing():
             with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
                 # A tube has histograms once a job was reserved.
                 client.sendall(b"put 0 0 1 0\r\n\r\nreserve\r\ndelete 1\r\n")
-                client.makefile("rb").readline()
+                replies = client.makefile("rb")
+                assert [replies.readline() for _ in range(4)][-1] == b"DELETED\r\n"
             scrape = ""
             give_up_at = time.monotonic() + TIMEOUT_S
             while " 200 " not in scrape[:20] and time.monotonic() < give_up_at:  # until it is ready

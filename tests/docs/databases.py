@@ -15,6 +15,7 @@ import time
 
 import with_server
 
+PATIENCE_S = 300
 SETTINGS = """
 unix_socket_directories = '{directory}'
 listen_addresses = '127.0.0.1'
@@ -53,6 +54,14 @@ def as_user():
     return {"user": "postgres", "group": pwd.getpwnam("postgres").pw_gid, "extra_groups": []}
 
 
+def wait_until(what, holds):
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > give_up_at:
+            raise RuntimeError(f"timed out: {what}")
+        time.sleep(0.05)
+
+
 class Databases:
     def __init__(self):
         # Short, because the path of a socket may have 107 bytes at most; with the documents' hosts as names.
@@ -82,11 +91,8 @@ class Databases:
         self.launch(second, self.ports[1])
         self.psql("ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (db2)'")
         self.psql("SELECT pg_reload_conf()")
-        give_up_at = time.monotonic() + 30
-        while "sync" not in self.psql("SELECT sync_state FROM pg_stat_replication"):
-            if time.monotonic() > give_up_at:
-                raise RuntimeError("the standby does not stream")
-            time.sleep(0.05)
+        state = "SELECT sync_state FROM pg_stat_replication"
+        wait_until("the standby streams", lambda: "sync" in self.psql(state))
 
     def launch(self, directory, port):
         data = f"{directory}/data"
@@ -98,12 +104,8 @@ class Databases:
         with open(f"{self.root}/log", "a", encoding="utf-8") as log:
             command = [f"{programs()}/postgres", "-D", data]
             self.processes.append(subprocess.Popen(command, cwd="/", stdout=log, stderr=log, **as_user()))
-        give_up_at = time.monotonic() + 30
         ready = [f"{programs()}/pg_isready", "-q", "-h", directory, "-p", str(port)]
-        while subprocess.run(ready, check=False).returncode:
-            if time.monotonic() > give_up_at:
-                raise RuntimeError("the database does not start")
-            time.sleep(0.05)
+        wait_until("the database starts", lambda: not subprocess.run(ready, check=False).returncode)
 
     def run(self, program, *arguments):
         command = [f"{programs()}/{program}", *arguments]
@@ -117,7 +119,8 @@ class Databases:
         """The text with these databases in it."""
         for name, port in zip(("db1", "db2"), self.ports):
             text = text.replace(f"@{name}", f"@127.0.0.1:{port}").replace(f",{name}", f",127.0.0.1:{port}")
-        return text
+        # On a busy machine, an owner may pause for longer than the default.
+        return text.replace("--wait-for-lock", "--wait-for-lock --takeover-after 4")
 
     def write_sudo(self, directory):
         """Makes the program that replaces sudo on the database's machine."""

@@ -55,7 +55,7 @@ CLIENTS = os.path.join(ROOT, "target/clients")
 RECIPES = os.path.join(ROOT, "tests/clients")
 LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
 MARKS = ("run", "files", "then", "serve", "staged", "database", "make", "dry-run", "by-hand")
-SUITE_TIMEOUT_S = 600  # of a `make` block: whole suites, on a busy machine
+BLOCK_TIMEOUT_S = 600  # of a block: whole suites or a build, on a busy machine
 SEEDS = "20"  # of a `make` block, and its cases, whatever it says
 TOPIC = "lines::"  # of the conformance suite, where a `make` block runs all of it: `make check` does so, over TLS, too
 PHP_LIBRARIES = {
@@ -252,7 +252,7 @@ def stage(directory, environment):
 
 def succeeds(command, directory=None):
     try:
-        return subprocess.run(command, cwd=directory, capture_output=True, timeout=TIMEOUT_S).returncode == 0
+        return subprocess.run(command, cwd=directory, capture_output=True, timeout=BLOCK_TIMEOUT_S).returncode == 0
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return False
 
@@ -297,7 +297,7 @@ def run(block, directory, of_port):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=SUITE_TIMEOUT_S if block.mark == "make" else TIMEOUT_S,
+        timeout=BLOCK_TIMEOUT_S,
     )
     if ended.returncode:
         return f"ended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
