@@ -342,8 +342,8 @@ table! {
         answer(caller.output, &Reply::Using(server.queue.used_tube(caller.client).as_str()));
     Command::Session { name, grace } => needs(Roles::WORK, AnyTube, Margin),
         server.begin_session(caller, name, grace);
-    Command::ListClients { limit, after } => needs(Roles::MANAGE, Every, Margin),
-        server.list_clients(caller, limit, after);
+    Command::ListClients { limit, after_client } => needs(Roles::MANAGE, Every, Margin),
+        server.list_clients(caller, limit, after_client);
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),
         server.kill_client(caller, number);
     Command::Complete { id, count } => needs(Roles::END_JOBS, OfJob(id), Free).before(Follows::Puts(id, count)),

@@ -80,8 +80,9 @@ const LARGE_TYPES: &[(&str, &str)] = &[
     // A block of memory for everything about one object.
     ("crates/queue/src/state/clients.rs", "Client"),
     ("crates/queue/src/state/tubes.rs", "Tube"),
-    // A field for each row of a table: options, figures, kinds of records.
+    // A field for each row of a table: arguments, options, figures, kinds of records.
     ("crates/binlog/src/replay/jobs.rs", "LoggedJobs"),
+    ("crates/protocol/src/argument.rs", "Arguments"),
     ("crates/queue/src/operations/views.rs", "TubeView"),
     ("src/options/mod.rs", "Draft"),
     ("src/options/mod.rs", "Options"),

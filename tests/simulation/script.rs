@@ -1,13 +1,15 @@
 //! Random requests of clients, each as bytes and as a value.
 
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use beanstalkd_model::{CompletedPut, PutTags};
-use beanstalkd_protocol::{ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord, Verb};
+use beanstalkd_protocol::{
+    Arguments, ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord, PutHeader, Verb,
+};
 use beanstalkd_queue::NewJob;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tags::TagChoice;
-use beanstalkd_testkit::weighted;
 use beanstalkd_types::job::{Counting, JobId, JobState, Position, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagSet;
@@ -37,27 +39,9 @@ pub enum Request {
     EndOfComplete,
     /// An invalid `complete`, or a line after it that is not one of its puts: the connection ends.
     Lost,
-    DeleteBatch(Vec<JobId>),
     Command(Command<'static>),
     BadFormat,
     UnknownCommand,
-}
-
-impl Request {
-    /// The command, if the request is one other than a `put`.
-    pub fn command(&self) -> Option<Command<'_>> {
-        match self {
-            Self::DeleteBatch(ids) => Some(Command::DeleteBatch(IdList::new(ids).expect("there are ids"))),
-            Self::Command(command) => Some(*command),
-            Self::Put { .. }
-            | Self::Body { .. }
-            | Self::PutOfComplete { .. }
-            | Self::EndOfComplete
-            | Self::Lost
-            | Self::BadFormat
-            | Self::UnknownCommand => None,
-        }
-    }
 }
 
 /// The words after the size of a `put`.
@@ -219,9 +203,8 @@ pub fn request(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Ve
         9 => complete(random, known, bytes),
         10 => line(bytes, malformed(random)),
         _ => {
-            let request = command(random, known);
-            let text = text(random, request.command().expect("it is one"));
-            line(bytes, (request, text))
+            let command = command(random, known);
+            line(bytes, (Request::Command(command), text(random, command)))
         }
     }
 }
@@ -438,112 +421,91 @@ fn work(random: &mut Random, known: Knowledge) -> Command<'static> {
     }
 }
 
-fn command(random: &mut Random, known: Knowledge) -> Request {
+/// How often a command is sent. The others are sent as often as most.
+fn weight(verb: Verb) -> usize {
+    use Verb as V;
+    match verb {
+        // Lines of puts are made by themselves. A server without access rules has no `auth`.
+        V::Put | V::Auth => 0,
+        V::Drain | V::Quit => 1,
+        V::FlushTube | V::FlushBuried | V::ListTubeUsed | V::ListTubesWatched => 2,
+        V::Undrain => 3,
+        V::Use | V::ReserveMode | V::ReserveFields | V::Complete | V::Release | V::Bury => 8,
+        V::PauseTube | V::Reprioritize | V::Peek | V::PeekReserved | V::Stats | V::KillClient => 8,
+        V::ReserveWithAbort | V::WaitJob | V::Delete | V::Move | V::Session | V::ListJobs => 12,
+        V::Reserve | V::ReserveBatch => 16,
+        V::ReserveWithTimeout => 20,
+        V::Watch => 24,
+        _ => 4,
+    }
+}
+
+fn verb(random: &mut Random) -> Verb {
+    let verbs = Verb::ALL.into_iter().flat_map(|verb| repeat_n(verb, weight(verb)));
+    random.pick(&verbs.collect::<Vec<_>>())
+}
+
+fn command(random: &mut Random, known: Knowledge) -> Command<'static> {
+    let arguments = arguments(random, known);
+    match verb(random) {
+        Verb::ReserveBatch if known.draws => Command::ReserveWithTimeout { timeout_s: Seconds::ZERO },
+        Verb::PauseTube => {
+            let delay_s = random.pick(&[Seconds::ZERO, HALF, whole(3), whole(1000)]);
+            Command::PauseTube { tube: arguments.tube, delay_s }
+        }
+        Verb::DeleteBatch => {
+            let count = random.pick(&[1, 2, 10, 60, 300]);
+            let ids: Vec<_> = (0..count).map(|_| JobId(1 + random.below(known.next_id))).collect();
+            // A few bytes for each of these requests, until the test ends.
+            Command::DeleteBatch(IdList::new(ids.leak()).expect("there are ids"))
+        }
+        verb => Command::with_arguments(verb, &arguments),
+    }
+}
+
+fn arguments(random: &mut Random, known: Knowledge) -> Arguments<'static> {
     let newest = known.next_id.saturating_sub(random.below(8));
     let any = 1 + random.below(known.next_id);
     let id = JobId(random.pick(&[newest, newest, any, 0, u64::MAX]));
-    let tube = random.pick(&TUBES);
-    let priority = Priority(random.pick(&PRIORITIES));
-    let delay_s = random.pick(&DELAYS);
-    let command = weighted!(
-        random,
-        (2, Command::Use(tube)),
-        (3, Command::Watch { tube, weight: 1 }),
-        (3, Command::Watch { tube, weight: random.pick(&[1, 2, 9999]) }),
-        (1, Command::Ignore(tube)),
-        (4, Command::Reserve),
-        (5, {
-            let short_s = [Seconds::ZERO, Seconds::ZERO, Seconds::ZERO, HALF, whole(2)];
-            let timeout_s = [short_s.as_slice(), &[whole(20), whole(2_147_483_647)]].concat();
-            Command::ReserveWithTimeout { timeout_s: random.pick(&timeout_s) }
-        }),
-        (3, {
-            let timeout_s = [None, None, Some(Seconds::ZERO), Some(Seconds::new(1, 999))];
-            Command::ReserveWithAbort { timeout_s: random.pick(&timeout_s) }
-        }),
-        (4, {
-            let timeout_s = [None, None, Some(Seconds::ZERO), Some(HALF), Some(whole(20))];
-            let (most, timeout_s) = (random.pick(&[1, 2, 3, 100, 1000]), random.pick(&timeout_s));
-            if known.draws {
-                Command::ReserveWithTimeout { timeout_s: 0.into() }
-            } else {
-                Command::ReserveBatch { most, timeout_s }
-            }
-        }),
-        (2, {
-            let fifo = [ModeWord::Fifo, ModeWord::Default];
-            let drawing = [ModeWord::Weighted, ModeWord::Weighted, ModeWord::WeightedFair];
-            let modes = if known.draws { [fifo.as_slice(), &drawing].concat() } else { fifo.to_vec() };
-            Command::ReserveMode(random.pick(&modes))
-        }),
-        (2, {
-            let first = random.below(8) as usize;
-            let fields = Field::ALL.into_iter().cycle().skip(first).take(random.below(9) as usize);
-            Command::ReserveFields(FieldList::new(fields).expect("each is there once"))
-        }),
-        (1, Command::ReserveJob(id)),
-        (3, {
-            let timeout_s = [None, None, Some(Seconds::ZERO), Some(HALF), Some(whole(3))];
-            Command::WaitJob { id, timeout_s: random.pick(&timeout_s) }
-        }),
-        (3, Command::Delete(id)),
-        (1, {
-            let count = random.pick(&[1, 2, 10, 60, 300]);
-            let ids = (0..count).map(|_| JobId(1 + random.below(known.next_id)));
-            return Request::DeleteBatch(ids.collect());
-        }),
-        (2, Command::Complete { id, count: 0 }),
-        (2, {
-            let counting = random.pick(&[Counting::Counted, Counting::Counted, Counting::Uncounted]);
-            Command::Release { id, priority, delay_s, counting }
-        }),
-        (2, Command::Bury { id, priority }),
-        (1, {
-            let for_s = [None, None, Some(HALF), Some(whole(3)), Some(Seconds::MAX)];
-            Command::Touch { id, for_s: random.pick(&for_s) }
-        }),
-        (1, Command::TouchAll),
-        (1, Command::Kick { bound: random.pick(&[0, 1, 2, 100, u64::MAX]) }),
-        (1, Command::KickJob(id)),
-        (2, {
-            let delay_s = random.pick(&[Seconds::ZERO, HALF, whole(3), whole(1000)]);
-            Command::PauseTube { tube, delay_s }
-        }),
-        (1, if random.once_in(2) { Command::FlushTube(tube) } else { Command::FlushBuried(tube) }),
-        (3, Command::Move { id, tube }),
-        (2, Command::Reprioritize { id, priority }),
-        (3, {
-            let ms = random.pick(&[0, 1, 500, 1000, 1250, 20_000, 3_600_000]);
-            let grace = Grace::from_ms(ms).expect("at most an hour");
-            Command::Session { name: random.pick(&["s", "s", LONG_NAME]), grace }
-        }),
-        (2, Command::Peek(id)),
-        (1, Command::PeekReady),
-        (1, Command::PeekDelayed),
-        (1, Command::PeekBuried),
-        (2, Command::PeekReserved),
-        (3, {
-            let state =
-                random.pick(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]);
-            let limit = random.pick(&[100, 1, 2, 1000]);
-            let number = random.pick(&[0, 1, 1024, 4_294_967_295]);
-            let cursor = Cursor { state, position: Position { is_held: false, number, id } };
-            let after = random.once_in(3).then_some(cursor);
-            Command::ListJobs { tube, state, limit, after }
-        }),
-        (1, Command::Stats),
-        (1, Command::StatsJob(id)),
-        (1, Command::StatsTube(tube)),
-        (1, Command::StatsGroup(random.pick(&["g", "h", "i"]))),
-        (1, Command::ListTubes),
-        (1, if random.once_in(2) { Command::ListTubeUsed } else { Command::ListTubesWatched }),
-        (2, Command::KillClient { number: random.pick(&[known.client, known.client, 0, u64::MAX]) }),
+    let (priority, delay_s) = (Priority(random.pick(&PRIORITIES)), random.pick(&DELAYS));
+    let state = random.pick(&JobState::ALL);
+    let position = Position { is_held: false, number: random.pick(&[0, 1, 1024, 4_294_967_295]), id };
+    let short_s = [Seconds::ZERO, Seconds::ZERO, HALF, Seconds::new(1, 999), whole(2), whole(3)];
+    let timeout_s = [short_s.as_slice(), &[whole(20), whole(2_147_483_647)]].concat();
+    let for_s = random.pick(&[HALF, whole(3), Seconds::MAX]);
+    let fifo = [ModeWord::Fifo, ModeWord::Default];
+    let drawing = [ModeWord::Weighted, ModeWord::Weighted, ModeWord::WeightedFair];
+    let modes = if known.draws { [fifo.as_slice(), &drawing].concat() } else { fifo.to_vec() };
+    let first = random.index(8);
+    let fields = Field::ALL.into_iter().cycle().skip(first).take(random.index(9));
+    let grace_ms = random.pick(&[0, 1, 500, 1000, 1250, 20_000, 3_600_000]);
+    Arguments {
+        after: random.once_in(3).then_some(Cursor { state, position }),
         // Only the server knows the clients to list.
-        (1, Command::ListClients { limit: 1, after: Some(ClientCursor { index: u32::MAX }) }),
-        (1, if random.once_in(4) { Command::Drain } else { Command::Undrain }),
-        (1, if random.once_in(4) { Command::Quit } else { Command::Stats }),
-    );
-    Request::Command(command)
+        after_client: Some(ClientCursor { index: u32::MAX }),
+        bound: random.pick(&[0, 1, 2, 100, u64::MAX]),
+        count: 0,
+        counting: random.pick(&[Counting::Counted, Counting::Counted, Counting::Uncounted]),
+        delay_s,
+        fields: FieldList::new(fields).expect("each is there once"),
+        for_s: random.once_in(2).then_some(for_s),
+        grace: Grace::from_ms(grace_ms).expect("at most an hour"),
+        group: random.pick(&["g", "h", "i"]),
+        header: PutHeader { priority, delay_s, ttr_s: Seconds::ZERO, size: 0 },
+        id,
+        ids: IdList::of_reply(&[]),
+        limit: random.pick(&[100, 1, 2, 1000]),
+        mode: random.pick(&modes),
+        most: random.pick(&[1, 2, 3, 100, 1000]),
+        name: random.pick(&["s", "s", LONG_NAME]),
+        number: random.pick(&[known.client, known.client, 0, u64::MAX]),
+        priority,
+        state,
+        timeout_s: random.once_in(2).then(|| random.pick(&timeout_s)),
+        token: b"",
+        tube: random.pick(&TUBES),
+        weight: random.pick(&[1, 1, 1, 1, 2, 9999]),
+    }
 }
 
 /// A random spelling of a command: numbers may have leading spaces and zeros, and a default may be left out.
@@ -583,7 +545,8 @@ fn every_command_of_an_open_server_is_sent() {
     let requests = (0..20_000).flat_map(|_| request(&mut random, known, &mut Vec::new()));
     let verbs = requests.filter_map(|(request, _)| match request {
         Request::Put { .. } => Some(Verb::Put),
-        other => other.command().map(|command| command.verb()),
+        Request::Command(command) => Some(command.verb()),
+        _ => None,
     });
     let sent: Vec<Verb> = verbs.collect();
     let missing = Verb::ALL.into_iter().filter(|verb| !sent.contains(verb));

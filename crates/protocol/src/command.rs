@@ -4,7 +4,7 @@
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
 use super::MAX_LINE_BYTES;
-use super::argument::Argument;
+use super::argument::{Argument, Arguments, Taken};
 use super::fields::{FieldList, reserve_fields};
 use super::manage::{
     ClientCursor, MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_clients, list_jobs, move_job,
@@ -89,7 +89,17 @@ macro_rules! commands {
             }
         }
 
-        impl Command<'_> {
+        impl<'a> Command<'a> {
+            /// The command of this verb, with its arguments.
+            #[must_use]
+            pub fn with_arguments(verb: Verb, arguments: &Arguments<'a>) -> Self {
+                match verb {
+                    $(Verb::$verb => Self::$verb
+                        $((Taken::taken(arguments.$argument)))?
+                        $({ $($field: Taken::taken(arguments.$field)),+ })?,)+
+                }
+            }
+
             /// The command without its arguments.
             #[must_use]
             pub fn verb(&self) -> Verb {
@@ -182,7 +192,7 @@ commands! {
         => |rest| optional_timeout(rest).map(|timeout_s| Command::ReserveWithAbort { timeout_s });
     "stats-group " StatsGroup(group: &'a str) Ours => |rest| name(rest).map(Command::StatsGroup);
     "session" Session { name: &'a str, grace: Grace } Ours => session;
-    "list-clients" ListClients { limit: u32, after: Option<ClientCursor> } Ours => list_clients;
+    "list-clients" ListClients { limit: u32, after_client: Option<ClientCursor> } Ours => list_clients;
     "kill-client" KillClient { number: u64 } Ours
         => |rest| whole_u64(arguments(rest)?).map(|number| Command::KillClient { number });
     "complete" Complete { id: JobId, count: u32 } Ours => complete;

@@ -33,6 +33,7 @@ mod yaml;
 
 use beanstalkd_types::{described, job, number, seconds, tags, tube_name};
 
+pub use self::argument::Arguments;
 pub use self::command::{
     Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse, plain_put_line,
 };

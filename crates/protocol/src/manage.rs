@@ -48,8 +48,8 @@ pub(super) fn list_jobs(rest: &[u8]) -> Option<Command<'_>> {
 
 /// `[<limit> [<cursor>]]`
 pub(super) fn list_clients(rest: &[u8]) -> Option<Command<'_>> {
-    let (limit, after) = page(rest, ClientCursor::parse)?;
-    Some(Command::ListClients { limit, after })
+    let (limit, after_client) = page(rest, ClientCursor::parse)?;
+    Some(Command::ListClients { limit, after_client })
 }
 
 /// The maximum number of lines on a page, and the cursor after which the page begins.
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_page_of_clients_has_a_limit_and_a_cursor() {
-        let page = |limit, after| Ok(Command::ListClients { limit, after });
+        let page = |limit, after_client| Ok(Command::ListClients { limit, after_client });
         assert_eq!(parse(b"list-clients"), page(100, None));
         assert_eq!(parse(b"list-clients 1000"), page(1000, None));
         let last = Some(ClientCursor { index: u32::MAX });

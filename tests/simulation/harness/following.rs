@@ -124,10 +124,10 @@ impl Harness {
                 let none = self.oracle.command_as_seen(index, *command, 0, unread, now);
                 self.kill(index, *number).unwrap_or(none)
             }
-            (request, _) => {
-                let command = request.command().expect("all others are commands");
-                self.oracle.command_as_seen(index, command, number, unread, now)
+            (Request::Command(command), _) => {
+                self.oracle.command_as_seen(index, *command, number, unread, now)
             }
+            (Request::Body { .. }, None) => unreachable!("a body without a put"),
         };
         for before in std::mem::take(&mut self.oracle.model.taken_over) {
             self.client(before).is_taken_over = true;

@@ -195,7 +195,7 @@ macro_rules! with_commands {
             /// Returns a page of at most `limit` (1 to 1000) clients of the server, each with the keys of
             /// `list-clients`, and the cursor of the next page. `cursor` is that of the previous page.
             fn list_clients(limit: u32, cursor: Option<&Cursor>) -> (Vec<Dictionary>, Option<Cursor>) {
-                Request::page(Command::ListClients { limit, after: None }, cursor);
+                Request::page(Command::ListClients { limit, after_client: None }, cursor);
                 Reply::Data(data) => {
                     let (next, clients) = parse_page(data)?;
                     (clients, Cursor::of_page(&next)?)
