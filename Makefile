@@ -272,7 +272,8 @@ corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin c
 # New inputs stay in target/corpus. `make pack-corpus` adds those that reach more code to the committed corpus.
 fuzz:
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)
-	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS) -- -dict=fuzz/protocol.dict -max_total_time=$(or $(SECONDS),60)
+	$(corpus_tool) dictionary fuzz/protocol.dict target/protocol.dict
+	$(CARGO) fuzz run -s none $(TARGET) $(CORPUS) -- -dict=target/protocol.dict -max_total_time=$(or $(SECONDS),60)
 
 # Packs TARGET's corpus: the fewest inputs that reach the same code as target/corpus.
 pack-corpus:

@@ -8,7 +8,6 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;
 
-use beanstalkd_protocol::Verb;
 use beanstalkd_testkit::corpus;
 use beanstalkd_testkit::fuzz::{TARGETS, Target};
 use beanstalkd_testkit::random::{Random, number_from_environment};
@@ -28,16 +27,7 @@ fn main() -> ExitCode {
         compare_with_directory();
         Ok(())
     });
-    let commands = Trial::test("the_dictionary_has_each_command", || {
-        let words = dictionary();
-        for verb in Verb::ALL.map(Verb::as_str) {
-            let begins =
-                |word: &Vec<u8>| word.split(|&byte| b" \r".contains(&byte)).next() == Some(verb.as_bytes());
-            assert!(words.iter().any(begins), "fuzz/protocol.dict lacks {verb}");
-        }
-        Ok(())
-    });
-    libtest_mimic::run(&Arguments::from_args(), replays.chain([comparison, commands]).collect()).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), replays.chain([comparison]).collect()).exit_code()
 }
 
 /// The targets have the same names in the table, in `fuzz/targets/`, in `fuzz/Cargo.toml`, in `fuzz/corpus/` and in the
@@ -76,7 +66,8 @@ fn replay_and_fuzz(target: &Target) {
     for input in &corpus {
         check(input);
     }
-    let words = dictionary();
+    let words =
+        corpus::dictionary(&fuzz_directory().join("protocol.dict")).expect("the dictionary can be read");
     let mut random = Random::new(number_from_environment("SEED").unwrap_or(0));
     for _ in 0..number_from_environment("FUZZ_ROUNDS").unwrap_or(rounds) {
         let mut input = corpus[random.below(corpus.len() as u64) as usize].clone();
@@ -104,15 +95,6 @@ fn change(random: &mut Random, input: &mut Vec<u8>, words: &[Vec<u8>], corpus: &
         }
         _ => drop(input.splice(at..at, word.iter().copied())),
     }
-}
-
-/// The words of the dictionary, which is in libFuzzer's format.
-fn dictionary() -> Vec<Vec<u8>> {
-    let text =
-        fs::read_to_string(fuzz_directory().join("protocol.dict")).expect("the dictionary can be read");
-    let quoted = text.lines().filter_map(|line| line.strip_prefix('"')?.strip_suffix('"'));
-    let words: Option<Vec<_>> = quoted.map(corpus::unescape).collect();
-    words.expect("the words of the dictionary are escaped correctly")
 }
 
 fn fuzz_directory() -> &'static Path {

@@ -1,8 +1,10 @@
 //! Access rules: `auth`, and what each identity of `access.toml` may do.
 
 use crate::case::{Case, Needs, code, script};
-use beanstalkd_protocol::Verb;
+use beanstalkd_protocol::{Arguments, Verb};
 use beanstalkd_testkit::client::Failure;
+use beanstalkd_testkit::commands;
+use beanstalkd_types::job::JobId;
 
 /// The rules. The tokens of its identities follow a pattern, see [`log_in`].
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
@@ -10,73 +12,13 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/acce
 /// Rules for tubes.
 const TUBE_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
 
-/// The reply to an anonymous client, for each command with arguments.
-const COMMANDS: [&str; 45] = [
-    "use mine",
-    "reserve",
-    "reserve-with-timeout 0",
-    "reserve-batch 1",
-    "reserve-with-abort",
-    "reserve-job 1",
-    "delete 1",
-    "delete-batch 1",
-    "release 1 0 0",
-    "bury 1 0",
-    "touch 1",
-    "touch-all",
-    "watch mine",
-    "ignore default",
-    "peek 1",
-    "peek-ready",
-    "peek-delayed",
-    "peek-buried",
-    "peek-reserved",
-    "kick 1",
-    "kick-job 1",
-    "stats",
-    "stats-job 1",
-    "stats-tube default",
-    "stats-tube none",
-    "stats-group g",
-    "list-tubes",
-    "list-tube-used",
-    "list-tubes-watched",
-    "pause-tube default 1",
-    "flush-tube default",
-    "flush-buried default",
-    "list-jobs default ready",
-    "list-jobs none ready",
-    "move 1 mine",
-    "reprioritize 1 0",
-    "drain",
-    "undrain",
-    "reserve-mode fifo",
-    "session s 60",
-    "list-clients",
-    "reserve-fields tube",
-    "kill-client 1",
-    "wait-job 1 1",
-    "use default",
-];
-
-/// The commands that every client may give, and those whose lines are followed by bodies.
-const OTHER_COMMANDS: [&str; 4] = ["auth", "quit", "put", "complete"];
-
-/// Commands about a job; for a client that may not see the job, the reply is NOT_FOUND.
-const ABOUT_JOBS: [&str; 12] = [
-    "reserve-job",
-    "delete",
-    "release",
-    "bury",
-    "touch",
-    "peek",
-    "kick-job",
-    "stats-job",
-    "move",
-    "reprioritize",
-    "wait-job",
-    "delete-batch",
-];
+/// A line of each command that needs a role and has no body, about this job or this tube.
+fn lines(id: u64, tube: &str) -> Vec<Vec<u8>> {
+    let verbs = Verb::ALL.into_iter().filter(|verb| ![Verb::Auth, Verb::Quit, Verb::Put].contains(verb));
+    let ids = [JobId(id)];
+    let arguments = Arguments { tube, ..commands::arguments(&ids) };
+    verbs.map(|verb| commands::line(verb, &arguments)).collect()
+}
 
 pub fn cases() -> Vec<Case> {
     let mut cases = open();
@@ -104,19 +46,14 @@ fn open() -> Vec<Case> {
 fn guarded() -> Vec<Case> {
     let mut cases = vec![
         code("an_anonymous_client_may_do_nothing", |bench| {
-            let words = COMMANDS.map(|command| command.split(' ').next().unwrap_or_default());
-            let lacks =
-                |verb: &Verb| !words.contains(&verb.as_str()) && !OTHER_COMMANDS.contains(&verb.as_str());
-            if let Some(verb) = Verb::ALL.iter().find(|verb| lacks(verb)) {
-                return Err(Failure::new(format!("COMMANDS lacks {}", verb.as_str())));
-            }
             let client = bench.client("a")?;
-            for command in COMMANDS {
-                // Every client may learn that this job does not exist.
-                let line = command.split(' ').next().unwrap_or_default();
-                let is_about_a_job = ABOUT_JOBS.contains(&line) && line != "delete-batch";
-                let expected = if is_about_a_job { "NOT_FOUND" } else { "FORBIDDEN" };
-                client.exchange(format!("{command}\r\n").as_bytes(), format!("{expected}\r\n").as_bytes())?;
+            for tube in ["default", "mine", "none"] {
+                for (line, of_other_job) in lines(1, tube).into_iter().zip(lines(2, tube)) {
+                    // Every client may learn that this job does not exist.
+                    let is_about_a_job = line != of_other_job && !line.starts_with(b"delete-batch");
+                    let expected: &[u8] = if is_about_a_job { b"NOT_FOUND\r\n" } else { b"FORBIDDEN\r\n" };
+                    client.exchange(&line, expected)?;
+                }
             }
             bench.play(
                 "a: put 0 0 60 4 | quit -> FORBIDDEN
@@ -132,22 +69,14 @@ fn guarded() -> Vec<Case> {
          s: list-tubes -> FORBIDDEN
          w: <worker>",
             ))?;
-            for client in ["s", "w"] {
-                for word in ABOUT_JOBS {
-                    let mut replies = Vec::new();
-                    for id in [1, 2] {
-                        let rest = match word {
-                            "release" => " 0 0",
-                            "bury" | "reprioritize" => " 0",
-                            "move" => " mine",
-                            _ => "",
-                        };
-                        replies.push(bench.client(client)?.ask(format!("{word} {id}{rest}\r\n").as_bytes())?);
-                    }
-                    if replies[0] != replies[1] {
-                        return Err(Failure::new(format!(
-                            "{client}: {word} shows whether there is a job: {replies:?}"
-                        )));
+            let pairs = lines(1, "mine").into_iter().zip(lines(2, "mine"));
+            for (line, of_no_job) in pairs.filter(|(line, of_no_job)| line != of_no_job) {
+                for name in ["s", "w"] {
+                    let client = bench.client(name)?;
+                    let (reply, other) = (client.ask(&line)?, client.ask(&of_no_job)?);
+                    if reply != other {
+                        let texts = [line, reply, other].map(|text| text.escape_ascii().to_string());
+                        return Err(Failure::new(format!("{name} sees whether there is a job: {texts:?}")));
                     }
                 }
             }

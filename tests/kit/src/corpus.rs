@@ -1,13 +1,18 @@
 //! The packed corpora of the fuzzers: one file for each target, one input in each line, escaped as in a Rust byte
-//! string.
+//! string. And the fuzzers' dictionary: a file, and the commands.
 //!
-//! libFuzzer needs a directory with one file for each input: `make fuzz` unpacks the corpus, `make pack-corpus` packs
-//! it.
+//! libFuzzer needs a directory with one file for each input, and the dictionary as one file: `make fuzz` makes both,
+//! `make pack-corpus` packs the corpus.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+
+use beanstalkd_protocol::Verb;
+use beanstalkd_types::job::JobId;
+
+use crate::commands;
 
 /// The inputs in the packed file at `path`.
 pub fn read(path: &Path) -> io::Result<Vec<Vec<u8>>> {
@@ -41,6 +46,28 @@ pub fn pack(directory: &Path, packed: &Path) -> io::Result<()> {
     let files: Vec<_> = fs::read_dir(directory)?.collect::<Result<_, _>>()?;
     let inputs: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file.path())).collect::<Result<_, _>>()?;
     write(packed, inputs)
+}
+
+/// The words of the dictionary at `path`, which is in libFuzzer's format, and the word and a line of each command.
+pub fn dictionary(path: &Path) -> io::Result<Vec<Vec<u8>>> {
+    let text = fs::read_to_string(path)?;
+    let quoted = text.lines().filter_map(|line| line.strip_prefix('"')?.strip_suffix('"'));
+    let words: Option<Vec<_>> = quoted.map(unescape).collect();
+    let mut words = words.ok_or_else(|| io::Error::other(format!("{}: wrong escapes", path.display())))?;
+    for verb in Verb::ALL {
+        words.push(verb.as_str().into());
+        words.push(commands::line(verb, &commands::arguments(&[JobId(1)])));
+    }
+    Ok(words)
+}
+
+/// Writes [`dictionary`] of `from` to `to`, for libFuzzer.
+pub fn write_dictionary(from: &Path, to: &Path) -> io::Result<()> {
+    let line = |word: Vec<u8>| {
+        let bytes: String = word.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+        format!("\"{bytes}\"\n")
+    };
+    fs::write(to, dictionary(from)?.into_iter().map(line).collect::<String>())
 }
 
 /// The bytes that the escaped `text` stands for; `None` if it is not escaped correctly.

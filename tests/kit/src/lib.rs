@@ -13,11 +13,13 @@
 //! | the server without a process | [`simulated`], its start, its clients' connections and a hand-over; [`sockets`]; [`disk`] and [`tasks`], the store; [`observer`], the order in which it serves |
 //! | the queue and its model | [`operations`], random ones on both; [`cells`], which tags they have covered |
 //! | fuzz targets | [`fuzz`], their bodies; [`corpus`], their packed inputs |
+//! | the protocol | [`commands`], a line of each |
 //! | random numbers that a seed repeats | [`random`]; [`tags`], those of puts; [`rules`], those for tubes |
 
 pub mod cells;
 pub mod chains;
 pub mod client;
+pub mod commands;
 pub mod corpus;
 pub mod disk;
 pub mod fake;
