@@ -13,7 +13,7 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{Idempotency, TagSet};
 
 use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
-use beanstalkd_model::{CompletedPut, DEFAULT, Duplicate, Job, Model, State};
+use beanstalkd_model::{CompletedPut, DEFAULT, Job, Model, State};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tags::TagChoice;
 
@@ -285,7 +285,7 @@ impl Tube {
                 self.next_key = key + 1;
                 self.note_delay(delay);
                 if let Some(duplicate) = self.model.duplicate(CLIENT, &tags, priority, NOW) {
-                    return self.duplicate(duplicate);
+                    return Expected::Line(duplicate.reply(self.ids[&duplicate.first]));
                 }
                 let new = NewJob {
                     id: JobId(key),
@@ -354,17 +354,6 @@ impl Tube {
         let (priority, delay_s, ttr_s) = (Priority(priority), delay.into(), ttr.into());
         let new = NewJob { id: JobId(key), priority, delay_s, ttr_s };
         CompletedPut { new, tags, body: body.as_slice().into() }
-    }
-
-    /// The reply to a put whose key is in use.
-    fn duplicate(&self, duplicate: Duplicate) -> Expected {
-        Expected::Line(match duplicate {
-            Duplicate::OfDeleted(first) => format!("INSERTED {} DELETED", self.ids[&first]),
-            Duplicate::Of(first, state, priority) => {
-                let line = format!("INSERTED {} {}", self.ids[&first], state.as_str().to_uppercase());
-                priority.map_or(line.clone(), |priority| format!("{line} {priority}"))
-            }
-        })
     }
 
     fn note_delay(&mut self, delay: u32) {

@@ -13,7 +13,7 @@ use beanstalkd_types::tags::{Name, TagSet};
 
 use crate::crashes::ServersOnDisk;
 use crate::versions::Step;
-use beanstalkd_model::{Answer, CompletedPut, Duplicate, Job, Server, State, words_of};
+use beanstalkd_model::{Answer, CompletedPut, Job, Server, State, words_of};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::Connection;
 use beanstalkd_testkit::sockets::Pipe;
@@ -243,14 +243,8 @@ impl ServersOnDisk {
         let now = self.now;
         let (duplicate, steps) =
             self.versions.execute(|oracle| oracle.model.duplicate(client as u32, tags, priority, now));
-        let further = match duplicate.expect("its key is used") {
-            Duplicate::OfDeleted(_) => "DELETED".to_owned(),
-            Duplicate::Of(_, state, None) => state.as_str().to_uppercase(),
-            Duplicate::Of(_, state, Some(priority)) => {
-                format!("{} {priority}", state.as_str().to_uppercase())
-            }
-        };
-        self.ask(client, &line, Expected::Reply(format!("INSERTED {id} {further}\r\n").into(), steps));
+        let reply = format!("{}\r\n", duplicate.expect("its key is used").reply(id));
+        self.ask(client, &line, Expected::Reply(reply.into(), steps));
     }
 
     /// Sends a command on one job that no other client may touch now.

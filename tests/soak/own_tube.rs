@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use beanstalkd_model::{Answer, Duplicate, Server as Model, words_of};
+use beanstalkd_model::{Answer, Server as Model, words_of};
 use beanstalkd_protocol::parse;
 use beanstalkd_queue::{NewJob, PoisonLimits};
 use beanstalkd_testkit::client::{Client, Failure, jobs_of_list};
@@ -172,13 +172,7 @@ impl OwnTube<'_> {
             }
             Some(duplicate) => {
                 self.harness.history().refused(key);
-                match duplicate {
-                    Duplicate::OfDeleted(first) => format!("INSERTED {first} DELETED\r\n"),
-                    Duplicate::Of(first, state, priority) => {
-                        let priority = priority.map_or(String::new(), |priority| format!(" {priority}"));
-                        format!("INSERTED {first} {}{priority}\r\n", state.as_str().to_uppercase())
-                    }
-                }
+                format!("{}\r\n", duplicate.reply(duplicate.first))
             }
         };
         self.model.model.forget_the_past();

@@ -86,9 +86,7 @@ impl Model {
             Some(Done::Duplicate(_)) | None => self.duplicate(client, &without_tube, put.new.priority.0, now),
         };
         let done = match duplicate {
-            Some(tags::Duplicate::Of(first, ..) | tags::Duplicate::OfDeleted(first)) => {
-                Ok(Done::Duplicate(first))
-            }
+            Some(tags::Duplicate { first, .. }) => Ok(Done::Duplicate(first)),
             None if known.is_none() && self.is_full(&tube, put.body.len()) => Err(tube),
             None => {
                 self.put_tagged(client, put.new, Arc::clone(&put.body), without_tube, now);

@@ -12,7 +12,6 @@ use beanstalkd_types::tags::{TagError, TagSet, Trace};
 
 use crate::complete::CompletedPut;
 use crate::queue::Model;
-use crate::tags::Duplicate;
 
 /// Stands in an expected reply for a number that only the server knows.
 pub const ANY_NUMBER: u8 = 1;
@@ -273,14 +272,7 @@ impl Server {
         let Accepted { priority, delay_s, ttr_s, tags, .. } = accepted;
         let tags = TagSet { tube: None, ..tags };
         if let Some(duplicate) = self.model.duplicate(client, &tags, priority, now) {
-            return match duplicate {
-                Duplicate::OfDeleted(first) => reply(format!("INSERTED {first} DELETED")),
-                Duplicate::Of(first, state, priority) => {
-                    let word = state.as_str().to_uppercase();
-                    let priority = priority.map(|priority| format!(" {priority}")).unwrap_or_default();
-                    reply(format!("INSERTED {first} {word}{priority}"))
-                }
-            };
+            return reply(duplicate.reply(duplicate.first));
         }
         let tube = self.model.tube(self.model.client(client).using).name.clone();
         if self.model.is_full(&tube, bytes.len()) {

@@ -27,11 +27,23 @@ pub enum Ending {
     Expired,
 }
 
-/// The original of a duplicate: a job in a state, with its new priority if it gets one, or a deleted job.
+/// The original of a duplicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duplicate {
-    Of(u64, State, Option<u32>),
-    OfDeleted(u64),
+pub struct Duplicate {
+    pub first: u64,
+    /// `None` if it is deleted.
+    pub state: Option<State>,
+    /// Its new priority, if it gets one.
+    pub priority: Option<u32>,
+}
+
+impl Duplicate {
+    /// The reply to the put. The id of the original is not that of the model if the server chose it.
+    pub fn reply(&self, id: u64) -> String {
+        let state = self.state.map_or("deleted", State::as_str).to_uppercase();
+        let priority = self.priority.map(|priority| format!(" {priority}")).unwrap_or_default();
+        format!("INSERTED {id} {state}{priority}")
+    }
 }
 
 impl Model {
@@ -59,14 +71,15 @@ impl Model {
                 self.job_mut(id).upgraded = matches!(state, State::Reserved { .. });
                 self.note(Change::Updated(JobId(id)));
             }
-            return Some(Duplicate::Of(id, state, is_upgrade.then_some(priority)));
+            let priority = is_upgrade.then_some(priority);
+            return Some(Duplicate { first: id, state: Some(state), priority });
         }
         let cooling = self
             .cooldowns
             .iter()
             .filter(|cooldown| cooldown.tube == tube && cooldown.key == key && cooldown.until > now)
             .max_by_key(|cooldown| cooldown.id);
-        cooling.map(|cooldown| Duplicate::OfDeleted(cooldown.id))
+        cooling.map(|cooldown| Duplicate { first: cooldown.id, state: None, priority: None })
     }
 
     /// The job of the other tube with the same key.

@@ -469,30 +469,20 @@ fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now
     count
 }
 
-/// Applies the effects of a duplicate; returns its reply.
+/// Applies the effects of a duplicate; returns it as the model shows it.
 fn upgrade(queue: &mut Queue, duplicate: Duplicate, priority: Priority, now: Timestamp) -> String {
-    match duplicate {
-        Duplicate::OfDeleted(first) => format!("{} deleted", first.0),
-        Duplicate::Of(first, state) if queue.would_upgrade(first, priority) => {
-            queue.upgrade(first, priority, now);
-            format!("{} {} {}", first.0, state.as_str(), priority.0)
-        }
-        Duplicate::Of(first, state) => format!("{} {}", first.0, state.as_str()),
+    let (first, state) = match duplicate {
+        Duplicate::OfDeleted(first) => (first, None),
+        Duplicate::Of(first, state) => (first, Some(state)),
+    };
+    let is_upgrade = state.is_some() && queue.would_upgrade(first, priority);
+    if is_upgrade {
+        queue.upgrade(first, priority, now);
     }
+    format!("{:?}", (first.0, state.map(JobState::as_str), is_upgrade.then_some(priority.0)))
 }
 
 fn shown(duplicate: &model::Duplicate) -> String {
-    match *duplicate {
-        model::Duplicate::OfDeleted(first) => format!("{first} deleted"),
-        model::Duplicate::Of(first, state, priority) => {
-            let state = match state {
-                State::Ready => JobState::Ready,
-                State::Reserved { .. } => JobState::Reserved,
-                State::Delayed { .. } => JobState::Delayed,
-                State::Buried { .. } => JobState::Buried,
-            };
-            let priority = priority.map(|priority| format!(" {priority}")).unwrap_or_default();
-            format!("{first} {}{priority}", state.as_str())
-        }
-    }
+    let &model::Duplicate { first, state, priority } = duplicate;
+    format!("{:?}", (first, state.map(State::as_str), priority))
 }
