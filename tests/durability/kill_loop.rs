@@ -45,13 +45,13 @@ impl Fuse {
 }
 
 /// A client with a model of its tube as acknowledged, and the steps that were not answered.
-struct Worker {
+struct TubeClient {
     tube: Tube,
     unanswered: Vec<Step>,
     random: Random,
 }
 
-impl Worker {
+impl TubeClient {
     /// Sends random steps until the server is killed.
     fn work(&mut self, mut client: Client, fuse: &Fuse, repertoire: Repertoire) {
         let name = self.tube.name.clone();
@@ -129,7 +129,7 @@ impl Worker {
 
 struct KillLoop {
     server: Server,
-    workers: Vec<Worker>,
+    clients: Vec<TubeClient>,
     random: Random,
     /// The first id that this server gives.
     next_id: u64,
@@ -138,14 +138,14 @@ struct KillLoop {
 
 impl KillLoop {
     fn new(program: &Path, seed: u64) -> Self {
-        let worker = |number| Worker {
+        let client = |number| TubeClient {
             tube: Tube::new(&format!("tube-{number}"), 1000),
             unanswered: Vec::new(),
             random: Random::new(seed * CLIENTS + number),
         };
-        let workers = (0..CLIENTS).map(worker).collect();
+        let clients = (0..CLIENTS).map(client).collect();
         let server = start_program(program, "{dir}", FLAGS);
-        Self { server, workers, random: Random::new(seed), next_id: 1, acknowledged: 0 }
+        Self { server, clients, random: Random::new(seed), next_id: 1, acknowledged: 0 }
     }
 
     /// Runs the server, kills it during work, and starts the next one.
@@ -158,11 +158,11 @@ impl KillLoop {
         let pid = Pid::from_raw(i32::try_from(control.stat("pid").unwrap()).unwrap()).unwrap();
         let target = 1 + self.random.below(MAX_REPLIES);
         let fuse = Fuse { replies: AtomicU64::new(0), target, pid, blown: AtomicBool::new(false) };
-        let clients: Vec<Client> = self.workers.iter().map(|_| self.server.connect().unwrap()).collect();
+        let connections: Vec<Client> = self.clients.iter().map(|_| self.server.connect().unwrap()).collect();
         std::thread::scope(|scope| {
-            for (worker, client) in self.workers.iter_mut().zip(clients) {
+            for (client, connection) in self.clients.iter_mut().zip(connections) {
                 let fuse = &fuse;
-                scope.spawn(move || worker.work(client, fuse, repertoire));
+                scope.spawn(move || client.work(connection, fuse, repertoire));
             }
         });
         assert!(
@@ -180,7 +180,7 @@ impl KillLoop {
         control.exchange(b"use probe\r\n", b"USING probe\r\n").unwrap();
         let next_id = id_of(&control.ask(&put_command(0, 0, 1, b"probe")).unwrap()).unwrap();
         control.exchange(format!("delete {next_id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
-        let known = self.workers.iter().flat_map(|worker| worker.tube.jobs().filter_map(|(_, id)| id));
+        let known = self.clients.iter().flat_map(|client| client.tube.jobs().filter_map(|(_, id)| id));
         let ids: Vec<u64> = known.filter(|&id| id < self.next_id).chain(self.next_id..next_id).collect();
         let seen = see_jobs(&mut control, ids).unwrap();
         assert_eq!(
@@ -203,8 +203,8 @@ fn nothing_acknowledged_is_lost_damaged_or_undone_by_kills() {
         life.run_and_kill(Repertoire::Tagged);
         let seen = life.observe();
         jobs += seen.len();
-        for worker in &mut life.workers {
-            let outcome = worker.reconcile(&seen);
+        for client in &mut life.clients {
+            let outcome = client.reconcile(&seen);
             outcome.unwrap_or_else(|problem| panic!("SEED={seed}, kill {kill}: {problem}"));
         }
     }
@@ -229,7 +229,7 @@ fn another_server_in_the_same_loop() {
         life.run_and_kill(Repertoire::KeptByC);
         let mut control = life.server.connect().unwrap();
         let seen = see_jobs(&mut control, 1..=2 * MAX_REPLIES).unwrap();
-        let losses = life.workers.iter().map(|worker| worker.count_losses(&seen));
+        let losses = life.clients.iter().map(|client| client.count_losses(&seen));
         let (now_lost, now_back) = losses.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         failures += u64::from(now_lost + now_back > 0);
         (lost, back) = (lost + now_lost, back + now_back);

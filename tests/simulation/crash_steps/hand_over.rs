@@ -23,7 +23,7 @@ impl Steps {
         self.outcome.hand_overs += 1;
         let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
         executor.set_tube_rules(self.settings.rules.clone(), self.now);
-        let connections = self.workers.iter().map(|worker| &worker.connection);
+        let connections = self.clients.iter().map(|client| &client.connection);
         hand_over(&mut self.server, Server::new(executor), connections, true, self.now);
         let config = self.config();
         let log = self.server.executor_mut().continue_with_binlog(self.disk.storage(), config, self.now, 0);

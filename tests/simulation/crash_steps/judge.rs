@@ -71,10 +71,10 @@ impl Steps {
 
     /// Requires that the server has the state of the model.
     pub(super) fn compare(&mut self) {
-        for client in &self.workers {
+        for client in &self.clients {
             assert_eq!(client.is_closed, client.is_ending, "client {}", client.connection.id.index);
         }
-        self.workers.retain(|client| !client.is_closed);
+        self.clients.retain(|client| !client.is_closed);
         let model = &self.oracle.model;
         let queue = self.server.executor().queue();
         for job in &model.jobs {

@@ -69,7 +69,8 @@ pub struct Outcome {
     pub turns: u64,
 }
 
-struct Worker {
+/// A client of a session.
+struct SessionClient {
     connection: Connection,
     /// Whether it is about to be closed, because the client is gone or its session was taken over.
     is_ending: bool,
@@ -110,7 +111,7 @@ struct Steps {
     disk: SimDisk,
     server: Server<FakeStream>,
     oracle: Oracle,
-    workers: Vec<Worker>,
+    clients: Vec<SessionClient>,
     doubt: Doubt,
     /// The next file of the log, while making it takes long. The store does nothing else meanwhile.
     slow: Option<StoreTask>,
@@ -169,7 +170,7 @@ impl Steps {
             disk: SimDisk::default(),
             server: Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES)),
             oracle,
-            workers: Vec::new(),
+            clients: Vec::new(),
             slow: None,
             full: FullDisk::default(),
             has_lost_power: false,
@@ -206,7 +207,7 @@ impl Steps {
         let disk = self.disk.clone();
         self.server = self.open(&disk).expect("the server starts");
         self.slow = None;
-        self.workers.clear();
+        self.clients.clear();
         // The sockets of the previous server were dropped with it.
         observer::take();
         self.say(|| format!("starts with {:?}", self.server.executor().queue().figures().jobs));
@@ -282,8 +283,8 @@ impl Steps {
     // Steps.
 
     fn step(&mut self) {
-        let client = self.random.below(1 + self.workers.len() as u64) as usize;
-        if client == self.workers.len() {
+        let client = self.random.below(1 + self.clients.len() as u64) as usize;
+        if client == self.clients.len() {
             return if client < 4 && self.random.once_in(2) { self.connect() } else { self.pass_time() };
         }
         match self.random.below(24) {
@@ -301,8 +302,8 @@ impl Steps {
         let connection = Connection::open(&mut self.server, pipe, self.now);
         let index = connection.id.index;
         self.oracle.model.connect(index);
-        self.workers.push(Worker { connection, is_ending: false, is_closed: false });
-        let client = self.workers.len() - 1;
+        self.clients.push(SessionClient { connection, is_ending: false, is_closed: false });
+        let client = self.clients.len() - 1;
         self.say(|| format!("{index} connects"));
         for line in ["use mail", "watch mail", "watch dead"] {
             self.ask(client, line, None);
@@ -319,7 +320,7 @@ impl Steps {
 
     fn leave(&mut self, client: usize) {
         self.advance_clock();
-        let client = &mut self.workers[client];
+        let client = &mut self.clients[client];
         client.is_ending = true;
         client.connection.break_off();
         let index = client.connection.id.index;
@@ -344,7 +345,7 @@ impl Steps {
     }
 
     fn command(&mut self, client: usize) {
-        let (index, model) = (self.workers[client].connection.id.index, &self.oracle.model);
+        let (index, model) = (self.clients[client].connection.id.index, &self.oracle.model);
         let ids: Vec<u64> = model.jobs.iter().map(|job| job.id).collect();
         let reserved: Vec<u64> = ids.iter().copied().filter(|&id| model.has_reserved(index, id)).collect();
         let has_session = model.sessions.iter().any(|session| session.client == Some(index));
@@ -408,7 +409,7 @@ impl Steps {
         }
         self.advance_clock();
         let before = self.oracle.model.clone();
-        let id = self.workers[client].connection.id;
+        let id = self.clients[client].connection.id;
         let expected = self.execute(id.index, line, body);
         self.say(|| {
             format!("{} sends {line}: {}", id.index, expected[..expected.len().min(60)].escape_ascii())
@@ -430,7 +431,7 @@ impl Steps {
         if let Some(body) = body {
             bytes.extend([body, b"\r\n"].concat());
         }
-        self.workers[client].connection.send(&bytes);
+        self.clients[client].connection.send(&bytes);
         self.settle();
     }
 
@@ -442,7 +443,7 @@ impl Steps {
         };
         for before in std::mem::take(&mut self.oracle.model.taken_over) {
             self.oracle.model.disconnect(before, usize::MAX, self.now);
-            let victim = self.workers.iter_mut().find(|client| client.connection.id.index == before);
+            let victim = self.clients.iter_mut().find(|client| client.connection.id.index == before);
             victim.expect("it was connected").is_ending = true;
         }
         let Answer::Reply(reply) = answer else { panic!("{line} is answered at once") };
@@ -545,7 +546,7 @@ impl Steps {
     }
 
     fn open_connections(&self) -> impl Iterator<Item = &Connection> {
-        self.workers.iter().filter(|worker| !worker.is_closed).map(|worker| &worker.connection)
+        self.clients.iter().filter(|client| !client.is_closed).map(|client| &client.connection)
     }
 
     fn turn(&mut self) {
@@ -553,7 +554,7 @@ impl Steps {
         self.server.turn(events.into_iter(), self.now);
         for step in observer::take() {
             if let ServedStep::Closed(id) = step {
-                let closed = self.workers.iter_mut().filter(|client| client.connection.id == id);
+                let closed = self.clients.iter_mut().filter(|client| client.connection.id == id);
                 closed.for_each(|client| client.is_closed = true);
             }
         }
@@ -563,7 +564,7 @@ impl Steps {
         let Doubt { answered, asked, .. } = &mut self.doubt;
         let Some(Asked { client, expected, received, changed, stage, .. }) = asked else { return };
         let client =
-            self.workers.iter().find(|known| known.connection.id == *client).expect("it is connected");
+            self.clients.iter().find(|known| known.connection.id == *client).expect("it is connected");
         received.extend(client.connection.received_bytes(usize::MAX));
         let is_refused = self.full.is_full && received == full_disk::REFUSAL;
         let is_right = is_refused || expected.starts_with(received) || self.server.executor().has_failed();
