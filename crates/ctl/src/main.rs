@@ -9,7 +9,7 @@
 //! | [`commands`] | the subcommands, except those below; some that are alike share a file |
 //! | [`top`] | `top`: the live view |
 //! | [`transfer`] | `export` and `import` |
-//! | [`work`] | `work`: a command for each job |
+//! | [`worker`] | `work`: a command for each job |
 //! | [`server`], [`opening`] | a connected server, its extensions and its tubes; connecting to several |
 //! | [`listing`], [`tag_pattern`] | the jobs that a filter matches |
 //! | [`group_order`] | which jobs wait for the groups of others |
