@@ -1,4 +1,4 @@
-//! Threads that are started while the server runs, however little memory is left.
+//! Threads for whose end nobody waits, and which are started however little memory is left.
 //!
 //! Owns: their start. A thread of the standard library maps a stack for its signal handler once it runs, and ends the
 //! process if there is no memory for it.
@@ -14,8 +14,7 @@ type Work = Box<dyn FnOnce() + Send>;
 /// The work needs little, and the server may have a limit on its address space.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// Does `work` on another thread, for whose end nobody waits. Returns whether that was possible; `work` is dropped if
-/// it was not.
+/// Does `work`, which must not panic, on another thread. Returns whether that was possible; if not, `work` is dropped.
 pub(crate) fn run_beside(work: impl FnOnce() + Send + 'static) -> bool {
     extern "C" fn run(work: *mut c_void) -> *mut c_void {
         leave_signals_to_others();
@@ -47,14 +46,10 @@ pub(crate) fn run_beside(work: impl FnOnce() + Send + 'static) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
     use std::thread;
 
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-
     use super::*;
-    use crate::child::Child;
 
     #[test]
     fn the_work_is_done_on_another_thread() {
@@ -65,12 +60,18 @@ mod tests {
 
     /// Runs in the child of the next test: starts threads, with room for more and more of their memory.
     #[test]
+    #[cfg(target_os = "linux")]
     #[ignore = "runs as a child of other tests"]
     fn child_starts_threads_without_memory() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+
         let (_, maximum) = getrlimit(Resource::RLIMIT_AS).unwrap();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.strip_suffix("kB")).unwrap();
-        let size_kib: u64 = size.trim().parse().unwrap();
+        let size_kib: rlim_t = size.trim().parse().unwrap();
         let done = Arc::new(AtomicUsize::new(0));
         let mut started = 0;
         for room_kib in (0..800).step_by(4) {
@@ -86,13 +87,14 @@ mod tests {
         setrlimit(Resource::RLIMIT_AS, maximum, maximum).unwrap();
         assert!((1..200).contains(&started), "some fit, and some do not: {started}");
         assert_eq!(done.load(Ordering::Relaxed), started);
-        Child::say("it lives");
+        crate::child::Child::say("it lives");
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_thread_without_memory_does_not_end_the_process() {
-        let mut child = Child::start("thread::tests::child_starts_threads_without_memory", "".as_ref());
+        let mut child =
+            crate::child::Child::start("thread::tests::child_starts_threads_without_memory", "".as_ref());
         assert_eq!(child.line(), "it lives");
         assert!(child.finish().success());
     }
