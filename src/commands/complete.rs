@@ -268,8 +268,8 @@ impl Executor {
         let Some((name, most)) = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?))) else {
             return false;
         };
-        let cost = |put: &Put| self.queue.put_cost(client, put.size as usize, put.tags().set());
-        let owned: u64 = complete.puts.iter().map(|(put, _)| cost(put)).sum();
+        let bytes = |put: &Put| self.queue.owned_bytes_of_put(client, put.size as usize, put.tags().set());
+        let owned: u64 = complete.puts.iter().map(|(put, _)| bytes(put)).sum();
         let left = self.queue.owned_bytes(&name) - self.queue.bytes_left_by(complete.id, &name);
         left.saturating_add(owned) > most
     }

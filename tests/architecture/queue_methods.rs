@@ -50,7 +50,7 @@ const NOT_CALLED: &[&str] = &[
     "cooldown_s",
     "has_kept_from_dead_tube",
     "owned_bytes",
-    "put_cost",
+    "owned_bytes_of_put",
     "take_kept_from_dead_tube",
     "tags_after_move",
     "tags_for_log",

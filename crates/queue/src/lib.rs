@@ -24,7 +24,7 @@
 //! |---|---|
 //! | clients come and go | `connect`, `connect_internal`, `disconnect`, `mark_producer`, `use_tube`, `watch`, `watch_with_weight`, `ignore`, `note_fields`; how clients choose tubes (`operations/modes.rs`): `seed` |
 //! | reservations that outlive a connection | `begin_session`, `join_session`, `begin_graces`; `session_of`, `session_of_job` |
-//! | jobs come | `allocate_id`, `put`, `put_tagged`; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
+//! | jobs come | `allocate_id`, `put`, `put_tagged`; before it `duplicate`, `would_upgrade`, `upgrade`, `owned_bytes_of_put` |
 //! | jobs go to clients | `reserve`, `reserve_job`, `undo_reserve`, `is_waiting`, `stop_waiting`, `poll_delivery` |
 //! | clients wait for the end of a job | `wait_job`, `awaited_by` |
 //! | a job ends and others come | `plan_complete`, `encode_body`, `complete` |

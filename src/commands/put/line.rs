@@ -107,7 +107,7 @@ impl Executor {
             LineOf::Put => self.queue.owned_bytes(&name),
             LineOf::Complete { .. } => 0,
         };
-        let exceeds = others.saturating_add(self.queue.put_cost(client, body_bytes, tags)) > most;
+        let exceeds = others.saturating_add(self.queue.owned_bytes_of_put(client, body_bytes, tags)) > most;
         Some((name, exceeds))
     }
 

@@ -79,21 +79,21 @@ impl Owners {
         }
     }
 
-    /// Charges `cost` to this owner if the tube or the group is new.
-    fn enter(&mut self, shared: SharedScope<&str>, owner: &str, cost: u64) {
+    /// Charges `bytes` to this owner if the tube or the group is new.
+    fn enter(&mut self, shared: SharedScope<&str>, owner: &str, bytes: u64) {
         let shared = shared.to_owned();
         match self.makers.get_mut(&shared) {
             Some(maker) => maker.jobs += u64::from(*maker.owner == *owner),
             None => {
                 self.maker_bytes += shared.name_bytes() + owner.len();
                 self.makers.insert(shared, Maker { owner: owner.into(), jobs: 1 });
-                self.add(owner, cost);
+                self.add(owner, bytes);
             }
         }
     }
 
     /// Removes a job of this owner from the tube or the group.
-    fn leave(&mut self, shared: SharedScope<&str>, owner: &str, cost: u64) {
+    fn leave(&mut self, shared: SharedScope<&str>, owner: &str, bytes: u64) {
         let shared = shared.to_owned();
         let Some(maker) = self.makers.get_mut(&shared).filter(|maker| *maker.owner == *owner) else { return };
         debug_assert!(maker.jobs > 0, "the owner has a job in the tube or group that it has made");
@@ -101,7 +101,7 @@ impl Owners {
         if maker.jobs == 0 {
             self.maker_bytes -= shared.name_bytes() + owner.len();
             self.makers.remove(&shared);
-            self.subtract(owner, cost);
+            self.subtract(owner, bytes);
         }
     }
 }
@@ -125,7 +125,7 @@ impl SharedScope<Box<str>> {
 }
 
 /// The bytes that a job counts for its owner: its own, and those of the cooldown that its delete begins.
-fn job_cost(body_bytes: usize, tags: &TagSet<'_>) -> u64 {
+fn job_bytes(body_bytes: usize, tags: &TagSet<'_>) -> u64 {
     let words = TagSet { owner: None, ..*tags };
     let cooldown = tags
         .idempotency
@@ -134,7 +134,7 @@ fn job_cost(body_bytes: usize, tags: &TagSet<'_>) -> u64 {
     OWNED_JOB_BYTES + (body_bytes + words.encoded_len() + index_bytes(tags) + cooldown) as u64
 }
 
-fn group_cost(name: &str) -> u64 {
+fn group_bytes(name: &str) -> u64 {
     (GROUP_BYTES + name.len()) as u64
 }
 
@@ -143,10 +143,10 @@ impl Rule for Owners {
     fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();
-        queue.rules.owners.add(owner, job_cost(job.body_bytes, job.tags));
+        queue.rules.owners.add(owner, job_bytes(job.body_bytes, job.tags));
         queue.enter_tube(owner, job.tube);
         if let Some(group) = job.tags.group {
-            queue.rules.owners.enter(SharedScope::Group(group.as_str()), owner, group_cost(group.as_str()));
+            queue.rules.owners.enter(SharedScope::Group(group.as_str()), owner, group_bytes(group.as_str()));
         }
     }
 
@@ -159,8 +159,8 @@ impl Rule for Owners {
 
     fn retagged(queue: &mut Queue, before: &MarkedJob<'_>, after: &MarkedJob<'_>) {
         let Some(owner) = after.tags.owner else { return };
-        queue.rules.owners.add(owner.as_str(), job_cost(after.body_bytes, after.tags));
-        queue.rules.owners.subtract(owner.as_str(), job_cost(before.body_bytes, before.tags));
+        queue.rules.owners.add(owner.as_str(), job_bytes(after.body_bytes, after.tags));
+        queue.rules.owners.subtract(owner.as_str(), job_bytes(before.body_bytes, before.tags));
     }
 
     const ENDED: Marks = Marks::TAGGED;
@@ -168,10 +168,10 @@ impl Rule for Owners {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();
         if let Some(group) = job.tags.group {
-            queue.rules.owners.leave(SharedScope::Group(group.as_str()), owner, group_cost(group.as_str()));
+            queue.rules.owners.leave(SharedScope::Group(group.as_str()), owner, group_bytes(group.as_str()));
         }
         queue.leave_tube(owner, job.tube);
-        queue.rules.owners.subtract(owner, job_cost(job.body_bytes, job.tags));
+        queue.rules.owners.subtract(owner, job_bytes(job.body_bytes, job.tags));
     }
 
     #[inline]
@@ -182,20 +182,20 @@ impl Rule for Owners {
         let tags: Vec<_> = tags.filter_map(|(id, tags)| Some((id, tags, tags.owner?))).collect();
         for (id, tags, owner) in &tags {
             let job = queue.jobs.expect(*id);
-            owners.add(owner.as_str(), job_cost(job.body().len(), tags));
+            owners.add(owner.as_str(), job_bytes(job.body().len(), tags));
             *jobs.entry((SharedScope::Tube(job.tube), owner.as_str())).or_default() += 1;
             if let Some(group) = tags.group {
                 *jobs.entry((SharedScope::Group(group.as_str()), owner.as_str())).or_default() += 1;
             }
         }
         for (shared, maker) in &queue.rules.owners.makers {
-            let (shared, cost) = match shared {
-                SharedScope::Tube(tube) => (SharedScope::Tube(*tube), queue.tube_cost(*tube)),
-                SharedScope::Group(name) => (SharedScope::Group(&**name), group_cost(name)),
+            let (shared, bytes) = match shared {
+                SharedScope::Tube(tube) => (SharedScope::Tube(*tube), queue.tube_bytes(*tube)),
+                SharedScope::Group(name) => (SharedScope::Group(&**name), group_bytes(name)),
             };
             let there = jobs.get(&(shared, &*maker.owner)).copied().unwrap_or(0);
             assert!((1..=there).contains(&maker.jobs));
-            owners.add(&maker.owner, cost);
+            owners.add(&maker.owner, bytes);
         }
         queue.rules.unique.owned().for_each(|(owner, bytes)| owners.add(owner, bytes as u64));
         let found = &queue.rules.owners;
@@ -208,26 +208,26 @@ impl Rule for Owners {
 
 impl Queue {
     /// The bytes that the tube counts for its maker. "default" has no maker.
-    fn tube_cost(&self, tube: TubeKey) -> u64 {
+    fn tube_bytes(&self, tube: TubeKey) -> u64 {
         if tube == DEFAULT { 0 } else { (BYTES_PER_TUBE + self.tubes.get(tube).name.as_bytes().len()) as u64 }
     }
 
     /// The bytes that a put with these tags, into the tube that they name or the used one, would count for its owner.
     #[must_use]
-    pub fn put_cost(&self, client: ClientId, body_bytes: usize, tags: &TagSet<'_>) -> u64 {
+    pub fn owned_bytes_of_put(&self, client: ClientId, body_bytes: usize, tags: &TagSet<'_>) -> u64 {
         let makers = &self.rules.owners.makers;
         let tube = match tags.tube {
             None => Some(self.client(client).using),
             Some(name) => self.tubes.find(name.as_str()),
         };
-        let tube_cost = match (tube, tags.tube) {
+        let tube_bytes = match (tube, tags.tube) {
             (Some(tube), _) if makers.contains_key(&SharedScope::Tube(tube)) => 0,
-            (Some(tube), _) => self.tube_cost(tube),
+            (Some(tube), _) => self.tube_bytes(tube),
             (None, name) => (BYTES_PER_TUBE + name.map_or(0, Name::len)) as u64,
         };
         let group = tags.group.map(|group| group.as_str());
         let group = group.filter(|&group| !makers.contains_key(&SharedScope::Group(group).to_owned()));
-        job_cost(body_bytes, tags) + tube_cost + group.map_or(0, group_cost)
+        job_bytes(body_bytes, tags) + tube_bytes + group.map_or(0, group_bytes)
     }
 
     /// The minimum number of bytes that the end of this job frees for the owner; 0 if the job has another one. More is
@@ -235,22 +235,22 @@ impl Queue {
     #[must_use]
     pub fn bytes_left_by(&self, id: JobId, owner: &str) -> u64 {
         let tags = self.tags(id).filter(|tags| tags.owner == Some(owner.into()));
-        tags.zip(self.jobs.get(id)).map_or(0, |(tags, job)| job_cost(job.body().len(), &tags))
+        tags.zip(self.jobs.get(id)).map_or(0, |(tags, job)| job_bytes(job.body().len(), &tags))
     }
 
     /// Adds a job of the owner to the tube.
     fn enter_tube(&mut self, owner: &str, tube: TubeKey) {
         if tube != DEFAULT {
-            let cost = self.tube_cost(tube);
-            self.rules.owners.enter(SharedScope::Tube(tube), owner, cost);
+            let bytes = self.tube_bytes(tube);
+            self.rules.owners.enter(SharedScope::Tube(tube), owner, bytes);
         }
     }
 
     /// Removes a job of the owner from the tube.
     fn leave_tube(&mut self, owner: &str, tube: TubeKey) {
         if tube != DEFAULT {
-            let cost = self.tube_cost(tube);
-            self.rules.owners.leave(SharedScope::Tube(tube), owner, cost);
+            let bytes = self.tube_bytes(tube);
+            self.rules.owners.leave(SharedScope::Tube(tube), owner, bytes);
         }
     }
 

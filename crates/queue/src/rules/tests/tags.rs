@@ -192,7 +192,7 @@ fn owned(tags: &[TagSet<'_>], then: impl FnOnce(&mut Queue, ClientId, &[JobId]))
         .iter()
         .map(|&tags| {
             let tags = TagSet { owner: Some("me".into()), ..tags };
-            expected += queue.put_cost(client, 1, &tags);
+            expected += queue.owned_bytes_of_put(client, 1, &tags);
             let id = put(&mut queue, client, 0, tags);
             assert_eq!(queue.owned_bytes("me"), expected, "a put counts what it was said to");
             id
