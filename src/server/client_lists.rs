@@ -1,7 +1,7 @@
 //! The server's lists of clients. Each list contains a client at most once.
 //!
-//! Owns: which lists must contain a connection after its commands, in [`ClientLists::refile`]. A list contains ids. Each
-//! connection knows which lists contain it, so no list has to be searched.
+//! Owns: which lists must contain a connection after its commands, in [`ClientLists::refile`]. A list contains ids.
+//! Each connection knows which lists contain it, so no list has to be searched.
 
 use std::collections::VecDeque;
 

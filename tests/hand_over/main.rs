@@ -44,6 +44,8 @@ fn the_process_its_age_and_its_counters_stay() {
         for _ in 0..3 {
             service.hand_over();
         }
+        let refusals = service.log().matches("cannot hand over").count();
+        assert!(refusals < 2, "a slow machine may miss one time limit: {}", service.log());
         let after = client.data("stats");
         for key in
             ["pid", "id", "cmd-put", "total-jobs", "total-connections", "current-connections", "version"]

@@ -11,16 +11,17 @@ const TURNS_PER_ANSWER: u64 = 32;
 const ANSWERS: u64 = 100;
 
 /// Gets `ANSWERS` replies, during which the server executes at most `max` commands of the greedy client, by the count
-/// `key` of the stats. Tries again, because the greedy client goes on while the modest one waits for a processor.
+/// `key` of the stats. Tries three times, because the greedy client goes on while the modest one waits for a processor.
 #[track_caller]
 fn is_served_beside(modest: &mut Client, key: &str, max: u64) {
-    wait_until(&format!("at most {max} commands of the greedy client for {ANSWERS} replies"), || {
+    let executed = [(); 3].map(|()| {
         let before = modest.stat(key);
         for _ in 0..ANSWERS {
             assert_eq!(modest.ask("peek-buried"), "NOT_FOUND");
         }
-        modest.stat(key) - before <= max
+        modest.stat(key) - before
     });
+    assert!(executed.iter().any(|&count| count <= max), "{executed:?} commands for {ANSWERS} replies");
 }
 
 /// A client that sends `bytes` again and again and reads every reply, until it is dropped.

@@ -336,7 +336,12 @@ async fn a_job_of_a_dropped_reserve_is_given_out_only_while_the_server_has_it_re
             let (listener, address, _directory) = listener();
             let server = tokio::spawn(async move {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                while !answer(&mut stream, "").await.ends_with("list-tube-used\r\n") {}
+                let mut sent = String::new();
+                while !sent.ends_with("list-tube-used\r\n") {
+                    let more = answer(&mut stream, "").await;
+                    assert_ne!(more, "", "the client has closed the connection after {sent:?}");
+                    sent += &more;
+                }
                 stream.write_all(b"RESERVED 7 1\r\nx\r\nUSING default\r\n").await.unwrap();
                 assert_eq!(answer(&mut stream, touched).await, "touch 7\r\n");
                 if next == 8 {
