@@ -12,10 +12,10 @@
 //! | the server, over any stream | [`server::Server`] and its [`server::Executor`]; their streams: [`stream`], [`poll_token`] |
 //! | the server, with sockets, signals and the clock | [`server::event_loop`]; another program takes over: [`server::hand_over`] |
 //! | files of settings | [`access`], [`token`], [`tls`], [`tube_rules`] |
-//! | metrics, health, the pages and the API | [`http`]; what the API orders: [`orders`] |
+//! | metrics, health, the pages and the API | [`http`]; what the API orders: [`orders`], and why it is refused: [`refusal`] |
 //! | figures | [`stats`] |
 //! | the log of the program | [`log_setup`] |
-//! | a connection without its socket, for benchmarks | [`exchange`] |
+//! | a connection without its socket | [`exchange`] |
 //!
 //! A server whose client is in memory:
 //!

@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 use super::guard::watched_tubes_from;
 use super::memory::DetachedBodies;
-use super::watch::WatchList;
+use super::watch::WatchRights;
 use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::exchange::{Output, Until};
 use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};
@@ -184,13 +184,13 @@ impl Executor {
     pub(super) fn list_watched(&mut self, caller: &mut Caller<'_>) -> Outcome {
         if self.is_guarded() {
             match self.drop_unwatchable(caller.client) {
-                WatchList::Allowed => {}
+                WatchRights::Allowed => {}
                 // A tube from which the client may not reserve is not in the list, even if it is the only one that it
                 // watches.
-                WatchList::Forbidden => {
+                WatchRights::Forbidden => {
                     return self.answer_data(Some(write_list(std::iter::empty())), caller.output);
                 }
-                WatchList::Unfinished => {
+                WatchRights::Unfinished => {
                     return stall(Until::NextTurn, |server, caller| server.list_watched(caller));
                 }
             }

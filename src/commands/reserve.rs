@@ -3,7 +3,7 @@
 //! Owns: the replies for the results of a reserve, at once or after a wait. The queue chooses the job. A reserve
 //! without a session needs no room in the log, because a restart makes the job ready again.
 
-use super::watch::WatchList;
+use super::watch::WatchRights;
 use super::{Caller, Executor, Outcome, answer, lacks_room, stall};
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Unfinished, Until, WaitKind};
@@ -26,9 +26,9 @@ impl Executor {
         };
         if GUARDED {
             match self.drop_unwatchable(client) {
-                WatchList::Allowed => {}
-                WatchList::Forbidden => return answer(output, &Reply::Forbidden),
-                WatchList::Unfinished => return stall(Until::NextTurn, rest),
+                WatchRights::Allowed => {}
+                WatchRights::Forbidden => return answer(output, &Reply::Forbidden),
+                WatchRights::Unfinished => return stall(Until::NextTurn, rest),
             }
         }
         if let Err(no_room) = self.room_for_session_reservation(client) {

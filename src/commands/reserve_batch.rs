@@ -7,7 +7,7 @@ use std::collections::TryReserveError;
 use std::mem;
 
 use super::reserve::reserved;
-use super::watch::WatchList;
+use super::watch::WatchRights;
 use super::{Caller, Executor, Outcome, answer, lacks_room, stall_with_memory, wait};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
@@ -72,13 +72,13 @@ impl Executor {
     pub(super) fn reserve_batch(&mut self, caller: &mut Caller<'_>, mut batch: Batch) -> Outcome {
         if self.is_guarded() {
             match self.drop_unwatchable(caller.client) {
-                WatchList::Allowed => {}
-                WatchList::Forbidden if batch.ids.is_empty() => {
+                WatchRights::Allowed => {}
+                WatchRights::Forbidden if batch.ids.is_empty() => {
                     return answer(caller.output, &Reply::Forbidden);
                 }
-                WatchList::Unfinished if batch.ids.is_empty() => return batch.stall(Until::NextTurn),
+                WatchRights::Unfinished if batch.ids.is_empty() => return batch.stall(Until::NextTurn),
                 // The batch is answered with the jobs that it has; there are no more.
-                WatchList::Forbidden | WatchList::Unfinished => batch.most = batch.ids.len() as u32,
+                WatchRights::Forbidden | WatchRights::Unfinished => batch.most = batch.ids.len() as u32,
             }
         }
         if let Some(id) = self.unlogged_first(caller.client, &batch) {

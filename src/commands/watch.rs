@@ -16,7 +16,7 @@ const TUBES_AT_ONCE: usize = 8;
 
 /// Whether a client may reserve from the tubes that it watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchList {
+pub(crate) enum WatchRights {
     /// From all of them.
     Allowed,
     /// From none of them: it watches one tube, from which it may not reserve.
@@ -73,27 +73,27 @@ impl Executor {
 
     /// Removes tubes from which the client may not reserve from its watch list, a turn's share. The last tube stays,
     /// because a client always watches at least one.
-    pub(super) fn drop_unwatchable(&mut self, client: ClientId) -> WatchList {
+    pub(super) fn drop_unwatchable(&mut self, client: ClientId) -> WatchRights {
         let end = self.measured_cost() + TUBES_PER_TURN;
         loop {
             let watched = self.drop_some_unwatchable(client);
-            if watched != WatchList::Unfinished || self.measured_cost() >= end {
+            if watched != WatchRights::Unfinished || self.measured_cost() >= end {
                 return watched;
             }
         }
     }
 
-    fn drop_some_unwatchable(&mut self, client: ClientId) -> WatchList {
-        let Self { guard: Some(guard), queue, .. } = self else { return WatchList::Forbidden };
+    fn drop_some_unwatchable(&mut self, client: ClientId) -> WatchRights {
+        let Self { guard: Some(guard), queue, .. } = self else { return WatchRights::Forbidden };
         let Some(mut checked) = guard.client(client).map(|known| known.checked) else {
-            return WatchList::Forbidden;
+            return WatchRights::Forbidden;
         };
-        let Some(grants) = guard.grants(client) else { return WatchList::Forbidden };
-        let mut state = WatchList::Allowed;
+        let Some(grants) = guard.grants(client) else { return WatchRights::Forbidden };
+        let mut state = WatchRights::Allowed;
         let mut examined = 0;
         while checked < queue.watched_count(client) {
             if examined == TUBES_AT_ONCE {
-                state = WatchList::Unfinished;
+                state = WatchRights::Unfinished;
                 break;
             }
             examined += 1;
@@ -101,7 +101,7 @@ impl Executor {
             if grants.judge(Roles::WORK, tube.as_str()) == Verdict::Allowed {
                 checked += 1;
             } else if queue.ignore(client, tube.as_str()).is_none() {
-                state = WatchList::Forbidden;
+                state = WatchRights::Forbidden;
                 break;
             }
         }

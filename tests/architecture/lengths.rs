@@ -82,7 +82,7 @@ const LARGE_TYPES: &[(&str, &str)] = &[
     ("crates/queue/src/state/tubes.rs", "Tube"),
     // A field for each row of a table: arguments, options, figures, kinds of records.
     ("crates/binlog/src/replay/jobs.rs", "LoggedJobs"),
-    ("crates/protocol/src/argument.rs", "Arguments"),
+    ("crates/protocol/src/samples.rs", "Arguments"),
     ("crates/queue/src/operations/views.rs", "TubeView"),
     ("src/options/mod.rs", "Draft"),
     ("src/options/mod.rs", "Options"),

@@ -4,6 +4,7 @@
 //! Owns: an oracle that reads the document's table of commands, and commands of every kind from a seed. The server's
 //! own table of commands is not used here.
 
+use beanstalkd_protocol::Verb;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::{Connection, SimulatedServer};
 use beanstalkd_types::job::JobId;
@@ -137,6 +138,28 @@ const OTHERS: [&str; 17] = [
     "undrain",
     "put",
 ];
+
+/// The commands that are not drawn. `tests/conformance/topics/access.rs` has cases of them.
+const NOT_DRAWN: [&str; 10] = [
+    "auth",               // changes who the client is
+    "quit",               // ends the connection
+    "reserve",            // waits
+    "reserve-with-abort", // waits
+    "wait-job",           // waits
+    "complete",           // its puts have lines of their own
+    "stats",              // every client sees other figures
+    "reserve-fields",     // has no subject
+    "list-clients",       // has the other connections
+    "kill-client",        // ends the other connections
+];
+
+#[test]
+fn each_command_is_drawn_or_has_a_reason() {
+    let words = [&OF_TUBES[..], &OF_JOBS, &OTHERS, &NOT_DRAWN].concat();
+    let missing = Verb::ALL.map(Verb::as_str).into_iter().filter(|word| !words.contains(word));
+    assert_eq!(missing.collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(words.len(), Verb::ALL.len(), "each is in one list");
+}
 
 impl Command {
     /// A command about one of `tubes`, or about a job with an id of up to `last_id` + 1.

@@ -263,8 +263,8 @@ fn keep_open(descriptor: RawFd, stays: bool) -> io::Result<()> {
 }
 
 /// Starts the program as a child that tries to read the description; returns a descriptor from which the child's output
-/// is read. The child ends when this process ends, at the latest. `arguments` come before `flag` and the number of the
-/// descriptor.
+/// is read. The child ends when this process ends, at the latest. It has the arguments of this process, then `flag` and
+/// the number of the descriptor.
 ///
 /// # Errors
 /// If the child cannot be started.

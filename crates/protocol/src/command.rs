@@ -4,12 +4,14 @@
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
 use super::MAX_LINE_BYTES;
-use super::argument::{Argument, Arguments, Taken};
+use super::argument::Argument;
 use super::fields::{FieldList, reserve_fields};
 use super::manage::{
     ClientCursor, MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_clients, list_jobs, move_job,
 };
 use super::put_tags::{self, MAX_PUT_LINE_BYTES, complete};
+#[cfg(any(test, feature = "samples"))]
+use super::samples::{Arguments, Taken};
 use super::session::{Grace, session};
 use super::workers::{
     IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, wait_job, watch,
@@ -91,6 +93,7 @@ macro_rules! commands {
 
         impl<'a> Command<'a> {
             /// The command of this verb, with its arguments.
+            #[cfg(any(test, feature = "samples"))]
             #[must_use]
             pub fn with_arguments(verb: Verb, arguments: &Arguments<'a>) -> Self {
                 match verb {

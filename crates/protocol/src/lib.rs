@@ -27,13 +27,14 @@ mod reply_reader;
 mod reserved_jobs;
 #[cfg(test)]
 mod round_trip_tests;
+#[cfg(any(test, feature = "samples"))]
+mod samples;
 mod session;
 mod workers;
 mod yaml;
 
 use beanstalkd_types::{described, job, number, seconds, tags, tube_name};
 
-pub use self::argument::Arguments;
 pub use self::command::{
     Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse, plain_put_line,
 };
@@ -46,6 +47,8 @@ pub use self::put_tags::{
 pub use self::reply::{Refusal, Reply, ReplyBuffer, write_reserved};
 pub use self::reply_reader::{Received, ReplyError};
 pub use self::reserved_jobs::ReservedJobs;
+#[cfg(any(test, feature = "samples"))]
+pub use self::samples::Arguments;
 pub use self::session::Grace;
 pub use self::workers::{IdList, MAX_BATCH, MAX_DELETE_BATCH_LINE_BYTES, ModeWord};
 pub use self::yaml::{

@@ -229,11 +229,22 @@ impl Executor {
             let OrderSlice { task, failure, resumes_at, .. } = slice;
             let Some(orders) = &mut self.orders else { return };
             orders.tasks.replace(task);
-            if let Outcome::Unfinished(Unfinished::Stalled { rest, until, .. }) = outcome {
-                orders.running.push_back(RunningOrder { task: id, client, rest, until, resumes_at });
-                return;
-            }
-            progress = failure.map_or(Progress::Done, Progress::Failed);
+            progress = match outcome {
+                Outcome::Unfinished(Unfinished::Stalled { rest, until, .. }) => {
+                    orders.running.push_back(RunningOrder { task: id, client, rest, until, resumes_at });
+                    return;
+                }
+                Outcome::Abort => Progress::Failed(CommandRefusal::OutOfMemory.into()),
+                Outcome::Done
+                | Outcome::Close
+                | Outcome::ReadBody(_)
+                | Outcome::SkipBody(..)
+                | Outcome::ReadPuts(_)
+                | Outcome::OfComplete(_)
+                | Outcome::Unfinished(Unfinished::Waiting { .. }) => {
+                    failure.map_or(Progress::Done, Progress::Failed)
+                }
+            };
         }
         self.queue.end_flush(client, now);
         self.disconnect(client, now);
