@@ -79,6 +79,11 @@ pub fn group_memory_bytes() -> Option<u64> {
     None
 }
 
+/// These systems are not asked.
+pub fn has_address_space_limit() -> bool {
+    false
+}
+
 /// Does nothing: keepalive alone finds out that a client is gone.
 #[allow(clippy::unnecessary_wraps, reason = "Linux may refuse")]
 pub fn set_user_timeout(_socket: &SockRef<'_>, _timeout: Duration) -> io::Result<()> {

@@ -22,7 +22,6 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use super::platform;
-use super::thread::run_beside;
 
 /// The variable that names the process for which the description is meant, and the descriptor of the description.
 const VARIABLE: &str = "BEANSTALKD_HANDOVER";
@@ -206,7 +205,11 @@ impl Description {
 
     /// Unmaps the description on another thread if one can be started, because the system needs long for it.
     pub fn drop_beside(self) {
-        run_beside(move || drop(self));
+        let give_back = move || {
+            leave_signals_to_others();
+            drop(self);
+        };
+        let _ = thread::Builder::new().name("give-back".to_owned()).spawn(give_back);
     }
 }
 
@@ -294,9 +297,11 @@ pub fn try_out(program: &Path, flag: &str, description: &DescriptionFile) -> io:
 /// Waits for the end of a child that was killed, on another thread: the system may need long for it.
 pub fn reap_beside(child: &Child) {
     let id = Pid::from_raw(child.id() as i32);
-    run_beside(move || {
+    let reap = move || {
+        leave_signals_to_others();
         let _ = waitpid(id, None);
-    });
+    };
+    let _ = thread::Builder::new().name("reap".to_owned()).spawn(reap);
 }
 
 /// While this value lives, signals wait: for the next program, or for this one if it continues.

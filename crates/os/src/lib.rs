@@ -25,7 +25,6 @@ pub mod service_manager;
 pub mod settings_file;
 pub mod signals;
 pub mod socket;
-mod thread;
 
 pub use self::process::{CpuTime, Usage};
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use nix::fcntl::{AT_FDCWD, AtFlags, FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::time::ClockId;
@@ -150,6 +151,11 @@ fn smallest_group_limit(groups: &str, mounts: &Path) -> Option<u64> {
     }
     // Version 1 reports the largest number of whole pages if there is no limit.
     limits.into_iter().min().filter(|&limit| limit < 1 << 60)
+}
+
+/// Whether the process has a limit on its address space.
+pub(crate) fn has_address_space_limit() -> bool {
+    getrlimit(Resource::RLIMIT_AS).is_ok_and(|(limit, _)| limit != RLIM_INFINITY)
 }
 
 /// Limits how long data that was sent on `socket` may stay unacknowledged.

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use super::platform;
 pub use super::platform::allow_huge_pages;
-use super::thread::run_beside;
 
-/// The number of pieces of the reserve. The pieces are small enough that the allocator finds room for them among
-/// other blocks.
-const PIECES: usize = 32;
+/// The number of pieces of the reserve. The pieces are small enough that the allocator finds room for them among other
+/// blocks. With what the allocator adds to each, this many fit into one of its segments of 32 MiB: near a limit on the
+/// address space, there may be no room for a second one.
+const PIECES: usize = 30;
 /// The size of a piece. All pieces together are much more than the busiest turn needs.
 const PIECE: Layout = match Layout::from_size_align(1 << 20, 4096) {
     Ok(layout) => layout,
@@ -53,19 +53,22 @@ pub fn keep_freed_memory() {
 }
 
 /// Gives freed memory back to the system. The system needs a millisecond for about twenty megabytes, so another thread
-/// waits for it, if one can be started.
+/// waits for it, if one can be started. With a limit on the address space this thread waits: another one maps a stack
+/// for its signal handlers once it runs, and ends the process if there is no room for it.
 pub fn give_back() {
     // SAFETY: the function has no preconditions, and touches only free memory.
     let collect = |force| unsafe { libmimalloc_sys::mi_collect(force) };
     // This gives this thread's free memory to the allocator, which takes little time.
     collect(false);
+    if platform::has_address_space_limit() {
+        return collect(true);
+    }
+    let thread = thread::Builder::new().name("give-back".to_owned());
     let collect_beside = move || {
-        // A thread that has allocated nothing has no heap, and collects nothing.
-        // SAFETY: the function has no preconditions.
-        unsafe { libmimalloc_sys::mi_thread_init() };
+        super::hand_over::leave_signals_to_others();
         collect(true);
     };
-    if !run_beside(collect_beside) {
+    if thread.spawn(collect_beside).is_err() {
         collect(true);
     }
 }
@@ -96,7 +99,8 @@ impl TouchedAhead {
         if bytes >= MIN_TOUCHED_BYTES {
             let of_thread = Arc::clone(&last);
             // If the thread cannot be started, the memory is touched only when it is filled.
-            run_beside(move || touch_ahead(&of_thread, bytes / PARTS));
+            let thread = thread::Builder::new().name("touch-ahead".to_owned());
+            drop(thread.spawn(move || touch_ahead(&of_thread, bytes / PARTS)));
         }
         Self(last)
     }
@@ -116,6 +120,7 @@ impl Drop for TouchedAhead {
 
 /// Touches up to `ahead` bytes after the address in `last`, and follows it.
 fn touch_ahead(last: &AtomicUsize, ahead: usize) {
+    super::hand_over::leave_signals_to_others();
     let mut touched = 0..0;
     loop {
         let at = last.load(Ordering::Relaxed);
