@@ -53,7 +53,7 @@ pub fn keep_freed_memory() {
 }
 
 /// Gives freed memory back to the system. The system needs a millisecond for about twenty megabytes, so another thread
-/// waits for it, if one can be started. With a limit on the address space this thread waits: another one maps a stack
+/// waits for it, if one can be started. With a limit on the address space the caller waits: another thread maps a stack
 /// for its signal handlers once it runs, and ends the process if there is no room for it.
 pub fn give_back() {
     // SAFETY: the function has no preconditions, and touches only free memory.
