@@ -60,8 +60,7 @@ pub(crate) enum StateChange {
 }
 
 impl StateChange {
-    /// The change by this command, if it makes one. The table `repeat_of`, in which every command has an arm, says
-    /// which of them make one.
+    /// The change by this command, if it makes one. `effect_of` says which of them make one.
     #[allow(clippy::wildcard_enum_match_arm, reason = "an assertion finds a change that has no arm")]
     pub(crate) fn of(command: &Command<'_>) -> Option<Self> {
         let tube = |name: &str| TubeName::parse(name.as_bytes());

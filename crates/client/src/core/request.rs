@@ -88,9 +88,10 @@ impl Request<'_> {
     /// Whether the command is repeated if the connection is lost before its reply.
     pub fn repeat(&self) -> Repeat {
         match self {
-            Self::Line(_) | Self::PageAfter(..) | Self::Complete(..) => {
-                repeat_of(self.verb()).unwrap_or(Repeat::Always)
-            }
+            Self::Line(_) | Self::PageAfter(..) | Self::Complete(..) => match effect_of(self.verb()) {
+                Effect::State | Effect::Reserve | Effect::Wait => Repeat::Always,
+                Effect::InUsedTube(repeat) | Effect::Other(repeat) => repeat,
+            },
             Self::Put(options, _) => options.duplicate_window().map_or(Repeat::Never, Repeat::Within),
         }
     }
@@ -109,7 +110,12 @@ impl Request<'_> {
                 | Command::ReserveBatch { timeout_s: Some(timeout_s), .. }
                 | Command::WaitJob { timeout_s: Some(timeout_s), .. },
             ) => Some(timeout_s),
-            Self::Line(_) | Self::Put(..) | Self::Complete(..) | Self::PageAfter(..) => Some(Seconds::ZERO),
+            Self::Line(Command::ReserveBatch { timeout_s: None, .. }) => Some(Seconds::ZERO),
+            Self::Line(_) | Self::Put(..) | Self::Complete(..) | Self::PageAfter(..) => {
+                let may_wait = matches!(effect_of(self.verb()), Effect::Reserve | Effect::Wait);
+                debug_assert!(!may_wait, "{} has an arm", self.verb().as_str());
+                Some(Seconds::ZERO)
+            }
         }
     }
 
@@ -135,15 +141,7 @@ impl Request<'_> {
             Self::Put(options, _) => has_no_tube(options),
             Self::Complete(_, puts) => puts.iter().any(|(options, _)| has_no_tube(options)),
             Self::PageAfter(..) => false,
-            Self::Line(command) => matches!(
-                command.verb(),
-                Verb::PeekReady
-                    | Verb::PeekDelayed
-                    | Verb::PeekBuried
-                    | Verb::PeekReserved
-                    | Verb::Kick
-                    | Verb::ListTubeUsed
-            ),
+            Self::Line(command) => matches!(effect_of(command.verb()), Effect::InUsedTube(_)),
         }
     }
 
@@ -183,7 +181,7 @@ pub(crate) fn extension_of(verb: Verb) -> Option<&'static str> {
 
 /// Whether the command reserves the next job of the watched tubes.
 pub(crate) fn is_reserve(verb: Verb) -> bool {
-    matches!(verb, Verb::Reserve | Verb::ReserveWithTimeout | Verb::ReserveWithAbort | Verb::ReserveBatch)
+    effect_of(verb) == Effect::Reserve
 }
 
 /// Appends a put with its body, without the last CRLF.
@@ -195,29 +193,49 @@ fn put(options: &PutOptions, body: &[u8], out: &mut Vec<u8>) {
 
 /// Whether the command changes the state of the connection that each later one gets too.
 pub(crate) fn changes_state(verb: Verb) -> bool {
-    repeat_of(verb).is_none()
+    effect_of(verb) == Effect::State
 }
 
-/// The table in the documentation of the crate, "When the connection is lost". `None` means that the command changes
-/// the state of the connection: it is always sent again, and `StateChange::of` has an arm for it.
-fn repeat_of(verb: Verb) -> Option<Repeat> {
+/// What a command means for its connection. The documentation of the crate, "When the connection is lost", has the
+/// table of the repeats.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// It changes the state that each later connection gets too, so it is always sent again. `StateChange::of` has an
+    /// arm for it.
+    State,
+    /// It reserves the next job of the watched tubes, and may wait for it. A job that was reserved on the lost
+    /// connection is ready again, or the session has it.
+    Reserve,
+    /// It may wait for something else.
+    Wait,
+    /// It is about the used tube.
+    InUsedTube(Repeat),
+    Other(Repeat),
+}
+
+fn effect_of(verb: Verb) -> Effect {
+    use Effect::{InUsedTube, Other, Reserve, State, Wait};
     use Verb as V;
-    Some(match verb {
-        V::Use | V::Watch | V::Ignore | V::Session | V::Auth => return None,
-        V::ReserveMode | V::ReserveFields => return None,
-        // A job that was reserved on the lost connection is ready again, or the session has it.
-        V::Reserve | V::ReserveWithTimeout | V::ReserveBatch | V::ReserveWithAbort => Repeat::Always,
-        V::WaitJob => Repeat::Always,
-        V::Peek | V::PeekReady | V::PeekDelayed | V::PeekBuried | V::PeekReserved => Repeat::Always,
-        V::Stats | V::StatsJob | V::StatsTube | V::StatsGroup => Repeat::Always,
-        V::ListTubes | V::ListTubeUsed | V::ListTubesWatched | V::ListJobs | V::ListClients => Repeat::Always,
-        V::Touch | V::TouchAll | V::PauseTube | V::Reprioritize | V::Drain | V::Undrain => Repeat::Always,
-        V::Delete | V::Complete | V::Release | V::Bury | V::ReserveJob | V::KillClient => {
-            Repeat::MayFindNothing
+    match verb {
+        V::Use | V::Watch | V::Ignore | V::Session | V::Auth => State,
+        V::ReserveMode | V::ReserveFields => State,
+        V::Reserve | V::ReserveWithTimeout | V::ReserveBatch | V::ReserveWithAbort => Reserve,
+        V::WaitJob => Wait,
+        V::PeekReady | V::PeekDelayed | V::PeekBuried | V::PeekReserved => InUsedTube(Repeat::Always),
+        V::ListTubeUsed => InUsedTube(Repeat::Always),
+        V::Put | V::Kick => InUsedTube(Repeat::Never),
+        V::Peek | V::Stats | V::StatsJob | V::StatsTube | V::StatsGroup => Other(Repeat::Always),
+        V::ListTubes | V::ListTubesWatched | V::ListJobs | V::ListClients => Other(Repeat::Always),
+        V::Touch | V::TouchAll | V::PauseTube | V::Reprioritize | V::Drain | V::Undrain => {
+            Other(Repeat::Always)
         }
-        V::Put | V::Kick | V::KickJob | V::Move => Repeat::Never,
-        V::FlushTube | V::FlushBuried | V::DeleteBatch | V::Quit => Repeat::Never,
-    })
+        V::Delete | V::Complete | V::Release | V::Bury | V::ReserveJob | V::KillClient => {
+            Other(Repeat::MayFindNothing)
+        }
+        V::KickJob | V::Move | V::FlushTube | V::FlushBuried | V::DeleteBatch | V::Quit => {
+            Other(Repeat::Never)
+        }
+    }
 }
 
 #[cfg(test)]
