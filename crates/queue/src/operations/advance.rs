@@ -7,9 +7,8 @@ use beanstalkd_structures::Timer;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::rules::ages::AgeCheck;
-use crate::rules::retries::AfterFailure;
-use crate::state::jobs::Marks;
+use crate::rules::retries::{AttemptEnd, NextState};
+use crate::seconds::Seconds;
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
 use crate::state::tubes::Pause;
 use crate::{Change, Queue, WaitOutcome};
@@ -136,7 +135,7 @@ impl Queue {
         }
     }
 
-    /// The time to run is over: makes the job ready again, or buries it if this has happened too often.
+    /// The time to run is over: the job has failed.
     pub(super) fn time_out(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(self.is_linked_as(id, JobState::Reserved), "a reservation alone times out");
         let until = in_debug(|| self.jobs.get(id).and_then(|job| job.collection().deadline()));
@@ -144,36 +143,16 @@ impl Queue {
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
         history.counters.timeouts = history.counters.timeouts.saturating_add(1);
-        let timeouts = history.counters.timeouts;
+        let end = AttemptEnd::failed(history.counters.timeouts, self.limits.timeouts);
         let (tube, marks) = (job.tube, job.marks);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(id));
-        let age = if marks.intersects(Marks::RULED) { self.check_age(id, now) } else { AgeCheck::InTime };
-        match self.after_failure(id, false) {
-            _ if age == AgeCheck::Removed => {
-                self.serve_waiting(None, now);
-                return self.remove_tube_if_idle(tube);
-            }
-            _ if age == AgeCheck::MustBeBuried => self.bury_poisoned(id),
-            AfterFailure::Dead => {
-                self.send_to_dead_tube_or_bury(id, now);
-            }
-            _ if self.limits.timeouts.is_some_and(|limit| timeouts >= limit)
-                && !self.has_own_attempts(id) =>
-            {
-                self.bury_poisoned(id);
-            }
-            AfterFailure::Delayed(delay_s) => {
-                self.jobs.expect_mut(id).delay_s = delay_s;
-                let until = self.end_of_delay(delay_s.into(), now);
-                self.delay(id, until);
-            }
-            AfterFailure::NoRule => self.make_ready(id, now),
-        }
+        let next = self.next_state(id, (tube, marks), end, Seconds::ZERO, now);
+        self.enter(id, next, now);
         if !marks.is_empty() {
             self.serve_waiting(None, now);
         }
-        debug_assert!(self.is_linked(id), "a job that timed out is in a collection");
+        debug_assert!(next == NextState::TooOld || self.is_linked(id), "the job is in a collection");
         self.remove_tube_if_idle(tube);
     }
 }

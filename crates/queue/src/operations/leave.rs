@@ -11,10 +11,10 @@ use beanstalkd_structures::Timer;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::JobState;
-use crate::rules::ages::AgeCheck;
-use crate::state::jobs::Marks;
+use crate::rules::retries::{AttemptEnd, NextState};
+use crate::seconds::Seconds;
 use crate::state::keys::{ClientKey, ReadyKey, Reservation};
-use crate::{Change, ClientId, Queue};
+use crate::{Change, ClientId, Queue, Released};
 
 impl Queue {
     /// Ends a client: its wait ends without a delivery, and its reserved jobs become ready, a limited number at once.
@@ -112,24 +112,21 @@ impl Queue {
         for key in jobs {
             let id = key.job();
             let job = self.jobs.expect_mut(id);
-            let (tube, is_ruled) = (job.tube, job.has(Marks::RULED));
+            let (tube, marks) = (job.tube, job.marks);
             // Not earlier: the jobs that follow still count in their tubes, one of which may be the dead tube of
             // another.
             let before = in_debug(|| self.counted(tube));
             self.count_unreserved(tube);
             let after = in_debug(|| before.less(JobState::Reserved, key.priority()));
             debug_assert_eq!(self.counted(tube), after, "one job less is counted");
-            let age = if is_ruled { self.check_age(id, now) } else { AgeCheck::InTime };
-            match age {
-                AgeCheck::InTime => {
-                    self.offer_before(key, now);
-                    self.make_ready(id, now);
-                }
-                AgeCheck::Removed => may_be_idle.push(tube),
-                AgeCheck::MustBeBuried => {
-                    self.note(Change::Updated(id));
-                    self.bury_poisoned(id);
-                }
+            let next = self.next_state(id, (tube, marks), AttemptEnd::Uncounted, Seconds::ZERO, now);
+            if next == NextState::Ready {
+                self.offer_before(key, now);
+            }
+            match self.enter(id, next, now) {
+                Released::Buried => self.note(Change::Updated(id)),
+                Released::Queued if next == NextState::Ready => {}
+                Released::Queued => may_be_idle.push(tube),
             }
         }
         // A gate that opens now fills its bucket, which may be the only thing that keeps its tube.

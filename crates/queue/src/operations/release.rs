@@ -1,12 +1,10 @@
 //! The commands with which clients release jobs: `release` and `bury`.
 //!
-//! Owns: the destination of a released job. A rule decides first, if the job is too old or has failed too often; then
-//! the limits of the server; otherwise the client.
+//! Owns: what a release and a burial change of the job. `rules/retries.rs` decides the next state of a released job.
 
 use crate::clock::Timestamp;
 use crate::job::{Counting, JobId, JobState, Priority};
-use crate::rules::ages::AgeCheck;
-use crate::rules::retries::AfterFailure;
+use crate::rules::retries::{AttemptEnd, NextState};
 use crate::seconds::Seconds;
 use crate::state::jobs::Marks;
 use crate::{Change, ClientId, Queue};
@@ -46,45 +44,24 @@ impl Queue {
         let (job, history) = self.jobs.expect_with_history(id);
         job.priority = Self::given_priority(job, priority);
         job.delay_s = delay_s.whole();
-        let marks = job.marks;
-        let tube = job.tube;
-        let (is_poisoned, rule) = match counting {
-            Counting::Uncounted => (false, AfterFailure::NoRule),
+        let (tube, marks) = (job.tube, job.marks);
+        let end = match counting {
+            Counting::Uncounted => AttemptEnd::Uncounted,
             Counting::Counted => {
                 history.counters.releases = history.counters.releases.saturating_add(1);
                 let releases = history.counters.releases;
                 self.count(tube, |counters| &mut counters.releases);
-                let is_limit = self.limits.releases.is_some_and(|limit| releases >= limit);
-                (is_limit && !self.has_own_attempts(id), self.after_failure(id, delay_s > 0))
+                AttemptEnd::failed(releases, self.limits.releases)
             }
         };
         self.note(Change::Updated(id));
-        let age = if marks.intersects(Marks::RULED) { self.check_age(id, now) } else { AgeCheck::InTime };
-        let delay_s = if let AfterFailure::Delayed(backoff_s) = rule { backoff_s.into() } else { delay_s };
-        let mut released = Released::Queued;
-        if age == AgeCheck::Removed {
-            self.serve_waiting(Some(client), now);
-            self.remove_tube_if_idle(tube);
-            debug_assert!(!self.has_reserved(client, id), "the client has no longer reserved the job");
-            return released;
-        }
-        if rule == AfterFailure::Dead && age == AgeCheck::InTime {
-            released = self.send_to_dead_tube_or_bury(id, now);
-        } else if is_poisoned || age == AgeCheck::MustBeBuried {
-            self.bury_poisoned(id);
-            released = Released::Buried;
-        } else if delay_s.is_zero() {
-            self.make_ready(id, now);
-        } else {
-            self.jobs.expect_mut(id).delay_s = delay_s.whole();
-            let until = self.end_of_delay(delay_s, now);
-            self.delay(id, until);
-        }
+        let next = self.next_state(id, (tube, marks), end, delay_s, now);
+        let released = self.enter(id, next, now);
         if !marks.is_empty() {
             self.serve_waiting(Some(client), now);
         }
         debug_assert!(!self.has_reserved(client, id), "the client has no longer reserved the job");
-        debug_assert!(self.is_linked(id), "a job that was given back is in a collection");
+        debug_assert!(next == NextState::TooOld || self.is_linked(id), "the job is in a collection");
         debug_assert!(released == Released::Queued || self.is_linked_as(id, JobState::Buried));
         self.remove_tube_if_idle(tube);
         released
@@ -101,7 +78,8 @@ impl Queue {
         let tube = job.tube;
         self.count(tube, |counters| &mut counters.buries);
         self.note(Change::Updated(id));
-        if !marks.intersects(Marks::RULED) || self.check_age(id, now) != AgeCheck::Removed {
+        let is_too_old = marks.intersects(Marks::RULED) && self.ages_again(id, now);
+        if !(is_too_old && self.remove_too_old(id, now)) {
             self.make_buried(id);
         }
         if !marks.is_empty() {
@@ -111,13 +89,25 @@ impl Queue {
         debug_assert!(!self.has_reserved(client, id), "the client has no longer reserved the job");
     }
 
-    /// Sends a job, which is in no collection, to the dead tube of its tube, or buries it in its own.
-    pub(super) fn send_to_dead_tube_or_bury(&mut self, id: JobId, now: Timestamp) -> Released {
-        debug_assert!(!self.is_linked(id), "a job that dies was taken out of its collection");
-        if self.send_to_dead_tube(id, now) {
-            return Released::Queued;
+    /// Puts a job, which is in no collection, into this state. The caller serves waiting clients, and removes the tube
+    /// of the job if it is idle.
+    #[inline(always)]
+    pub(super) fn enter(&mut self, id: JobId, next: NextState, now: Timestamp) -> Released {
+        debug_assert!(!self.is_linked(id), "the job was taken out of its collection");
+        match next {
+            NextState::Ready => self.make_ready(id, now),
+            NextState::Delayed(delay_s) => {
+                self.jobs.expect_mut(id).delay_s = delay_s.whole();
+                let until = self.end_of_delay(delay_s, now);
+                self.delay(id, until);
+            }
+            NextState::TooOld if self.remove_too_old(id, now) => {}
+            NextState::Dead if self.send_to_dead_tube(id, now) => {}
+            NextState::TooOld | NextState::Dead | NextState::Buried => {
+                self.bury_poisoned(id);
+                return Released::Buried;
+            }
         }
-        self.bury_poisoned(id);
-        Released::Buried
+        Released::Queued
     }
 }

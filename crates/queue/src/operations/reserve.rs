@@ -6,10 +6,9 @@
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::operations::many_tubes::ReserveSearch;
-use crate::rules::ages::AgeCheck;
+use crate::rules::retries::AttemptEnd;
 use crate::seconds::Seconds;
-use crate::state::jobs::Marks;
-use crate::{Change, ClientId, Queue};
+use crate::{Change, ClientId, Queue, Released};
 
 /// The immediate result of a reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,20 +94,12 @@ impl Queue {
         history.counters.reserves = history.counters.reserves.saturating_sub(1);
         let (tube, marks) = (job.tube, job.marks);
         self.return_token(tube);
-        let age = if self.expires_again(id, now) {
+        if self.expires_again(id, now) {
             self.remove_expired(id, now);
-            AgeCheck::Removed
-        } else if marks.intersects(Marks::RULED) {
-            self.check_age(id, now)
         } else {
-            AgeCheck::InTime
-        };
-        match age {
-            AgeCheck::InTime => self.make_ready(id, now),
-            AgeCheck::Removed => {}
-            AgeCheck::MustBeBuried => {
+            let next = self.next_state(id, (tube, marks), AttemptEnd::Uncounted, Seconds::ZERO, now);
+            if self.enter(id, next, now) == Released::Buried {
                 self.note(Change::Updated(id));
-                self.bury_poisoned(id);
             }
         }
         self.serve_waiting(Some(client), now);

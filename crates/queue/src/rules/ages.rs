@@ -32,17 +32,6 @@ pub(crate) const BYTES_PER_JOB: usize = 20;
 #[derive(Debug)]
 pub(crate) struct Ages;
 
-/// The outcome for a released job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AgeCheck {
-    /// The job is not too old, or no rule limits its age.
-    InTime,
-    /// The job was too old: it was moved to its dead tube or deleted.
-    Removed,
-    /// The job is too old and its dead tube cannot take it: the caller must bury it.
-    MustBeBuried,
-}
-
 /// When a job that was put at `created_at` came into its tube.
 fn arrived_at(created_at: Timestamp, tags: &TagSet<'_>) -> Timestamp {
     tags.arrived_after_s.map_or(created_at, |after| created_at.plus_seconds(after))
@@ -171,28 +160,33 @@ impl Queue {
         Some(Seconds::of_ns(i64::try_from(ns).unwrap_or(i64::MAX)))
     }
 
-    /// Checks a job that was reserved and is in no collection.
+    /// Lets the job, which was reserved and is in no collection, age again. Returns whether it is too old.
     #[cold]
-    pub(crate) fn check_age(&mut self, id: JobId, now: Timestamp) -> AgeCheck {
-        debug_assert!(!self.is_linked(id), "a job whose age is checked was taken out of its collection");
+    pub(crate) fn ages_again(&mut self, id: JobId, now: Timestamp) -> bool {
+        debug_assert!(!self.is_linked(id), "the job was taken out of its collection");
         let job = self.jobs.expect(id);
         let tube = job.tube;
-        let Some(max_age_s) = self.max_age_of(tube) else { return AgeCheck::InTime };
+        let Some(max_age_s) = self.max_age_of(tube) else { return false };
         let tags = self.tags(id).unwrap_or_default();
         if tags.dead.is_some() {
-            return AgeCheck::InTime;
+            return false;
         }
         let arrived = arrived_at(job.created_at, &tags);
-        if arrived.plus_seconds(max_age_s) > now {
+        let is_too_old = arrived.plus_seconds(max_age_s) <= now;
+        if !is_too_old {
             self.begin_aging((arrived, id), tube);
-            return AgeCheck::InTime;
         }
-        if !self.has_dead_tube(id) {
-            self.remove_expired(id, now);
-        } else if !self.send_to_dead_tube(id, now) {
-            return AgeCheck::MustBeBuried;
+        is_too_old
+    }
+
+    /// Removes a job that is in no collection from its tube, because it is too old: it goes to the dead tube, or is
+    /// deleted if there is none. Returns false if the dead tube cannot take it; then the caller must bury it.
+    pub(crate) fn remove_too_old(&mut self, id: JobId, now: Timestamp) -> bool {
+        if self.has_dead_tube(id) {
+            return self.send_to_dead_tube(id, now);
         }
-        AgeCheck::Removed
+        self.remove_expired(id, now);
+        true
     }
 
     /// Handles the oldest job of the tube, which is too old.
@@ -220,21 +214,17 @@ impl Queue {
             "no client has reserved the job"
         );
         self.stop_aging(id);
-        if !self.has_dead_tube(id) {
-            self.unlink(id);
-            self.remove_expired(id, now);
-        } else if !self.stays_where_it_is(id) || self.may_go_to_dead_tube(id) {
-            let was_held = self.jobs.expect(id).has(Marks::HELD);
-            self.unlink(id);
-            if !self.send_to_dead_tube(id, now) {
-                if was_held {
-                    self.note_free(id);
-                }
-                self.note(Change::Updated(id));
-                self.bury_poisoned(id);
-            }
-        } else {
+        if self.has_dead_tube(id) && self.stays_where_it_is(id) && !self.may_go_to_dead_tube(id) {
             return false;
+        }
+        let was_held = self.jobs.expect(id).has(Marks::HELD);
+        self.unlink(id);
+        if !self.remove_too_old(id, now) {
+            if was_held {
+                self.note_free(id);
+            }
+            self.note(Change::Updated(id));
+            self.bury_poisoned(id);
         }
         true
     }

@@ -14,7 +14,8 @@
 //!
 //! `tube_rule.rs` has an entry of the file of rules, `ruled_tubes.rs` the entry of each tube. Two rules of that file do
 //! not use these hooks. A gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of
-//! every job. A failed job has exactly one next state, so `retries.rs` decides it alone.
+//! every job. A job that is released, times out or is given back has exactly one next state: `retries.rs` decides it,
+//! also for a job without marks.
 //!
 //! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
 //! marks they call one function of `hooks.rs` or of this file for each event, and that function calls the hooks of the

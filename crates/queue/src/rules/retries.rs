@@ -1,10 +1,11 @@
-//! The rules `max-attempts`, `backoff` and `dead-tube`: the handling of a job that has failed. A dead tube is a
-//! dead-letter queue.
+//! The next state of a job whose reservation ends, and the rules `max-attempts`, `backoff` and `dead-tube`. A dead tube
+//! is a dead-letter queue.
 //!
-//! Owns: how many failures a job has, how long it waits after each, and where it goes after too many. A failure is a
-//! time-out or a release that counts, so the counters of the job give their number, which survives a restart whenever
-//! the counters do. Facts that the counters do not have are in the tags of the job: the origin of a dead job, and the
-//! failures that were forgiven when it was sent back.
+//! Owns: the one decision ([`NextState`]), from the age of the job, its failures, the limits of the server, the rule of
+//! its tube and the delay of a release; how many failures a job has, how long it waits after each, and where it goes
+//! after too many. A failure is a time-out or a release that counts, so the counters of the job give their number,
+//! which survives a restart whenever the counters do. Facts that the counters do not have are in the tags of the job:
+//! the origin of a dead job, and the failures that were forgiven when it was sent back.
 //!
 //! A dead job loses its `idp` and `con`, and no rule moves it to a dead tube again, so a circle of dead tubes is
 //! harmless. If a job cannot go to the dead tube, it is buried in its own.
@@ -17,20 +18,51 @@ use super::{MarkedJob, Queue, index_bytes};
 use crate::assertions::in_debug;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Counters, JobId, JobState};
+use crate::seconds::Seconds;
 use crate::state::jobs::Marks;
+use crate::state::keys::TubeKey;
 use crate::state::tag_storage::StoredBody;
 use crate::tags::{After, Dead, TagSet};
 use crate::{Change, TubeRule};
 
-/// The next state of a job that has failed.
+/// How a reservation counts for its job when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterFailure {
-    /// No rule for tubes applies.
-    NoRule,
-    /// The job is delayed by this many seconds.
-    Delayed(u32),
-    /// The job has failed too often.
+pub(crate) enum AttemptEnd {
+    /// The job has not failed.
+    Uncounted,
+    /// The job has failed.
+    Failed,
+    /// The job has failed as often as the server permits, unless the rule of its tube has a number of its own.
+    FailedTooOften,
+}
+
+impl AttemptEnd {
+    /// After the failure with this number.
+    #[inline]
+    pub(crate) fn failed(number: u32, limit: Option<u32>) -> Self {
+        if limit.is_some_and(|limit| number >= limit) { Self::FailedTooOften } else { Self::Failed }
+    }
+}
+
+/// The next state of a job whose reservation ends, unless a client deletes or buries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextState {
+    /// It is too old for its tube: it goes to the dead tube, or is deleted if there is none.
+    TooOld,
+    /// It goes to the dead tube of its tube.
     Dead,
+    /// It is buried, as is a job that the dead tube cannot take.
+    Buried,
+    /// It is delayed by this time.
+    Delayed(Seconds),
+    Ready,
+}
+
+impl NextState {
+    #[inline]
+    fn after(delay_s: Seconds) -> Self {
+        if delay_s.is_zero() { Self::Ready } else { Self::Delayed(delay_s) }
+    }
 }
 
 /// How many failures count for a job with these counters and tags.
@@ -43,37 +75,44 @@ pub(crate) fn failures_of(counters: Counters, tags: Option<&TagSet<'_>>) -> u32 
 }
 
 impl Queue {
-    /// The next state of a job that has just failed, or was released with its own delay.
-    #[inline]
-    pub(crate) fn after_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
-        let Some(job) = self.jobs.get(id) else { return AfterFailure::NoRule };
-        match self.tubes.get(job.tube).rule() {
-            Some(_) => self.after_failure_by_rule(id, has_own_delay),
-            None => AfterFailure::NoRule,
+    /// The next state of a job that was taken from its holder, and is in no collection. Its counters include the
+    /// failure. `delay_s` is the delay of a release. From now on the job ages again, unless it is too old.
+    #[inline(always)]
+    pub(crate) fn next_state(
+        &mut self,
+        id: JobId,
+        (tube, marks): (TubeKey, Marks),
+        end: AttemptEnd,
+        delay_s: Seconds,
+        now: Timestamp,
+    ) -> NextState {
+        if marks.intersects(Marks::RULED) && self.ages_again(id, now) {
+            return NextState::TooOld;
+        }
+        match end {
+            AttemptEnd::Uncounted => NextState::after(delay_s),
+            // The job of a tube with a rule may have no mark while a reload runs.
+            AttemptEnd::Failed | AttemptEnd::FailedTooOften if self.tubes.get(tube).rule().is_some() => {
+                self.next_state_by_rule(id, end, delay_s)
+            }
+            AttemptEnd::Failed => NextState::after(delay_s),
+            AttemptEnd::FailedTooOften => NextState::Buried,
         }
     }
 
+    /// The next state of a job that has failed in a tube with a rule. No rule applies to a dead job.
     #[cold]
-    fn after_failure_by_rule(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
-        let job = self.jobs.expect(id);
+    fn next_state_by_rule(&self, id: JobId, end: AttemptEnd, delay_s: Seconds) -> NextState {
         let tags = self.tags(id);
-        let (Some(rule), false) = (self.rule_of(id), tags.is_some_and(|tags| tags.dead.is_some())) else {
-            return AfterFailure::NoRule;
-        };
-        let failures = failures_of(self.jobs.history(job).counters, tags.as_ref());
-        if rule.max_attempts.is_some_and(|most| failures >= most) {
-            return AfterFailure::Dead;
+        let rule = self.rule_of(id).filter(|_| tags.is_none_or(|tags| tags.dead.is_none()));
+        let failures = failures_of(self.jobs.history(self.jobs.expect(id)).counters, tags.as_ref());
+        match rule.and_then(|rule| rule.max_attempts) {
+            Some(most) if failures >= most => return NextState::Dead,
+            None if end == AttemptEnd::FailedTooOften => return NextState::Buried,
+            Some(_) | None => {}
         }
-        match rule.backoff_after(failures).filter(|_| !has_own_delay) {
-            Some(delay_s) => AfterFailure::Delayed(delay_s),
-            None => AfterFailure::NoRule,
-        }
-    }
-
-    /// Whether the rule of the job's tube limits its failures, so that the limits of the server do not apply.
-    pub(crate) fn has_own_attempts(&self, id: JobId) -> bool {
-        self.rule_of(id).is_some_and(|rule| rule.max_attempts.is_some())
-            && self.tags(id).is_none_or(|tags| tags.dead.is_none())
+        let backoff_s = rule.and_then(|rule| rule.backoff_after(failures)).filter(|_| delay_s.is_zero());
+        NextState::after(backoff_s.map_or(delay_s, Seconds::from))
     }
 
     fn rule_of(&self, id: JobId) -> Option<&Rc<TubeRule>> {
