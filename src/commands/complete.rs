@@ -221,7 +221,8 @@ impl Executor {
         }
         let asked = puts.iter().map(|(put, _)| completed_put(put));
         let plan = &mut self.complete_buffers.plan;
-        plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now));
+        // It ends before the first put whose tube is full.
+        plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now).map_while(Result::ok));
         let room = match self.persistence.room_for_complete(&self.queue, client, asked, plan) {
             Err(NoRoom::Full) => return Err(CommandRefusal::OutOfMemory.into()),
             room => room,
@@ -230,8 +231,8 @@ impl Executor {
         if self.is_draining && (!puts.is_empty() || refusal.is_some()) {
             return Err(CommandRefusal::Draining.into());
         }
-        if let Some(at) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
-            self.count_full_tube(client, puts[at].0.tube());
+        if let Some((refused, _)) = puts.get(plan.len()) {
+            self.count_full_tube(client, refused.tube());
             return Err(CommandRefusal::TubeFull.into());
         }
         found_before(CommandRefusal::ExpectedCrlf)?;
@@ -295,7 +296,7 @@ impl Executor {
         ids.clear();
         ids.extend(puts.iter().zip(&*plan).map(|((put, _), planned)| match planned {
             Planned::Duplicate { first, .. } => *first,
-            Planned::New | Planned::TubeFull => put.id,
+            Planned::New => put.id,
         }));
         if let Some(body) = self.queue.complete(client, *id, asked, bodies.drain(..), plan, now)
             && let Some(watch) = body.watch()

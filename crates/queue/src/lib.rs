@@ -78,7 +78,7 @@ mod state;
 #[cfg(test)]
 mod testing;
 
-pub use self::operations::complete::{CompletedPut, EncodedBody, Planned};
+pub use self::operations::complete::{CompletedPut, EncodedBody, Planned, TubeFull};
 pub use self::operations::flush::{BeginFlush, FlushStep};
 pub use self::operations::pages::{Page, PageOrder, Search};
 pub use self::operations::put::NewJob;

@@ -59,9 +59,11 @@ pub enum Planned {
         /// Whether the put has a more urgent priority.
         more_urgent: bool,
     },
-    /// A rule limits its tube, and the tube is full.
-    TubeFull,
 }
+
+/// A rule limits the tube of a put, and the tube is full: the `complete` must be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TubeFull;
 
 /// The body of a put, encoded with its tags, to become a job.
 #[derive(Debug)]
@@ -90,7 +92,7 @@ struct Planning<'a> {
 impl<'a> Planning<'a> {
     /// The outcome of the next put.
     #[inline]
-    fn plan(&mut self, put: &CompletedPut<'a>) -> Planned {
+    fn plan(&mut self, put: &CompletedPut<'a>) -> Result<Planned, TubeFull> {
         let key = put.key().map(|key| (self.queue.target_of(self.client, put.tube), key.as_str()));
         if let Some(key) = key
             && let Some((first, priority)) = self.first_with(key)
@@ -99,15 +101,15 @@ impl<'a> Planning<'a> {
             if more_urgent {
                 self.keys.insert(key, (first, Some(put.new.priority)));
             }
-            return Planned::Duplicate { first, more_urgent };
+            return Ok(Planned::Duplicate { first, more_urgent });
         }
         if !self.queue.tubes.rules.is_empty() && !self.finds_room(put) {
-            return Planned::TubeFull;
+            return Err(TubeFull);
         }
         if let Some(key) = key {
             self.keys.insert(key, (put.new.id, Some(put.new.priority)));
         }
-        Planned::New
+        Ok(Planned::New)
     }
 
     /// The job with this key, or the deleted job whose cooldown runs.
@@ -137,7 +139,7 @@ impl Queue {
         completed: JobId,
         puts: impl Iterator<Item = CompletedPut<'a>>,
         now: Timestamp,
-    ) -> impl Iterator<Item = Planned> {
+    ) -> impl Iterator<Item = Result<Planned, TubeFull>> {
         let (keys, loads) = (BTreeMap::new(), BTreeMap::new());
         let mut planning = Planning { queue: self, client, completed, now, keys, loads };
         puts.map(move |put| planning.plan(&put))
@@ -202,6 +204,7 @@ impl Queue {
         plan: &[Planned],
         now: Timestamp,
     ) -> Option<Body> {
+        debug_assert_eq!(puts.clone().count(), plan.len(), "each put is planned");
         let is_tagged = self.jobs.get(id).is_some_and(|job| job.has(Marks::TAGGED));
         let (ending, group) = if is_tagged {
             self.ending_of_completed(client, id, puts.clone().zip(plan))
@@ -218,7 +221,7 @@ impl Queue {
                 Planned::Duplicate { first, more_urgent: true } if self.jobs.get(first).is_some() => {
                     self.upgrade(first, put.new.priority, now);
                 }
-                Planned::Duplicate { .. } | Planned::TubeFull => {}
+                Planned::Duplicate { .. } => {}
             }
         }
         if let Some(group) = &group {

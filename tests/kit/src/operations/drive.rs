@@ -373,9 +373,10 @@ impl Pair {
                 body_bytes: put.body.len(),
             })
             .collect();
-        let plan: Vec<Planned> = queue.plan_complete(id, job, asked.iter().copied(), now).collect();
-        if let Some(full) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
-            match puts[full].tags.tube {
+        let plan = queue.plan_complete(id, job, asked.iter().copied(), now);
+        let plan: Vec<Planned> = plan.map_while(Result::ok).collect();
+        if let Some(refused) = puts.get(plan.len()) {
+            match refused.tags.tube {
                 Some(tube) => queue.count_refused_in(tube.as_str()),
                 None => queue.count_refused(id),
             }
@@ -394,7 +395,7 @@ impl Pair {
         let expected = model.complete(id.index, job.0, &puts, now).expect("no tube is full");
         let ids = puts.iter().zip(&plan).map(|(put, planned)| match planned {
             Planned::Duplicate { first, .. } => first.0,
-            Planned::New | Planned::TubeFull => put.new.id.0,
+            Planned::New => put.new.id.0,
         });
         assert!(ids.eq(expected.iter().copied()), "{plan:?}: {expected:?}");
     }
