@@ -22,27 +22,28 @@ const MAX_WEIGHT: u32 = 9999;
 
 /// The ids of a `delete-batch`, 1 to [`MAX_BATCH`] of them, or of the reply COMPLETED, which may have none; in order.
 #[derive(Clone, Copy, Debug)]
-pub struct IdList<'a> {
-    /// The ids of a parsed line, each with spaces before it.
-    text: &'a [u8],
-    /// The ids of a command that this program makes.
-    ids: &'a [JobId],
-    count: u32,
+pub struct IdList<'a>(IdSource<'a>);
+
+/// The form in which a list has its ids.
+#[derive(Clone, Copy, Debug)]
+enum IdSource<'a> {
+    /// Parsed: so many ids, each with spaces before it.
+    Text(&'a [u8], u32),
+    /// Made by this program.
+    Ids(&'a [JobId]),
 }
 
 impl<'a> IdList<'a> {
     /// A list of these ids; `None` if it would be empty or too long.
     #[must_use]
     pub fn new(ids: &'a [JobId]) -> Option<Self> {
-        let count = u32::try_from(ids.len()).ok().filter(|count| (1..=MAX_BATCH).contains(count))?;
-        Some(Self { text: b"", ids, count })
+        (1..=MAX_BATCH as usize).contains(&ids.len()).then_some(Self(IdSource::Ids(ids)))
     }
 
     /// The ids of a reply: at most [`MAX_BATCH`], possibly none.
     #[must_use]
     pub fn of_reply(ids: &'a [JobId]) -> Self {
-        let ids = &ids[..ids.len().min(MAX_BATCH as usize)];
-        Self { text: b"", ids, count: ids.len() as u32 }
+        Self(IdSource::Ids(&ids[..ids.len().min(MAX_BATCH as usize)]))
     }
 
     /// The ids after the word of a reply.
@@ -57,24 +58,30 @@ impl<'a> IdList<'a> {
             rest = leading_u64(arguments(rest)?)?.1;
             count += 1;
         }
-        (1..=MAX_BATCH).contains(&count).then_some(Self { text, ids: &[], count })
+        (1..=MAX_BATCH).contains(&count).then_some(Self(IdSource::Text(text, count)))
     }
 
     /// The number of ids.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.count as usize
+        match self.0 {
+            IdSource::Text(_, count) => count as usize,
+            IdSource::Ids(ids) => ids.len(),
+        }
     }
 
     /// The ids.
     pub fn iter(&self) -> impl Iterator<Item = JobId> {
-        let mut rest = self.text;
+        let (mut rest, ids): (&[u8], &[JobId]) = match self.0 {
+            IdSource::Text(text, _) => (text, &[]),
+            IdSource::Ids(ids) => (b"", ids),
+        };
         let of_text = std::iter::from_fn(move || {
             let (id, behind) = leading_u64(rest)?;
             rest = behind;
             Some(JobId(id))
         });
-        of_text.chain(self.ids.iter().copied())
+        of_text.chain(ids.iter().copied())
     }
 }
 
