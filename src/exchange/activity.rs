@@ -34,6 +34,33 @@ impl Activity {
     }
 }
 
+/// A number of lines below 2^48, for which a client needs years. In this form it fits beside a flag.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, packed(2))]
+pub(super) struct LineCount {
+    low: u32,
+    high: u16,
+}
+
+const _: () = assert!(size_of::<(LineCount, bool)>() == 8, "a connection has both in one word");
+
+impl LineCount {
+    pub(super) fn new(lines: u64) -> Self {
+        Self { low: lines as u32, high: (lines >> u32::BITS) as u16 }
+    }
+
+    fn get(self) -> u64 {
+        u64::from(self.high) << u32::BITS | u64::from(self.low)
+    }
+
+    #[inline(always)]
+    fn add_one(&mut self) {
+        let (low, overflows) = self.low.overflowing_add(1);
+        self.low = low;
+        self.high = self.high.wrapping_add(overflows.into());
+    }
+}
+
 impl<R> Exchange<R> {
     /// The activity of the client.
     #[must_use]
@@ -60,14 +87,12 @@ impl<R> Exchange<R> {
     /// The command lines so far, malformed ones included.
     #[must_use]
     pub fn line_count(&self) -> u64 {
-        u64::from(self.lines_high) << u32::BITS | u64::from(self.lines)
+        self.lines.get()
     }
 
     #[inline(always)]
     pub(super) fn count_line(&mut self) {
-        let (lines, overflows) = self.lines.overflowing_add(1);
-        self.lines = lines;
-        self.lines_high = self.lines_high.wrapping_add(overflows.into());
+        self.lines.add_one();
     }
 
     /// The unfinished command, if there is one.

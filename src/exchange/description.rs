@@ -3,6 +3,7 @@
 //! Owns: which parts of an exchange are described. Unsent replies are written as bytes, up to [`MAX_OUTPUT_BYTES`]. A
 //! connection that owes more is not described; the server closes it.
 
+use super::activity::LineCount;
 use super::outcome::{Unfinished, Until, WaitKind};
 use super::put::PutExtras;
 use super::{Exchange, Output, Pending, Phase, Put, Unread};
@@ -140,7 +141,7 @@ impl Described for Output {
 impl<R: Described> Described for Exchange<R> {
     fn describe(&self, out: &mut Writer<'_>) {
         // The memory is checked again before the next command.
-        let Self { phase, unread, output, lines: _, lines_high: _, is_memory_low: _ } = self;
+        let Self { phase, unread, output, lines: _, is_memory_low: _ } = self;
         phase.describe(out);
         unread.describe(out);
         output.describe(out);
@@ -149,7 +150,7 @@ impl<R: Described> Described for Exchange<R> {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (phase, unread, output) = (from.value()?, from.value::<Option<Box<Unread>>>()?, from.value()?);
-        let lines: u64 = from.value()?;
+        let lines = LineCount::new(from.value()?);
         let fits = match (&phase, unread.as_deref()) {
             (Phase::Closing | Phase::Aborted, unread) => unread.is_none(),
             (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), _) => true,
@@ -162,7 +163,6 @@ impl<R: Described> Described for Exchange<R> {
         if !fits {
             return Err(Malformed("the input of an exchange does not match its phase"));
         }
-        let (lines, lines_high) = (lines as u32, (lines >> u32::BITS) as u16);
-        Ok(Self { phase, unread, is_memory_low: false, lines, lines_high, output })
+        Ok(Self { phase, unread, is_memory_low: false, lines, output })
     }
 }

@@ -41,6 +41,7 @@ pub use self::outcome::{Outcome, Unfinished, Until, WaitKind};
 pub use self::output::Output;
 pub use self::put::{Put, PutExtras};
 
+use self::activity::LineCount;
 use self::body_room::{Arriving, BodyArrival, split_body};
 use self::complete::CompleteProgress;
 use self::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
@@ -148,10 +149,8 @@ pub struct Exchange<R> {
     unread: Option<Box<Unread>>,
     /// Whether memory is low, so that this exchange uses little.
     pub is_memory_low: bool,
-    /// The number of command lines so far, including malformed ones: its low half here, the rest in `lines_high`. In
-    /// this form they fit beside `is_memory_low`; a client needs years for 2^48 lines.
-    lines: u32,
-    lines_high: u16,
+    /// The command lines so far, including malformed ones.
+    lines: LineCount,
     /// Replies that have not been sent.
     pub output: Output,
 }
@@ -162,8 +161,7 @@ impl<R> Default for Exchange<R> {
             phase: Phase::WantCommand,
             unread: None,
             is_memory_low: false,
-            lines: 0,
-            lines_high: 0,
+            lines: LineCount::default(),
             output: Output::default(),
         }
     }
