@@ -63,7 +63,8 @@ pub use self::memory::MemoryShares;
 pub(crate) use self::guard::WATCHED_NAMES;
 
 use self::guard::Subject::{
-    self, AnyTube, Every, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Target, Used, Watched,
+    self, AnyTube, Every, Group, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Target, Used,
+    Watched,
 };
 use self::memory::MemoryClass::{self, AddsTube, Free, Margin};
 use self::orders::OrderSlice;
@@ -332,7 +333,7 @@ table! {
         server.answer_data(server.stats_job(caller.client, id, caller.now), caller.output);
     Command::StatsTube(tube) => needs(Roles::ANY, Named(tube), Free),
         server.answer_data(server.stats_tube(tube, caller.now), caller.output);
-    Command::StatsGroup(name) => needs(Roles::SEE_JOBS, Named(name), Free),
+    Command::StatsGroup(name) => needs(Roles::SEE_JOBS, Group(name), Free),
         server.answer_data(server.stats_group(name), caller.output);
     Command::ListTubes => needs(Roles::ANY, AnyTube, Free),
         server.list_tubes(caller);

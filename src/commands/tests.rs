@@ -75,8 +75,8 @@ fn the_document_has_what_each_command_needs() {
         let row = CommandRow::of(&command(line));
         let (roles, of) = match (row.subject, row.roles) {
             (Subject::Nothing, _) => ("nothing".to_owned(), "–"),
-            (of, Roles::ANY) => ("any role".to_owned(), subject(of, verb)),
-            (of, roles) => (roles.to_string(), subject(of, verb)),
+            (of, Roles::ANY) => ("any role".to_owned(), subject(of)),
+            (of, roles) => (roles.to_string(), subject(of)),
         };
         let rows = document.lines().filter(|line| line.starts_with('|'));
         let mut rows = rows.filter(|row| {
@@ -91,15 +91,15 @@ fn the_document_has_what_each_command_needs() {
     }
 }
 
-fn subject(subject: Subject<'_>, verb: Verb) -> &'static str {
+fn subject(subject: Subject<'_>) -> &'static str {
     match subject {
         Subject::Nothing => "–",
         Subject::AnyTube | Subject::Mentioned(_) => "some tube",
         Subject::Every => "every tube (`*`)",
         Subject::Used | Subject::Target(_) => "the used tube",
         Subject::Watched => "each watched tube; the others leave the watch list",
-        Subject::Named(_) if verb == Verb::StatsGroup => "the group that it names",
         Subject::Named(_) => "the tube that it names",
+        Subject::Group(_) => "the group that it names",
         Subject::OfJob(_) | Subject::OfJobs(_) => "the job's tube",
         Subject::OfJobAndNamed(..) => "the job's tube; produce or manage for the other tube",
     }

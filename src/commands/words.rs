@@ -57,7 +57,7 @@ fn add_subject(words: &mut String, subject: Subject<'_>, used_tube: &str) -> std
     match subject {
         Subject::Used => write!(words, " {used_tube}"),
         Subject::Target(text) => write!(words, " {}", target_of(text).unwrap_or(used_tube)),
-        Subject::Named(name) | Subject::Mentioned(name) => write!(words, " {name}"),
+        Subject::Named(name) | Subject::Group(name) | Subject::Mentioned(name) => write!(words, " {name}"),
         Subject::OfJob(id) => write!(words, " {}", id.0),
         Subject::OfJobAndNamed(id, name) => write!(words, " {} {name}", id.0),
         Subject::OfJobs(ids) => ids.iter().try_for_each(|id| write!(words, " {}", id.0)),

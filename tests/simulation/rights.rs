@@ -260,7 +260,7 @@ impl Oracle<'_> {
             "some tube" | "each watched tube; the others leave the watch list" => {
                 self.rights.has_where(&roles, |_| true)
             }
-            other => panic!("{other}: what is this?"),
+            other => panic!("{other:?} is a subject that the oracle does not know"),
         };
         (!is_allowed).then_some("FORBIDDEN\r\n")
     }

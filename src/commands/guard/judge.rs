@@ -35,8 +35,10 @@ pub(crate) enum Subject<'a> {
     Target(&'a [u8]),
     /// The tubes that the client watches. Tubes without the role leave its watch list.
     Watched,
-    /// The tube, or the group, with this name.
+    /// The tube with this name.
     Named(&'a str),
+    /// The group with this name.
+    Group(&'a str),
     /// The tube of this job.
     OfJob(JobId),
     /// The tubes of these jobs. Each is checked when the command reaches it.
@@ -129,7 +131,7 @@ impl Executor {
                 Some(tube) => return grants.judge(row.roles, tube),
                 None => self.judge_used(client, row.roles),
             },
-            Subject::Named(name) => return grants.judge(row.roles, name),
+            Subject::Named(name) | Subject::Group(name) => return grants.judge(row.roles, name),
             Subject::OfJob(id) => return grants.judge_job(row.roles, tube_of(id)),
             Subject::OfJobAndNamed(id, name) => match grants.judge_job(row.roles, tube_of(id)) {
                 Verdict::Allowed => return grants.judge(Roles::MOVE_TARGET, name),

@@ -83,7 +83,7 @@ impl Queue {
         true
     }
 
-    /// Undoes a reservation of which the client was never told: the job is as if it had not been reserved, and becomes
+    /// Undoes a reservation before the client has a reply about it: the job is as if it had not been reserved. It becomes
     /// ready, and its tube gets the token back. The totals of the tube keep the reservation, because a counter that
     /// decreases looks like a restart. Its wait stays in the histogram and, in a fair tube, its key keeps the later
     /// turn.
