@@ -11,7 +11,7 @@ use super::manage::{
 };
 use super::put_tags::{self, MAX_PUT_LINE_BYTES, complete};
 #[cfg(any(test, feature = "samples"))]
-use super::samples::{Arguments, Taken};
+use super::samples::{Arguments, FromArgument};
 use super::session::{Grace, session};
 use super::workers::{
     IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, wait_job, watch,
@@ -98,8 +98,8 @@ macro_rules! commands {
             pub fn with_arguments(verb: Verb, arguments: &Arguments<'a>) -> Self {
                 match verb {
                     $(Verb::$verb => Self::$verb
-                        $((Taken::taken(arguments.$argument)))?
-                        $({ $($field: Taken::taken(arguments.$field)),+ })?,)+
+                        $((FromArgument::from_argument(arguments.$argument)))?
+                        $({ $($field: FromArgument::from_argument(arguments.$field)),+ })?,)+
                 }
             }
 

@@ -41,18 +41,18 @@ pub struct Arguments<'a> {
 }
 
 /// How a command takes an argument of [`Arguments`].
-pub(super) trait Taken<T> {
-    fn taken(argument: T) -> Self;
+pub(super) trait FromArgument<T> {
+    fn from_argument(argument: T) -> Self;
 }
 
-impl<T> Taken<T> for T {
-    fn taken(argument: T) -> Self {
+impl<T> FromArgument<T> for T {
+    fn from_argument(argument: T) -> Self {
         argument
     }
 }
 
-impl Taken<Option<Self>> for Seconds {
-    fn taken(argument: Option<Self>) -> Self {
+impl FromArgument<Option<Self>> for Seconds {
+    fn from_argument(argument: Option<Self>) -> Self {
         argument.unwrap_or_default()
     }
 }

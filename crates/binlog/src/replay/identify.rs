@@ -3,7 +3,7 @@
 //! Owns: the order of the checks. Reads a file and changes nothing. Driven by the replay.
 
 use super::FileKind;
-use super::reader::FileReader;
+use super::reader::LogFileReader;
 use crate::format::{MARKER_ID, MAX_JOB_ID, SHORT_BYTES, Seal, VERSION_BYTES, take};
 use crate::marker::{FIXED_AT, HEAD_BYTES, MAGIC, Marker, MarkerKind};
 use crate::record::{Layout, MAX_HEAD_BYTES, Version};
@@ -17,7 +17,7 @@ const MAX_RECORDS_FOR_SEAL: u32 = 64;
 
 /// The kind of the file. With `recover`, the records decide if the head is damaged.
 pub(super) fn identify(
-    reader: &mut FileReader<'_>,
+    reader: &mut LogFileReader<'_>,
     index: u32,
     recover: bool,
 ) -> Result<FileKind, OpenError> {
@@ -30,13 +30,13 @@ pub(super) fn identify(
 }
 
 /// The version in the file's first bytes; `None` if it is not one that can be read.
-pub(super) fn stated_version(reader: &mut FileReader<'_>) -> Result<Option<Version>, OpenError> {
+pub(super) fn stated_version(reader: &mut LogFileReader<'_>) -> Result<Option<Version>, OpenError> {
     let head = reader.at(0, VERSION_BYTES as usize)?;
     Ok(head.first_chunk().and_then(|&version| Version::of(i32::from_le_bytes(version))))
 }
 
 /// The kind of the file, by its first bytes.
-fn by_head(reader: &mut FileReader<'_>, index: u32) -> Result<FileKind, OpenError> {
+fn by_head(reader: &mut LogFileReader<'_>, index: u32) -> Result<FileKind, OpenError> {
     let head = reader.at(0, HEAD_BYTES as usize)?;
     let head = head[..head.len().min(HEAD_BYTES as usize)].to_vec();
     let version = head.first_chunk().map_or(0, |&version| i32::from_le_bytes(version));
@@ -65,7 +65,7 @@ fn by_head(reader: &mut FileReader<'_>, index: u32) -> Result<FileKind, OpenErro
 }
 
 /// The kind of a file that looks like `kind` and whose head may be damaged.
-fn by_records(reader: &mut FileReader<'_>, index: u32, kind: FileKind) -> Result<FileKind, OpenError> {
+fn by_records(reader: &mut LogFileReader<'_>, index: u32, kind: FileKind) -> Result<FileKind, OpenError> {
     let stated = kind.version();
     if let Some(version) = stated
         && is_record(reader, version, VERSION_BYTES)?
@@ -104,7 +104,7 @@ fn marker_in(bytes: &[u8], offset: u64) -> Option<(Seal, Marker)> {
 }
 
 /// Reads a file of ours with a damaged header by any whole marker.
-fn find_marker(reader: &mut FileReader<'_>, index: u32) -> Result<Option<FileKind>, OpenError> {
+fn find_marker(reader: &mut LogFileReader<'_>, index: u32) -> Result<Option<FileKind>, OpenError> {
     let mut offset = VERSION_BYTES;
     while let Some(start) = reader.first_nonzero(offset)? {
         // A marker begins with the length of a name, which is 0.
@@ -119,7 +119,7 @@ fn find_marker(reader: &mut FileReader<'_>, index: u32) -> Result<Option<FileKin
 }
 
 /// The seal of a file of ours without a whole marker, derived from a whole record.
-fn find_seal(reader: &mut FileReader<'_>) -> Result<Option<Seal>, OpenError> {
+fn find_seal(reader: &mut LogFileReader<'_>) -> Result<Option<Seal>, OpenError> {
     let mut offset = VERSION_BYTES;
     for _ in 0..MAX_RECORDS_FOR_SEAL {
         let Some((start, layout)) = next_full(reader, Version::Seven, offset)? else { break };
@@ -135,7 +135,7 @@ fn find_seal(reader: &mut FileReader<'_>) -> Result<Option<Seal>, OpenError> {
 
 /// Whether a plausible record is at `offset`.
 pub(super) fn is_record(
-    reader: &mut FileReader<'_>,
+    reader: &mut LogFileReader<'_>,
     version: Version,
     offset: u64,
 ) -> Result<bool, OpenError> {
@@ -144,7 +144,7 @@ pub(super) fn is_record(
 
 /// The next plausible full record from `offset` on, and its offset.
 fn next_full(
-    reader: &mut FileReader<'_>,
+    reader: &mut LogFileReader<'_>,
     version: Version,
     mut offset: u64,
 ) -> Result<Option<(u64, Layout)>, OpenError> {
@@ -160,7 +160,7 @@ fn next_full(
 
 /// The layout of the record at `offset`, if it is plausible.
 fn plausible(
-    reader: &mut FileReader<'_>,
+    reader: &mut LogFileReader<'_>,
     version: Version,
     offset: u64,
 ) -> Result<Option<Layout>, OpenError> {

@@ -163,7 +163,7 @@ pub struct RestoredReservation {
 
 /// A session's reservation during the replay.
 #[derive(Debug)]
-struct SessionReservation {
+struct ReplayedReservation {
     /// When it ends, in wall-clock nanoseconds since 1970.
     until_wall_ns: i64,
     reserves: u32,
@@ -223,7 +223,7 @@ pub(crate) struct LoggedJobs {
     pub(crate) rescued_cooldowns: BTreeSet<JobId>,
     pub(crate) tagged: Tagged,
     /// The sessions that have reserved jobs, until a record changes the job.
-    sessions: IdMap<SessionReservation>,
+    sessions: IdMap<ReplayedReservation>,
     /// The identities and the names of these sessions, of which many jobs have the same.
     names: HashSet<Arc<str>>,
     pending: PendingAttachments,
@@ -273,7 +273,7 @@ impl LoggedJobs {
 
     /// The session that has reserved job `id`.
     pub(crate) fn session_of(&self, id: JobId, wall: WallOffset) -> Option<LoggedReservation<'_>> {
-        let &SessionReservation { until_wall_ns, reserves, grace_ms, ref identity, ref name } =
+        let &ReplayedReservation { until_wall_ns, reserves, grace_ms, ref identity, ref name } =
             self.sessions.get(id)?;
         Some(LoggedReservation { until: wall.to_memory(until_wall_ns), reserves, grace_ms, identity, name })
     }
@@ -284,7 +284,7 @@ impl LoggedJobs {
         let reservations = std::mem::take(&mut self.sessions).into_entries();
         reservations
             .filter(|&(id, _)| alive.get(id).is_some())
-            .map(|(id, SessionReservation { until_wall_ns, grace_ms, identity, name, .. })| {
+            .map(|(id, ReplayedReservation { until_wall_ns, grace_ms, identity, name, .. })| {
                 RestoredReservation { id, until: wall.to_memory(until_wall_ns), grace_ms, identity, name }
             })
             .collect()
@@ -434,7 +434,7 @@ impl LoggedJobs {
         let (identity, name) = (self.shared_name(identity)?, self.shared_name(name)?);
         // Decoded without an offset, the end is the time of the wall clock.
         let until_wall_ns = until.0 as i64;
-        self.sessions.insert(id, SessionReservation { until_wall_ns, reserves, grace_ms, identity, name });
+        self.sessions.insert(id, ReplayedReservation { until_wall_ns, reserves, grace_ms, identity, name });
         if source.beyond {
             self.rescued.insert(id);
         }

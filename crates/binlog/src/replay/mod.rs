@@ -36,7 +36,7 @@ use self::jobs::Source;
 pub(super) use self::jobs::{LoggedJobs, ReplayedJob, StartTimes};
 pub(super) use self::judgement::Judgement;
 pub use self::judgement::{DamagedFile, LogFault, ReplaySummary, Warning};
-use self::reader::FileReader;
+use self::reader::LogFileReader;
 
 /// How often a long replay reports its progress, in bytes read.
 const PROGRESS_BYTES: u64 = 512 * 1024 * 1024;
@@ -159,7 +159,7 @@ impl Replay {
         replay.jobs.next_id = 1;
         let mut progress = PROGRESS_BYTES;
         let indexes = replay.list(storage)?;
-        let mut reader = FileReader::new(storage);
+        let mut reader = LogFileReader::new(storage);
         for index in indexes {
             replay.read_file(&mut reader, index)?;
             reader.close();
@@ -198,7 +198,7 @@ impl Replay {
         Ok(indexes)
     }
 
-    fn read_file(&mut self, reader: &mut FileReader<'_>, index: u32) -> Result<(), OpenError> {
+    fn read_file(&mut self, reader: &mut LogFileReader<'_>, index: u32) -> Result<(), OpenError> {
         debug_assert!(self.files.last().is_none_or(|last| last.index < index), "files are read in order");
         let bytes = reader.open(index)?;
         self.bytes += bytes;
@@ -243,7 +243,7 @@ impl Replay {
     /// Applies the record at `offset`. Returns its length, or `None` if there is no valid record.
     fn read_one(
         &mut self,
-        reader: &mut FileReader<'_>,
+        reader: &mut LogFileReader<'_>,
         file: &mut FileState,
         version: Version,
         offset: u64,
@@ -315,7 +315,7 @@ impl Replay {
     /// Reads the bytes after the unbroken sequence.
     fn read_tail(
         &mut self,
-        reader: &mut FileReader<'_>,
+        reader: &mut LogFileReader<'_>,
         file: &mut FileState,
         version: Version,
     ) -> Result<(), OpenError> {
@@ -344,7 +344,7 @@ impl Replay {
     /// Searches for whole records of this server after the damaged one, by their tags.
     fn scan_ours(
         &mut self,
-        reader: &mut FileReader<'_>,
+        reader: &mut LogFileReader<'_>,
         file: &mut FileState,
         seal: Seal,
     ) -> Result<(), OpenError> {
@@ -371,7 +371,7 @@ impl Replay {
     /// lengths. These may be the damaged part: if no record is there, at every position where a full record can be.
     fn scan_c(
         &mut self,
-        reader: &mut FileReader<'_>,
+        reader: &mut LogFileReader<'_>,
         file: &mut FileState,
         version: Version,
         torn_bytes: u64,

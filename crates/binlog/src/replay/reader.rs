@@ -18,7 +18,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// A window on a file. An error names the file.
-pub(super) struct FileReader<'s> {
+pub(super) struct LogFileReader<'s> {
     storage: &'s mut dyn Storage,
     file: u32,
     size: u64,
@@ -29,7 +29,7 @@ pub(super) struct FileReader<'s> {
     offset: u64,
 }
 
-impl<'s> FileReader<'s> {
+impl<'s> LogFileReader<'s> {
     /// A reader without a file.
     pub(super) fn new(storage: &'s mut dyn Storage) -> Self {
         Self { storage, file: 0, size: 0, buffer: Vec::new(), start: 0, end: 0, offset: 0 }

@@ -2,7 +2,7 @@
 //! jobs.
 
 use super::groups::{EndedGroups, Groups};
-use super::unique::{Cooldown, UniqueKeys};
+use super::unique::{RunningCooldown, UniqueKeys};
 use super::{Rules, TubeTagState};
 use crate::Queue;
 use crate::clock::Timestamp;
@@ -42,7 +42,7 @@ impl Rules {
             max_s: _,
         } = unique;
         out.count(cooldowns.len());
-        for (id, Cooldown { tube, key, until, owner }) in cooldowns {
+        for (id, RunningCooldown { tube, key, until, owner }) in cooldowns {
             id.describe(out);
             number_of(*tube).describe(out);
             key.describe(out);

@@ -30,7 +30,7 @@ pub(crate) fn cooldown_bytes(key_bytes: usize) -> usize {
 pub(crate) struct UniqueKeys {
     /// The jobs that have a key, and the deleted ones whose cooldown runs.
     pub(super) index: HashIndex<JobId>,
-    pub(super) cooldowns: BTreeMap<JobId, Cooldown>,
+    pub(super) cooldowns: BTreeMap<JobId, RunningCooldown>,
     /// The ends of the cooldowns.
     pub(super) due: OrderedQueue<DueKey>,
     /// The memory of the cooldowns, in bytes.
@@ -43,9 +43,9 @@ pub(crate) struct UniqueKeys {
     pub(super) has_duplicates: bool,
 }
 
-/// A key whose job was deleted.
+/// A cooldown that runs: the key of a deleted job.
 #[derive(Debug)]
-pub(super) struct Cooldown {
+pub(super) struct RunningCooldown {
     pub(super) tube: TubeKey,
     pub(super) key: Box<str>,
     pub(super) until: Timestamp,
@@ -328,7 +328,9 @@ impl Queue {
         }
         let unique = &mut self.rules.unique;
         unique.bytes += bytes;
-        unique.cooldowns.insert(id, Cooldown { tube, key: key.into(), until, owner: owner.map(Box::from) });
+        unique
+            .cooldowns
+            .insert(id, RunningCooldown { tube, key: key.into(), until, owner: owner.map(Box::from) });
         unique.due.insert((until, id));
         let tagged = self.tubes.get_mut(tube).tag_state_mut();
         tagged.cooldowns.insert(id);
@@ -349,14 +351,14 @@ impl Queue {
     /// The tube, the key and the end of the cooldown that the job's delete began, if it still runs.
     #[must_use]
     pub fn cooldown(&self, id: JobId) -> Option<(&TubeName, &str, Timestamp)> {
-        let Cooldown { tube, key, until, .. } = self.rules.unique.cooldowns.get(&id)?;
+        let RunningCooldown { tube, key, until, .. } = self.rules.unique.cooldowns.get(&id)?;
         Some((&self.tubes.get(*tube).name, key, *until))
     }
 
     /// Ends the cooldown of a deleted job.
     pub fn end_cooldown(&mut self, id: JobId) {
         let unique = &mut self.rules.unique;
-        let Some(Cooldown { tube, key, until, owner }) = unique.cooldowns.remove(&id) else { return };
+        let Some(RunningCooldown { tube, key, until, owner }) = unique.cooldowns.remove(&id) else { return };
         let bytes = cooldown_bytes(key.len());
         unique.bytes -= bytes;
         unique.due.remove((until, id));
