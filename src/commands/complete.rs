@@ -9,7 +9,7 @@ use std::iter;
 use super::guard::Permission;
 use super::memory::MemoryClass;
 use super::put::{LineOf, new_job};
-use super::{Caller, Executor, Outcome, RestKind, answer};
+use super::{Caller, Executor, NotDone, Outcome, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
 use crate::exchange::{Complete, Put, Until};
 use crate::job::{Body, JobId};
@@ -26,21 +26,6 @@ pub(super) struct CompleteBuffers {
     plan: Vec<Planned>,
     bodies: Vec<EncodedBody>,
     ids: Vec<JobId>,
-}
-
-/// The reason why a `complete` is not executed now.
-enum CompleteError {
-    Refused(CommandRefusal),
-    /// The log has no room yet.
-    NoRoomYet,
-    /// Its puts are permitted only after the end of the job's reservation.
-    TooLate,
-}
-
-impl From<CommandRefusal> for CompleteError {
-    fn from(refusal: CommandRefusal) -> Self {
-        Self::Refused(refusal)
-    }
 }
 
 impl Executor {
@@ -170,24 +155,23 @@ impl Executor {
         }
         self.persistence.log_changes(&mut self.queue, caller.now);
         self.complete_buffers.plan.clear();
-        let mut planned = self.plan_complete(caller, &complete);
-        if !is_permitted && !matches!(planned, Err(CompleteError::Refused(_))) {
+        let planned = self.plan_complete(caller, &complete);
+        let permission = if is_permitted || matches!(planned, Err(NotDone::Refused(_))) {
+            Permission::Now
+        } else {
             // The end of the job's reservation is too late, since the client would no longer have the job.
             let reserved_until = self.queue.job(complete.id).map(|job| job.record.deadline_at);
             let count = complete.puts.len() as u32;
-            match self.permit_puts(caller.client, count, reserved_until, caller.now) {
-                Permission::Now => {}
-                Permission::Later => return self.continue_complete(caller, complete),
-                Permission::TooLate => planned = Err(CompleteError::TooLate),
-            }
-        }
-        let outcome = match planned {
-            Ok(room) => self.carry_out_complete(caller, &mut complete, room),
-            Err(CompleteError::NoRoomYet) => {
+            self.permit_puts(caller.client, count, reserved_until, caller.now)
+        };
+        let outcome = match (permission, planned) {
+            (Permission::Later, _) => return self.continue_complete(caller, complete),
+            (Permission::TooLate, _) => self.refuse_late_put(caller.output),
+            (Permission::Now, Ok(room)) => self.carry_out_complete(caller, &mut complete, room),
+            (Permission::Now, Err(NotDone::Refused(refusal))) => self.refuse_put(refusal, caller.output),
+            (Permission::Now, Err(NotDone::NoRoomYet(()))) => {
                 return RestKind::Complete(complete).later(Until::BinlogRoom);
             }
-            Err(CompleteError::Refused(refusal)) => self.refuse_put(refusal, caller.output),
-            Err(CompleteError::TooLate) => self.refuse_late_put(caller.output),
         };
         complete.puts.clear();
         self.complete_buffers.complete = Some(complete);
@@ -200,7 +184,7 @@ impl Executor {
         &mut self,
         caller: &Caller<'_>,
         complete: &Complete,
-    ) -> Result<Option<CompleteRoom>, CompleteError> {
+    ) -> Result<Option<CompleteRoom>, NotDone<CommandRefusal>> {
         let &Caller { client, now, .. } = caller;
         let Complete { id, puts, refusal, .. } = complete;
         // Of the reasons found while reading, only one that comes before these in the list counts.
@@ -224,7 +208,7 @@ impl Executor {
         // It ends before the first put whose tube is full.
         plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now).map_while(Result::ok));
         let room = match self.persistence.room_for_complete(&self.queue, client, asked, plan) {
-            Err(NoRoom::Full) => return Err(CommandRefusal::OutOfMemory.into()),
+            Err(NoRoom::Full) => return Err(NoRoom::Full.into()),
             room => room,
         };
         // A put with a wrong tag is not among the stored ones.
@@ -236,7 +220,7 @@ impl Executor {
             return Err(CommandRefusal::TubeFull.into());
         }
         found_before(CommandRefusal::ExpectedCrlf)?;
-        room.map_err(|_| CompleteError::NoRoomYet)
+        Ok(room?)
     }
 
     /// Whether memory is low for the jobs of a `complete`, their tubes and their cooldowns, or its identity has reached

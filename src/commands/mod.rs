@@ -403,32 +403,44 @@ fn wait(kind: WaitKind) -> Outcome {
     Outcome::Unfinished(Unfinished::Waiting { kind, is_abortable: false })
 }
 
-/// The result of a change of one job.
-type Changed = Result<(), ChangeError>;
-
-/// The reason why a command leaves a job unchanged.
-enum ChangeError {
-    Refused(ChangeRefusal),
-    NoRoom(NoRoom),
+/// The reason why a command has changed nothing, except that a job whose time was over may have ended. `W` is the part
+/// of the command that is needed to try it again.
+enum NotDone<R, W = ()> {
+    Refused(R),
+    /// The log has no room yet: the command waits.
+    NoRoomYet(W),
 }
 
-impl From<ChangeRefusal> for ChangeError {
-    fn from(refusal: ChangeRefusal) -> Self {
-        Self::Refused(refusal)
+impl<R: From<CommandRefusal>, W> NotDone<R, W> {
+    /// The log has no room, for now or permanently.
+    fn without_room(no_room: NoRoom, waiting: W) -> Self {
+        match no_room {
+            NoRoom::Full => CommandRefusal::OutOfMemory.into(),
+            NoRoom::Pending => Self::NoRoomYet(waiting),
+        }
     }
 }
 
-impl From<CommandRefusal> for ChangeError {
+impl<R: From<CommandRefusal>> From<NoRoom> for NotDone<R> {
+    fn from(no_room: NoRoom) -> Self {
+        Self::without_room(no_room, ())
+    }
+}
+
+impl<R: From<CommandRefusal>, W> From<CommandRefusal> for NotDone<R, W> {
     fn from(refusal: CommandRefusal) -> Self {
         Self::Refused(refusal.into())
     }
 }
 
-impl From<NoRoom> for ChangeError {
-    fn from(no_room: NoRoom) -> Self {
-        Self::NoRoom(no_room)
+impl From<ChangeRefusal> for NotDone<ChangeRefusal> {
+    fn from(refusal: ChangeRefusal) -> Self {
+        Self::Refused(refusal)
     }
 }
+
+/// The result of a change of one job.
+type Changed = Result<(), NotDone<ChangeRefusal>>;
 
 impl Executor {
     /// Changes one job by `change`, which is tried again when the log has room, and answers with `reply`.
@@ -440,9 +452,9 @@ impl Executor {
     ) -> Outcome {
         match change(self, caller.client, caller.now) {
             Ok(()) => answer(caller.output, &reply),
-            Err(ChangeError::Refused(refusal)) => caller.refuse(refusal),
-            Err(ChangeError::NoRoom(no_room)) => {
-                lacks_room(no_room, caller.output, move |server, caller| server.change(caller, reply, change))
+            Err(NotDone::Refused(refusal)) => caller.refuse(refusal),
+            Err(NotDone::NoRoomYet(())) => {
+                stall(Until::BinlogRoom, move |server, caller| server.change(caller, reply, change))
             }
         }
     }

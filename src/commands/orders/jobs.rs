@@ -6,9 +6,8 @@
 use std::num::NonZeroU32;
 use std::vec;
 
-use crate::binlog::NoRoom;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::commands::{Caller, ChangeError, Changed, Executor, Outcome, stall};
+use crate::commands::{Caller, Changed, Executor, NotDone, Outcome, stall};
 use crate::exchange::Until;
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
@@ -108,15 +107,18 @@ impl Executor {
                     }
                     Ok(())
                 }
-                Err(ChangeError::Refused(refusal)) => {
+                Err(NotDone::NoRoomYet(())) => {
+                    order.awaiting_room = Some(id);
+                    return order.stall(Until::BinlogRoom);
+                }
+                // The other jobs would find no room either.
+                Err(NotDone::Refused(refusal @ ChangeRefusal::Command(CommandRefusal::OutOfMemory))) => {
+                    return caller.refuse(refusal);
+                }
+                Err(NotDone::Refused(refusal)) => {
                     // The time of the job may have ended.
                     self.persistence.log_changes(&mut self.queue, now);
                     Err(refusal)
-                }
-                Err(ChangeError::NoRoom(NoRoom::Full)) => return caller.refuse(CommandRefusal::OutOfMemory),
-                Err(ChangeError::NoRoom(NoRoom::Pending)) => {
-                    order.awaiting_room = Some(id);
-                    return order.stall(Until::BinlogRoom);
                 }
             };
             if let OrderJobs::Counted { left, .. } = &mut order.jobs {
@@ -134,7 +136,7 @@ impl Executor {
     fn move_for_order(&mut self, client: ClientId, id: JobId, tube: &str, now: Timestamp) -> Changed {
         let is_new = self.queue.tube_name(tube).is_none();
         if is_new && (self.lacks_memory_for(0) || self.queue.make_room_for_tube(client).is_err()) {
-            return Err(NoRoom::Full.into());
+            return Err(CommandRefusal::OutOfMemory.into());
         }
         self.move_one(client, id, tube, now)
     }
@@ -162,7 +164,7 @@ impl Executor {
         action: &JobAction,
         came_at: Timestamp,
         now: Timestamp,
-    ) -> Result<bool, ChangeError> {
+    ) -> Result<bool, NotDone<ChangeRefusal>> {
         self.meter.cost += 1;
         let job = self.queue.job(id).ok_or(CommandRefusal::NotFound)?;
         let (record, tube_before) = (job.record, job.tube);

@@ -14,7 +14,7 @@ use log::{Level, log};
 
 use self::jobs::JobsOrder;
 use super::put::Stored;
-use super::{Caller, Executor, Outcome, Rest, RestKind, stall};
+use super::{Caller, Executor, NotDone, Outcome, Rest, RestKind, stall};
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Put, PutExtras, Unfinished, Until};
@@ -297,17 +297,17 @@ impl Executor {
     /// Stores the job of a put as soon as the log has room.
     fn store_for_order(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
         let stored = if self.lacks_memory_for(body.len()) {
-            Stored::Refused(CommandRefusal::OutOfMemory)
+            Err(CommandRefusal::OutOfMemory.into())
         } else {
             self.store_with_extras(caller.client, &put, body, caller.output, caller.now)
         };
         let (job, done, skipped) = match stored {
-            Stored::New => (put.id, 1, 0),
-            Stored::Duplicate(first, ..) => (first, 0, 1),
-            Stored::Later(body) => {
+            Ok(Stored::New) => (put.id, 1, 0),
+            Ok(Stored::Duplicate(first, ..)) => (first, 0, 1),
+            Err(NotDone::NoRoomYet(body)) => {
                 return stall(Until::BinlogRoom, |server, caller| server.store_for_order(caller, put, body));
             }
-            Stored::Refused(refusal) => return self.refuse_put_order(caller, refusal),
+            Err(NotDone::Refused(refusal)) => return self.refuse_put_order(caller, refusal),
         };
         if let Some(OrderSlice { task, .. }) = &mut caller.order {
             (task.job, task.done, task.skipped) = (Some(job), done, skipped);

@@ -11,9 +11,9 @@ mod store;
 pub(super) use self::line::LineOf;
 
 use super::guard::Permission;
-use super::{Caller, Executor, Outcome, RestKind, answer};
+use super::{Caller, Executor, NotDone, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
-use crate::binlog::{LogState, NoRoom};
+use crate::binlog::LogState;
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Put, Until};
 use crate::job::{Body, JobId, JobState, Priority};
@@ -29,21 +29,10 @@ pub(super) enum Stored {
     /// This job has the same key: its state, unless it has been deleted, and its new priority if it has become more
     /// urgent.
     Duplicate(JobId, Option<JobState>, Option<Priority>),
-    /// Nothing has changed, but a job whose time was over may have ended.
-    Refused(CommandRefusal),
-    /// The log has no room yet; otherwise as `Refused`.
-    Later(Body),
 }
 
-impl Stored {
-    /// The log has no room for this body.
-    fn without_room(no_room: NoRoom, body: Body) -> Self {
-        match no_room {
-            NoRoom::Full => Self::Refused(CommandRefusal::OutOfMemory),
-            NoRoom::Pending => Self::Later(body),
-        }
-    }
-}
+/// The reason why the job of a put is not stored.
+type NotStored = NotDone<CommandRefusal, Body>;
 
 impl Executor {
     /// The line of a `put`, with `text` after its size.
@@ -90,20 +79,20 @@ impl Executor {
     }
 
     #[inline]
-    fn answer_put(&mut self, put: Put, stored: Stored, output: &mut Output) -> Outcome {
+    fn answer_put(&mut self, put: Put, stored: Result<Stored, NotStored>, output: &mut Output) -> Outcome {
         match stored {
-            Stored::New => {
+            Ok(Stored::New) => {
                 let outcome = answer(output, &Reply::Inserted(put.id));
                 if let Some(extras) = put.into_extras() {
                     self.memory.spare_extras = Some(extras);
                 }
                 outcome
             }
-            Stored::Duplicate(first, state, priority) => {
+            Ok(Stored::Duplicate(first, state, priority)) => {
                 answer(output, &Reply::Duplicate(first, state, priority))
             }
-            Stored::Refused(refusal) => self.refuse_put(refusal, output),
-            Stored::Later(body) => RestKind::Put(Box::new((put, body))).later(Until::BinlogRoom),
+            Err(NotDone::Refused(refusal)) => self.refuse_put(refusal, output),
+            Err(NotDone::NoRoomYet(body)) => RestKind::Put(Box::new((put, body))).later(Until::BinlogRoom),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Storing the job of a `put`: the reasons against it, in their order, and the changes.
 
-use super::{Stored, new_job};
+use super::{NotStored, Stored, new_job};
 use crate::clock::Timestamp;
-use crate::commands::Executor;
 use crate::commands::memory::MemoryClass;
+use crate::commands::{Executor, NotDone};
 use crate::exchange::{Output, Put};
 use crate::job::Body;
 use crate::queue::{ClientId, Duplicate, NewJob};
@@ -63,7 +63,7 @@ impl Executor {
         body: Body,
         output: &Output,
         now: Timestamp,
-    ) -> Stored {
+    ) -> Result<Stored, NotStored> {
         self.store(client, new_job(put), &put.tags(), body, output, now)
     }
 
@@ -77,7 +77,7 @@ impl Executor {
         body: Body,
         output: &Output,
         now: Timestamp,
-    ) -> Stored {
+    ) -> Result<Stored, NotStored> {
         let tube = tags.set().tube.map(Name::as_str);
         match self.admit_put(client, tags.set(), body.len(), output, now) {
             Ok(None) => {}
@@ -86,35 +86,41 @@ impl Executor {
                 if refusal == CommandRefusal::TubeFull {
                     self.count_full_tube(client, tube);
                 }
-                return Stored::Refused(refusal);
+                return Err(refusal.into());
             }
         }
         let tube_len = || tube.unwrap_or_else(|| self.queue.used_tube(client).as_str()).len();
         if let Err(no_room) = self.persistence.room_for_put(new.id, tube_len, &body, tags) {
-            return Stored::without_room(no_room, body);
+            return Err(NotDone::without_room(no_room, body));
         }
         if tags.bytes().is_empty() && tube.is_none() {
             self.queue.put(client, new, body, now);
         } else if self.queue.put_tagged(client, new, body, tags, now).is_err() {
-            return Stored::Refused(CommandRefusal::OutOfMemory);
+            return Err(CommandRefusal::OutOfMemory.into());
         }
         debug_assert!(self.queue.job(new.id).is_some(), "the job of a put exists");
-        Stored::New
+        Ok(Stored::New)
     }
 
     /// A put whose key another job has, or had.
-    fn put_duplicate(&mut self, duplicate: Duplicate, new: NewJob, body: Body, now: Timestamp) -> Stored {
+    fn put_duplicate(
+        &mut self,
+        duplicate: Duplicate,
+        new: NewJob,
+        body: Body,
+        now: Timestamp,
+    ) -> Result<Stored, NotStored> {
         match duplicate {
-            Duplicate::OfDeleted(first) => Stored::Duplicate(first, None, None),
+            Duplicate::OfDeleted(first) => Ok(Stored::Duplicate(first, None, None)),
             Duplicate::Of(first, state) if !self.queue.would_upgrade(first, new.priority) => {
-                Stored::Duplicate(first, Some(state), None)
+                Ok(Stored::Duplicate(first, Some(state), None))
             }
             Duplicate::Of(first, state) => match self.persistence.room_for_update() {
                 Ok(()) => {
                     self.queue.upgrade(first, new.priority, now);
-                    Stored::Duplicate(first, Some(state), Some(new.priority))
+                    Ok(Stored::Duplicate(first, Some(state), Some(new.priority)))
                 }
-                Err(no_room) => Stored::without_room(no_room, body),
+                Err(no_room) => Err(NotDone::without_room(no_room, body)),
             },
         }
     }
