@@ -27,11 +27,27 @@ pub enum CommandRefusal {
     ExpectedCrlf,
 }
 
+/// The reason why the server does not store the job of a put, whether a client or an order puts it. Some changes of a
+/// job need room as a put does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutRefusal {
+    /// See [`CommandRefusal::JobTooBig`].
+    JobTooBig,
+    /// See [`CommandRefusal::OutOfMemory`].
+    OutOfMemory,
+    /// See [`CommandRefusal::Draining`].
+    Draining,
+    /// See [`CommandRefusal::TubeFull`].
+    TubeFull,
+}
+
 /// The reason why a job, or everything in an order, stays unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeRefusal {
-    /// A reason for which other commands are refused, too.
-    Command(CommandRefusal),
+    /// A reason for which puts are refused, too.
+    Put(PutRefusal),
+    /// There is no such job.
+    NotFound,
     /// There is no such tube.
     NoTube,
     /// There is no such client.
@@ -46,9 +62,20 @@ pub enum ChangeRefusal {
     KeyExists(JobId),
 }
 
-impl From<CommandRefusal> for ChangeRefusal {
-    fn from(refusal: CommandRefusal) -> Self {
-        Self::Command(refusal)
+impl From<PutRefusal> for CommandRefusal {
+    fn from(refusal: PutRefusal) -> Self {
+        match refusal {
+            PutRefusal::JobTooBig => Self::JobTooBig,
+            PutRefusal::OutOfMemory => Self::OutOfMemory,
+            PutRefusal::Draining => Self::Draining,
+            PutRefusal::TubeFull => Self::TubeFull,
+        }
+    }
+}
+
+impl From<PutRefusal> for ChangeRefusal {
+    fn from(refusal: PutRefusal) -> Self {
+        Self::Put(refusal)
     }
 }
 
@@ -70,8 +97,9 @@ impl From<CommandRefusal> for Reply<'_> {
 impl From<ChangeRefusal> for Reply<'_> {
     fn from(refusal: ChangeRefusal) -> Self {
         match refusal {
-            ChangeRefusal::Command(refusal) => refusal.into(),
-            ChangeRefusal::NoTube
+            ChangeRefusal::Put(refusal) => CommandRefusal::from(refusal).into(),
+            ChangeRefusal::NotFound
+            | ChangeRefusal::NoTube
             | ChangeRefusal::NoClient
             | ChangeRefusal::Reserved
             | ChangeRefusal::WrongState

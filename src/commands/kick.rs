@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::exchange::Until;
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
-use crate::refusal::{ChangeRefusal, CommandRefusal};
+use crate::refusal::ChangeRefusal;
 
 /// The maximum cost of a `kick` in a turn. A job that it moves costs 1, and more if the job goes to a waiting client.
 const COST_PER_TURN: u64 = 512;
@@ -58,7 +58,7 @@ impl Executor {
         }
         self.persistence.room_for_update()?;
         if !self.queue.kick(id, now) {
-            return Err(CommandRefusal::NotFound.into());
+            return Err(ChangeRefusal::NotFound.into());
         }
         debug_assert!(self.queue.job(id).is_some_and(|job| job.record.state != JobState::Buried));
         Ok(())

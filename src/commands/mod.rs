@@ -77,7 +77,7 @@ use crate::exchange::{self, Complete, Output, Put, Unfinished, Until, WaitKind};
 use crate::job::{Body, JobId, JobState};
 use crate::protocol::{Command, PutHeader, Reply};
 use crate::queue::{ClientId, FlushScope, Release};
-use crate::refusal::{ChangeRefusal, CommandRefusal};
+use crate::refusal::{ChangeRefusal, CommandRefusal, PutRefusal};
 
 /// The rest of a command that does not end in its turn. The exchange of its client, or its order, holds it without
 /// knowing its contents. It ends with its client.
@@ -411,25 +411,31 @@ enum NotDone<R, W = ()> {
     NoRoomYet(W),
 }
 
-impl<R: From<CommandRefusal>, W> NotDone<R, W> {
+impl<R: From<PutRefusal>, W> NotDone<R, W> {
     /// The log has no room, for now or permanently.
     fn without_room(no_room: NoRoom, waiting: W) -> Self {
         match no_room {
-            NoRoom::Full => CommandRefusal::OutOfMemory.into(),
+            NoRoom::Full => PutRefusal::OutOfMemory.into(),
             NoRoom::Pending => Self::NoRoomYet(waiting),
         }
     }
 }
 
-impl<R: From<CommandRefusal>> From<NoRoom> for NotDone<R> {
+impl<R: From<PutRefusal>> From<NoRoom> for NotDone<R> {
     fn from(no_room: NoRoom) -> Self {
         Self::without_room(no_room, ())
     }
 }
 
-impl<R: From<CommandRefusal>, W> From<CommandRefusal> for NotDone<R, W> {
-    fn from(refusal: CommandRefusal) -> Self {
+impl<R: From<PutRefusal>, W> From<PutRefusal> for NotDone<R, W> {
+    fn from(refusal: PutRefusal) -> Self {
         Self::Refused(refusal.into())
+    }
+}
+
+impl From<CommandRefusal> for NotDone<CommandRefusal> {
+    fn from(refusal: CommandRefusal) -> Self {
+        Self::Refused(refusal)
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Changed, Executor};
 use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
 use crate::queue::ClientId;
-use crate::refusal::{ChangeRefusal, CommandRefusal};
+use crate::refusal::{ChangeRefusal, PutRefusal};
 use crate::seconds::Seconds;
 
 impl Executor {
@@ -16,19 +16,19 @@ impl Executor {
             .queue
             .job(id)
             .filter(|_| self.queue.is_movable(client, id))
-            .ok_or(CommandRefusal::NotFound)?;
+            .ok_or(ChangeRefusal::NotFound)?;
         if let Some(duplicate) = duplicate {
             return Err(ChangeRefusal::KeyExists(duplicate).into());
         }
         if job.tube.as_str() != tube {
             if self.queue.is_tube_full_for(tube, job.body.len()) {
                 self.queue.count_refused_in(tube);
-                return Err(CommandRefusal::TubeFull.into());
+                return Err(PutRefusal::TubeFull.into());
             }
             self.persistence.room_for_move(&self.queue, id, tube, now)?;
         }
         if !self.queue.move_job(id, tube, now) {
-            return Err(CommandRefusal::NotFound.into());
+            return Err(ChangeRefusal::NotFound.into());
         }
         debug_assert!(
             self.queue.job(id).is_some_and(|job| job.tube.as_str() == tube),
@@ -43,7 +43,7 @@ impl Executor {
         }
         self.persistence.room_for_update()?;
         if !self.queue.set_priority(id, priority, now) {
-            return Err(CommandRefusal::NotFound.into());
+            return Err(ChangeRefusal::NotFound.into());
         }
         debug_assert!(self.queue.job(id).is_some_and(|job| job.record.priority == priority));
         Ok(())
@@ -62,7 +62,7 @@ impl Executor {
         }
         self.persistence.room_for_update()?;
         if !self.queue.set_delay(id, delay_s, until, now) {
-            return Err(CommandRefusal::NotFound.into());
+            return Err(ChangeRefusal::NotFound.into());
         }
         Ok(())
     }

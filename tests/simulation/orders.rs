@@ -3,7 +3,7 @@
 
 use beanstalkd::orders::selection::{AsOf, Filter, JobWalk};
 use beanstalkd::orders::{Control, JobAction, Order, Progress, PutOrder, Selection, Task, TaskId};
-use beanstalkd::refusal::CommandRefusal;
+use beanstalkd::refusal::PutRefusal;
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::FlushScope;
 use beanstalkd_types::clock::NS_PER_S;
@@ -96,7 +96,7 @@ fn a_full_disk_ends_an_order_and_what_was_done_stays() {
             break;
         }
     }
-    assert_eq!(last, Progress::Failed(CommandRefusal::OutOfMemory.into()));
+    assert_eq!(last, Progress::Failed(PutRefusal::OutOfMemory.into()));
     assert!(harness.queue().figures().jobs.total() > 0);
 }
 

@@ -13,7 +13,7 @@ use crate::job::{JobId, JobState};
 use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
 use crate::orders::{JobAction, Selection};
 use crate::queue::ClientId;
-use crate::refusal::{ChangeRefusal, CommandRefusal};
+use crate::refusal::{ChangeRefusal, PutRefusal};
 
 /// How many jobs can be examined for the cost of a simple request.
 const PROBES_PER_COST: u64 = 2;
@@ -112,7 +112,7 @@ impl Executor {
                     return order.stall(Until::BinlogRoom);
                 }
                 // The other jobs would find no room either.
-                Err(NotDone::Refused(refusal @ ChangeRefusal::Command(CommandRefusal::OutOfMemory))) => {
+                Err(NotDone::Refused(refusal @ ChangeRefusal::Put(PutRefusal::OutOfMemory))) => {
                     return caller.refuse(refusal);
                 }
                 Err(NotDone::Refused(refusal)) => {
@@ -136,7 +136,7 @@ impl Executor {
     fn move_for_order(&mut self, client: ClientId, id: JobId, tube: &str, now: Timestamp) -> Changed {
         let is_new = self.queue.tube_name(tube).is_none();
         if is_new && (self.lacks_memory_for(0) || self.queue.make_room_for_tube(client).is_err()) {
-            return Err(CommandRefusal::OutOfMemory.into());
+            return Err(PutRefusal::OutOfMemory.into());
         }
         self.move_one(client, id, tube, now)
     }
@@ -166,7 +166,7 @@ impl Executor {
         now: Timestamp,
     ) -> Result<bool, NotDone<ChangeRefusal>> {
         self.meter.cost += 1;
-        let job = self.queue.job(id).ok_or(CommandRefusal::NotFound)?;
+        let job = self.queue.job(id).ok_or(ChangeRefusal::NotFound)?;
         let (record, tube_before) = (job.record, job.tube);
         if *action != JobAction::Delete && record.state == JobState::Reserved {
             return Err(ChangeRefusal::Reserved.into());

@@ -22,7 +22,7 @@ use crate::job::Body;
 use crate::orders::{Control, Order, Progress, PutOrder, Task, TaskId, Tasks};
 use crate::protocol::PutHeader;
 use crate::queue::ClientId;
-use crate::refusal::{ChangeRefusal, CommandRefusal};
+use crate::refusal::{ChangeRefusal, PutRefusal};
 use crate::stats::{ClientView, Connections, ServerView};
 
 /// The maximum cost of all orders together in a turn, in simple requests: about 150 microseconds. A flush may cost
@@ -89,7 +89,7 @@ impl Control for Executor {
         let orders = self.orders.as_mut()?;
         let task = orders.tasks.add(&order, now)?;
         if self.queue.make_room_for_client().is_err() {
-            orders.settling.push_back((task, Progress::Failed(CommandRefusal::OutOfMemory.into()), None));
+            orders.settling.push_back((task, Progress::Failed(PutRefusal::OutOfMemory.into()), None));
             return Some(task);
         }
         let client = self.queue.connect_internal();
@@ -234,7 +234,7 @@ impl Executor {
                     orders.running.push_back(RunningOrder { task: id, client, rest, until, resumes_at });
                     return;
                 }
-                Outcome::Abort => Progress::Failed(CommandRefusal::OutOfMemory.into()),
+                Outcome::Abort => Progress::Failed(PutRefusal::OutOfMemory.into()),
                 Outcome::Done
                 | Outcome::Close
                 | Outcome::ReadBody(_)
@@ -286,7 +286,7 @@ impl Executor {
     fn begin_put_order(&mut self, caller: &mut Caller<'_>, job: PutOrder) -> Outcome {
         let PutOrder { tube, body, priority, delay_s, ttr_s, tags } = job;
         if body.len() as u64 > self.memory.max_job_bytes {
-            return self.refuse_put_order(caller, CommandRefusal::JobTooBig);
+            return self.refuse_put_order(caller, PutRefusal::JobTooBig);
         }
         let header = PutHeader { priority, delay_s, ttr_s, size: body.len() as u32 };
         let extras = PutExtras::of_tags(tags, Some(tube.as_str().into()));
@@ -297,7 +297,7 @@ impl Executor {
     /// Stores the job of a put as soon as the log has room.
     fn store_for_order(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
         let stored = if self.lacks_memory_for(body.len()) {
-            Err(CommandRefusal::OutOfMemory.into())
+            Err(PutRefusal::OutOfMemory.into())
         } else {
             self.store_with_extras(caller.client, &put, body, caller.output, caller.now)
         };
@@ -315,8 +315,8 @@ impl Executor {
         Outcome::Done
     }
 
-    fn refuse_put_order(&mut self, caller: &mut Caller<'_>, refusal: CommandRefusal) -> Outcome {
-        self.count_refused_put(refusal);
+    fn refuse_put_order(&mut self, caller: &mut Caller<'_>, refusal: PutRefusal) -> Outcome {
+        self.count_refused_put(refusal.into());
         caller.refuse(refusal)
     }
 }

@@ -8,7 +8,7 @@ use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk};
 use crate::orders::{Control, JobAction, Order, Progress, PutOrder, Selection, Task, TaskId};
 use crate::queue::{ClientId, FlushScope, NewJob, Release, Reserve, TubeRule};
-use crate::refusal::{ChangeRefusal, CommandRefusal};
+use crate::refusal::{ChangeRefusal, PutRefusal};
 use crate::seconds::Seconds;
 use crate::stats::ServerInfo;
 use crate::tags::{Idempotency, TagSet};
@@ -93,7 +93,7 @@ fn an_order_deletes_a_job_that_a_client_has_reserved() {
     assert_eq!((task.done, task.progress), (1, Progress::Done));
     assert!(!harness.executor.queue.has_reserved(harness.client, id) && harness.state(id).is_none());
     let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
-    assert_eq!((task.done, task.skipped, task.refusal), (0, 1, Some(CommandRefusal::NotFound.into())));
+    assert_eq!((task.done, task.skipped, task.refusal), (0, 1, Some(ChangeRefusal::NotFound)));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn an_order_skips_jobs_whose_time_is_over() {
         let task = harness.execute(Order::Change(action.clone(), Selection::Jobs(ids.clone())));
         assert_eq!(
             (task.done, task.skipped, task.refusal),
-            (0, 3, Some(CommandRefusal::NotFound.into())),
+            (0, 3, Some(ChangeRefusal::NotFound)),
             "{action:?}"
         );
         assert!(ids.iter().all(|id| harness.state(*id).is_none()), "{action:?}");
@@ -253,7 +253,7 @@ fn a_dead_job_that_finds_its_tube_full_stays_dead() {
     harness.executor.queue.set_tube_rules(vec![rule], harness.now);
     let order = harness.dead(None, 3);
     let task = harness.execute(order);
-    assert_eq!((task.done, task.skipped, task.refusal), (2, 1, Some(CommandRefusal::TubeFull.into())));
+    assert_eq!((task.done, task.skipped, task.refusal), (2, 1, Some(PutRefusal::TubeFull.into())));
     assert_eq!(ids.iter().filter(|&&id| harness.is_dead(id)).count(), 1);
 }
 
@@ -272,15 +272,15 @@ fn a_refused_put_counts_at_the_server_unless_its_tube_is_full() {
         })
     };
     assert_eq!(harness.execute(put(b"x")).progress, Progress::Done);
-    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(CommandRefusal::TubeFull.into()));
+    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(PutRefusal::TubeFull.into()));
     assert_eq!(harness.executor.counters.refused_puts.total, 0);
     assert_eq!(harness.executor.queue.tube("t", harness.now).unwrap().rejected, 1);
     harness.executor.set_draining(true);
-    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(CommandRefusal::Draining.into()));
+    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(PutRefusal::Draining.into()));
     assert_eq!(harness.executor.counters.refused_puts.total, 1);
     assert_eq!(
         harness.execute(put(&[b'x'; 65_536])).progress,
-        Progress::Failed(CommandRefusal::JobTooBig.into())
+        Progress::Failed(PutRefusal::JobTooBig.into())
     );
     assert_eq!(harness.executor.counters.refused_puts.total, 2);
 }
@@ -430,13 +430,10 @@ fn an_order_for_a_missing_tube_fails_and_changes_nothing() {
     let new = |bytes: usize| new(&nothing, bytes, 1, TagSet::default());
     assert_eq!(
         harness.execute(Order::Put(new(70_000))).progress,
-        Progress::Failed(CommandRefusal::JobTooBig.into())
+        Progress::Failed(PutRefusal::JobTooBig.into())
     );
     harness.execute(Order::Drain(true));
-    assert_eq!(
-        harness.execute(Order::Put(new(1))).progress,
-        Progress::Failed(CommandRefusal::Draining.into())
-    );
+    assert_eq!(harness.execute(Order::Put(new(1))).progress, Progress::Failed(PutRefusal::Draining.into()));
     assert!(harness.executor.queue.tube_name("nothing").is_none());
     harness.execute(Order::Drain(false));
     let task = harness.execute(Order::Put(new(1)));

@@ -19,7 +19,7 @@ use crate::exchange::{Output, Put, Until};
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
-use crate::refusal::CommandRefusal;
+use crate::refusal::{CommandRefusal, PutRefusal};
 use crate::tags::{EncodedTags, TagError, TagSet};
 
 /// The result of a put.
@@ -32,7 +32,7 @@ pub(super) enum Stored {
 }
 
 /// The reason why the job of a put is not stored.
-type NotStored = NotDone<CommandRefusal, Body>;
+type NotStored = NotDone<PutRefusal, Body>;
 
 impl Executor {
     /// The line of a `put`, with `text` after its size.
@@ -91,7 +91,7 @@ impl Executor {
             Ok(Stored::Duplicate(first, state, priority)) => {
                 answer(output, &Reply::Duplicate(first, state, priority))
             }
-            Err(NotDone::Refused(refusal)) => self.refuse_put(refusal, output),
+            Err(NotDone::Refused(refusal)) => self.refuse_put(refusal.into(), output),
             Err(NotDone::NoRoomYet(body)) => RestKind::Put(Box::new((put, body))).later(Until::BinlogRoom),
         }
     }

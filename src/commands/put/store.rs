@@ -7,14 +7,14 @@ use crate::commands::{Executor, NotDone};
 use crate::exchange::{Output, Put};
 use crate::job::Body;
 use crate::queue::{ClientId, Duplicate, NewJob};
-use crate::refusal::CommandRefusal;
+use crate::refusal::PutRefusal;
 use crate::tags::{EncodedTags, Name, TagSet};
 
 impl Executor {
     /// Decides about a put whose body is complete: the job that has its key, or the first of the reasons against it,
     /// except for those of the access rules and of the log. Changes nothing, except that a job with its key ends if its
     /// time is over. It is refused in drain mode even if there is no room; a `complete` checks its room first, in the
-    /// order of [`CommandRefusal`].
+    /// order of [`CommandRefusal`](crate::refusal::CommandRefusal).
     #[inline(always)]
     pub(in crate::commands) fn admit_put(
         &mut self,
@@ -23,15 +23,15 @@ impl Executor {
         body_bytes: usize,
         output: &Output,
         now: Timestamp,
-    ) -> Result<Option<Duplicate>, CommandRefusal> {
+    ) -> Result<Option<Duplicate>, PutRefusal> {
         let tube = tags.tube.map(Name::as_str);
         if self.is_draining {
-            return Err(CommandRefusal::Draining);
+            return Err(PutRefusal::Draining);
         }
         if let Some(tube) = tube
             && self.lacks_memory_to(MemoryClass::AddsTube(tube), client, body_bytes + output.memory_bytes())
         {
-            return Err(CommandRefusal::OutOfMemory);
+            return Err(PutRefusal::OutOfMemory);
         }
         if tags.idempotency.is_some() {
             let duplicate = self.queue.duplicate(client, tags, now);
@@ -46,10 +46,10 @@ impl Executor {
             None => self.queue.is_full_for(client, body_bytes),
         };
         if is_full {
-            return Err(CommandRefusal::TubeFull);
+            return Err(PutRefusal::TubeFull);
         }
         if self.queue.make_room_for_put().is_err() || self.lacks_room_for_cooldown(tags) {
-            return Err(CommandRefusal::OutOfMemory);
+            return Err(PutRefusal::OutOfMemory);
         }
         Ok(None)
     }
@@ -83,7 +83,7 @@ impl Executor {
             Ok(None) => {}
             Ok(Some(duplicate)) => return self.put_duplicate(duplicate, new, body, now),
             Err(refusal) => {
-                if refusal == CommandRefusal::TubeFull {
+                if refusal == PutRefusal::TubeFull {
                     self.count_full_tube(client, tube);
                 }
                 return Err(refusal.into());
@@ -96,7 +96,7 @@ impl Executor {
         if tags.bytes().is_empty() && tube.is_none() {
             self.queue.put(client, new, body, now);
         } else if self.queue.put_tagged(client, new, body, tags, now).is_err() {
-            return Err(CommandRefusal::OutOfMemory.into());
+            return Err(PutRefusal::OutOfMemory.into());
         }
         debug_assert!(self.queue.job(new.id).is_some(), "the job of a put exists");
         Ok(Stored::New)

@@ -29,7 +29,7 @@ use crate::job::{self, JobId, JobState};
 use crate::json::{self, Object};
 use crate::number::plain_u64;
 use crate::orders::{Order, Task, TaskId, Tasks};
-use crate::refusal::{ChangeRefusal, CommandRefusal};
+use crate::refusal::{ChangeRefusal, PutRefusal};
 use crate::stats::{SERVER, TUBE};
 use crate::{percent, queue};
 
@@ -105,7 +105,7 @@ pub(crate) const ROUTES: &[(Method, &str, Handler)] = &[
     }),
     (Method::Get, "jobs/{job}/body", |asked, id| {
         let (id, job) = job(id, asked.sources)?;
-        let body = job.body.to_owned().map_err(|_| Problem::from(ChangeRefusal::from(CommandRefusal::OutOfMemory)))?;
+        let body = job.body.to_owned().map_err(|_| Problem::from(ChangeRefusal::from(PutRefusal::OutOfMemory)))?;
         Ok(ApiAnswer::Body(id, body))
     }),
     (Method::Post, "jobs/{job}/actions", |asked, id| {

@@ -4,7 +4,7 @@
 
 use crate::http::access::RequestRefusal;
 use crate::json::{self, Object};
-use crate::refusal::{ChangeRefusal, CommandRefusal};
+use crate::refusal::{ChangeRefusal, PutRefusal};
 
 /// The reason why a request cannot be fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,27 +121,21 @@ impl From<ChangeRefusal> for Problem {
 /// The response to an order that is refused for this reason: the status, the word, and the reason in a sentence.
 fn response(refusal: ChangeRefusal) -> (&'static str, &'static str, &'static str) {
     match refusal {
-        ChangeRefusal::Command(refusal) => match refusal {
-            CommandRefusal::NotFound => ("404 Not Found", "not-found", "there is no such job"),
-            CommandRefusal::JobTooBig => {
+        ChangeRefusal::Put(refusal) => match refusal {
+            PutRefusal::JobTooBig => {
                 let sentence = "the body is longer than the server's largest job (-z)";
                 ("413 Content Too Large", "too-large", sentence)
             }
-            CommandRefusal::OutOfMemory => {
+            PutRefusal::OutOfMemory => {
                 let sentence = "the server has no memory or disk space for it";
                 ("507 Insufficient Storage", "no-room", sentence)
             }
-            CommandRefusal::Draining => {
-                ("409 Conflict", "draining", "the server is draining: it takes no jobs")
-            }
-            CommandRefusal::TubeFull => {
+            PutRefusal::Draining => ("409 Conflict", "draining", "the server is draining: it takes no jobs"),
+            PutRefusal::TubeFull => {
                 ("409 Conflict", "tube-full", "a rule limits the jobs of the tube, and it is full")
             }
-            // No order is refused for these reasons.
-            CommandRefusal::Forbidden | CommandRefusal::BadTag | CommandRefusal::ExpectedCrlf => {
-                ("500 Internal Server Error", "failed", "the server has failed to do it")
-            }
         },
+        ChangeRefusal::NotFound => ("404 Not Found", "not-found", "there is no such job"),
         ChangeRefusal::NoTube => ("404 Not Found", "not-found", "there is no such tube"),
         ChangeRefusal::NoClient => ("404 Not Found", "not-found", "there is no such client"),
         ChangeRefusal::Reserved => ("409 Conflict", "reserved", "a client has reserved the job"),
