@@ -6,34 +6,22 @@
 use super::executor::{Executor, ServerCounters};
 use super::{Rest, RestKind};
 use crate::clock::Timestamp;
+use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::FieldList;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::{CommandCounts, ServerInfo};
 
+// A function is not described: a quiet server has none.
+described!(enum RestKind, "the rest of a command" { 0 => Put(put), 1 => Complete(complete); GoOn as 255 });
+
 impl Described for Rest {
-    /// The other numbers are those of a [`WaitKind`](crate::exchange::WaitKind). A function is not described: a quiet
-    /// server has none.
     fn describe(&self, out: &mut Writer<'_>) {
-        match &self.0 {
-            RestKind::Put(put) => {
-                2u8.describe(out);
-                put.describe(out);
-            }
-            RestKind::Complete(complete) => {
-                4u8.describe(out);
-                complete.describe(out);
-            }
-            RestKind::GoOn(_) => u8::MAX.describe(out),
-        }
+        self.0.describe(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self(match from.value::<u8>()? {
-            2 => RestKind::Put(from.value()?),
-            4 => RestKind::Complete(from.value()?),
-            _ => return Err(Malformed("the rest of a command")),
-        }))
+        from.value().map(Self)
     }
 }
 

@@ -28,19 +28,21 @@ described!(enum CommandRefusal, "the refusal of a command" {
     6 => Draining,
     7 => TubeFull,
 });
-// Written in place of a rest, which has the other numbers.
 described!(enum WaitKind, "the wait of a client" {
     0 => Job,
     1 => Batch(most),
-    3 => EndOf(id),
+    2 => EndOf(id),
 });
-// In a wait, its place has 0 or 1.
 described!(enum Until, "the event that continues a command" {
-    2 => NextTurn,
-    3 => BinlogRoom,
-    4 => TubeList,
-    5 => PutPace,
-    6 => OrderRate,
+    0 => NextTurn,
+    1 => BinlogRoom,
+    2 => TubeList,
+    3 => PutPace,
+    4 => OrderRate,
+});
+described!(enum Unfinished<R>, "an unfinished command" {
+    0 => Waiting { kind, is_abortable },
+    1 => Stalled { rest, until, memory_bytes },
 });
 // An aborted exchange is closed before the end of its turn.
 described!(enum Phase<R>, "the phase of an exchange" {
@@ -55,44 +57,23 @@ described!(enum Phase<R>, "the phase of an exchange" {
     Aborted as 6
 });
 
-impl<R: Described> Described for Unfinished<R> {
-    fn describe(&self, out: &mut Writer<'_>) {
-        match self {
-            Self::Waiting { kind, is_abortable } => (*kind, (*is_abortable, 0usize)).describe(out),
-            Self::Stalled { rest, until, memory_bytes } => {
-                rest.describe(out);
-                (*until, *memory_bytes).describe(out);
-            }
-        }
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let mut ahead = from.clone();
-        if let Ok((kind, (is_abortable, 0usize))) = ahead.value() {
-            *from = ahead;
-            return Ok(Self::Waiting { kind, is_abortable });
-        }
-        Ok(Self::Stalled { rest: from.value()?, until: from.value()?, memory_bytes: from.value()? })
-    }
-}
-
 impl Described for Put {
     fn describe(&self, out: &mut Writer<'_>) {
         self.id.describe(out);
         self.header().describe(out);
         out.bytes(self.tags().bytes());
-        out.bytes(self.tube().unwrap_or_default().as_bytes());
+        self.tube().map(Box::<str>::from).describe(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (id, header, tags, tube) = (from.value()?, from.value()?, from.bytes()?, from.bytes()?);
+        let (id, header, tags) = (from.value()?, from.value()?, from.bytes()?);
+        let tube: Option<Box<str>> = from.value()?;
         if !tags.is_empty() && TagSet::decode_checked(tags).is_none() {
             return Err(Malformed("the tags of a put"));
         }
-        let tube = match tube {
-            b"" => None,
-            name => Some(TubeName::check(name).ok_or(Malformed("the tube of a put"))?.into()),
-        };
+        if tube.as_ref().is_some_and(|name| TubeName::check(name.as_bytes()).is_none()) {
+            return Err(Malformed("the tube of a put"));
+        }
         let has_extras = !tags.is_empty() || tube.is_some();
         Ok(Self::new(id, header, has_extras.then(|| PutExtras::of_tags(tags.to_vec(), tube))))
     }

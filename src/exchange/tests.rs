@@ -2,6 +2,7 @@
 
 use super::body_room::DIRECT_READ_FROM_BYTES;
 use super::*;
+use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 use crate::refusal::CommandRefusal;
 
@@ -48,6 +49,30 @@ fn transcript_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
         exchange.keep(&rest, Stop::WantsInput);
     }
     out
+}
+
+#[test]
+fn a_described_exchange_is_read_by_its_numbers_and_other_numbers_are_malformed() {
+    let mut exchange = Exchange::<u8>::default();
+    exchange.apply(Outcome::Unfinished(Unfinished::Stalled {
+        rest: 7,
+        until: Until::BinlogRoom,
+        memory_bytes: 9,
+    }));
+    let mut bytes = Vec::new();
+    exchange.describe(&mut Writer::new(&mut |piece| bytes.extend(piece)));
+    let read = |bytes: &[u8]| Reader::new(bytes).value::<Exchange<u8>>();
+    assert_eq!(bytes[..4], [5, 1, 7, 1], "the phase, the kind of unfinished command, the rest, the event");
+    assert_eq!(read(&bytes).unwrap().stalled_until(), Some(Until::BinlogRoom));
+    for (at, part) in [
+        (0, "the phase of an exchange"),
+        (1, "an unfinished command"),
+        (3, "the event that continues a command"),
+    ] {
+        let mut changed = bytes.clone();
+        changed[at] = 99;
+        assert_eq!(read(&changed).unwrap_err(), Malformed(part));
+    }
 }
 
 #[test]

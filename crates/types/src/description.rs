@@ -7,6 +7,7 @@
 //! `doc/handover.md` describes the whole format.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::clock::Timestamp;
@@ -212,7 +213,7 @@ pub trait Described: Sized {
 ///
 /// An enum is described by a number for each variant, and the fields of that variant. If the number is unknown, the
 /// description is malformed in the part with the given words: `described!(enum Order, "an order" { 0 => Idle, 1 =>
-/// Move(from, to) })`. After a semicolon come variants that are written as another one.
+/// Move(from, to) })`. After a semicolon comes a variant that is written as another number alone.
 #[macro_export]
 macro_rules! described {
     (@read $from:ident) => { $crate::description::Described::read($from) };
@@ -244,7 +245,7 @@ macro_rules! described {
                         $($($crate::description::Described::describe($field, out);)+)?
                         $($($crate::description::Described::describe($named, out);)+)?
                     })+
-                    $(Self::$other => u8::describe(&$written, out),)?
+                    $(Self::$other { .. } => u8::describe(&$written, out),)?
                 }
             }
 
@@ -324,6 +325,16 @@ macro_rules! texts {
 }
 
 texts!(String, Box<str>);
+
+impl Described for SocketAddr {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.to_string().describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.text()?.parse().map_err(|_| Malformed("an address"))
+    }
+}
 
 impl<T: Described> Described for Box<T> {
     fn describe(&self, out: &mut Writer<'_>) {
@@ -488,6 +499,38 @@ mod tests {
         assert_eq!((grown.number, grown.name.as_str(), grown.counts, grown.added), (7, "n", [1, 2, 3], None));
         assert!(reader.is_at_end());
         assert!(Reader::new(&bytes).value::<Grown>().is_err(), "it is not there");
+    }
+
+    #[derive(Debug, PartialEq)]
+    enum Choice {
+        Nothing,
+        One(u16),
+        Both { left: u8, right: bool },
+        Unwritten(u8),
+    }
+
+    described!(enum Choice, "a choice" { 0 => Nothing, 1 => One(value), 2 => Both { left, right }; Unwritten as 9 });
+
+    #[test]
+    fn a_variant_is_read_by_its_number_and_another_number_is_malformed() {
+        let described = |choice: &Choice| {
+            let mut bytes = Vec::new();
+            choice.describe(&mut Writer::new(&mut |piece| bytes.extend(piece)));
+            bytes
+        };
+        let read = |bytes: &[u8]| Reader::new(bytes).value::<Choice>();
+        for (choice, bytes) in [
+            (Choice::Nothing, &[0][..]),
+            (Choice::One(0x0302), &[1, 2, 3]),
+            (Choice::Both { left: 7, right: true }, &[2, 7, 1]),
+        ] {
+            assert_eq!(described(&choice), bytes);
+            assert_eq!(read(bytes), Ok(choice));
+        }
+        assert_eq!(described(&Choice::Unwritten(7)), [9]);
+        for unknown in [3, 9, u8::MAX] {
+            assert_eq!(read(&[unknown, 0, 0]), Err(Malformed("a choice")), "{unknown}");
+        }
     }
 
     #[test]

@@ -16,20 +16,16 @@ use crate::stats::IdentityFigures;
 
 /// A client as the guard knows it.
 struct DescribedGuardedClient {
-    /// The address of its socket; `None` for a unix socket.
-    address: Option<String>,
-    /// The user of a unix socket.
-    user: Option<u32>,
+    peer: Peer,
     token: Option<[u8; TokenHash::BYTES]>,
-    /// The turn of its puts that wait, if it has any.
-    turn: Option<u64>,
+    /// The turn and the number of its puts that wait, if it has any.
+    waiting: Option<(u64, u32)>,
     has_ended: bool,
-    /// How many puts wait.
-    waiting_puts: u32,
     is_surplus: bool,
 }
 
-described!(DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts, is_surplus });
+described!(enum Peer, "the peer of a client" { 0 => Tcp(address), 1 => Unix(user) });
+described!(DescribedGuardedClient { peer, token, waiting, has_ended, is_surplus });
 
 /// The resources that an identity uses now.
 struct DescribedIdentity {
@@ -133,12 +129,7 @@ impl Guard {
         watched: usize,
         owners: &BTreeMap<[u8; TokenHash::BYTES], IdentityId>,
     ) -> Result<(), Malformed> {
-        let DescribedGuardedClient { address, user, token, turn, has_ended, waiting_puts, is_surplus } =
-            described;
-        let peer = match address {
-            Some(address) => Peer::Tcp(address.parse().map_err(|_| Malformed("an address"))?),
-            None => Peer::Unix(user),
-        };
+        let DescribedGuardedClient { peer, token, waiting, has_ended, is_surplus } = described;
         let owner = token.and_then(|token| owners.get(&token).copied());
         let identity = self.rules.identify(peer, &[], owner);
         let index = id.index as usize;
@@ -146,10 +137,10 @@ impl Guard {
         let is_surplus = is_surplus && AccessRules::is_anonymous(identity);
         self.figures[identity.index()].connections += u64::from(!is_surplus);
         self.usage[identity.index()].watched += watched;
-        if turn.is_some() != (waiting_puts > 0) {
+        if let Some((_, 0)) = waiting {
             return Err(Malformed("the puts that wait"));
         }
-        let waiting = turn.map(|turn| WaitingPuts { turn, client: id.index, count: waiting_puts });
+        let waiting = waiting.map(|(turn, count)| WaitingPuts { turn, client: id.index, count });
         if let Some(puts) = waiting {
             self.usage[identity.index()].puts.add(puts);
             self.next_turn = self.next_turn.max(puts.turn.saturating_add(1));
@@ -187,19 +178,11 @@ fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
         watched: _,
         action: _,
     } = client;
-    let (address, user) = match peer {
-        Peer::Tcp(address) => (Some(address.to_string()), None),
-        Peer::Unix(user) => (None, *user),
-    };
-    let token = token.as_ref().map(TokenHash::bytes);
-    let (turn, waiting_puts) = (waiting.map(|puts| puts.turn), waiting.map_or(0, |puts| puts.count));
     DescribedGuardedClient {
-        address,
-        user,
-        token,
-        turn,
+        peer: *peer,
+        token: token.as_ref().map(TokenHash::bytes),
+        waiting: waiting.map(|puts| (puts.turn, puts.count)),
         has_ended: *has_ended,
-        waiting_puts,
         is_surplus: *standing == Standing::Surplus,
     }
 }

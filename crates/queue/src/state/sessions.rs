@@ -34,11 +34,11 @@ pub(crate) struct Session {
     pub state: SessionState,
 }
 
-/// Whether a session has a client, and when it ends otherwise.
+/// Whether a session has a client, and when it ends otherwise. A description has another `C`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SessionState {
+pub(crate) enum SessionState<C = ClientKey> {
     /// This client is attached.
-    Attached(ClientKey),
+    Attached(C),
     /// No client has been attached since the session was made or restored, and its grace has not begun.
     Unbegun,
     /// The session ends at this time if no client comes.

@@ -54,10 +54,7 @@ struct DescribedClient {
     number: u64,
     using: u32,
     watching: Vec<u32>,
-    /// The number of its wait, and the wait's end.
-    wait: Option<(u64, Timestamp)>,
-    /// The job for whose end it waits, the number of this wait, and the wait's end.
-    job_wait: Option<(JobId, (u64, Timestamp))>,
+    wait: Option<DescribedWait>,
     settings: Option<DescribedReserveSettings>,
     has_put: bool,
     has_reserved: bool,
@@ -71,29 +68,33 @@ impl DescribedClient {
     }
 }
 
-/// A session.
+/// A wait of a client, with its number and its end.
+#[derive(Debug)]
+enum DescribedWait {
+    /// For a job.
+    Job(u64, Timestamp),
+    /// For the end of this job.
+    EndOf(JobId, u64, Timestamp),
+}
+
+/// A session. Its state has the number of the client that is attached to it.
 #[derive(Debug)]
 struct DescribedSession {
     identity: String,
     name: String,
     grace_ms: u32,
-    /// The number of the client that is attached to it.
-    attached: Option<u32>,
-    /// When it ends; `NEVER` if a client is attached, [`UNBEGUN`] if its grace has not begun.
-    ends_at: Timestamp,
+    state: SessionState<u32>,
 }
 
-/// The end of a session whose grace has not begun.
-const UNBEGUN: Timestamp = Timestamp(u64::MAX - 1);
-
-described!(DescribedSession { identity, name, grace_ms, attached, ends_at });
+described!(enum DescribedWait, "the wait of a client" { 0 => Job(number, until), 1 => EndOf(id, number, until) });
+described!(enum SessionState<C>, "the state of a session" { 0 => Attached(client), 1 => Unbegun, 2 => EndsAt(at) });
+described!(DescribedSession { identity, name, grace_ms, state });
 described!(DescribedClient {
     index,
     number,
     using,
     watching,
     wait,
-    job_wait,
     settings,
     has_put,
     has_reserved,
@@ -294,18 +295,15 @@ fn described_records(clients: &Clients) -> impl Iterator<Item = (ClientKey, &Cli
 
 fn describe_session(session: &Session, numbers: &HashMap<ClientKey, u32>) -> DescribedSession {
     let Session { key: SessionKey { identity, name }, grace_ms, lacks_grace: _, state } = session;
-    let (attached, ends_at) = match state {
-        SessionState::Attached(client) => (numbers.get(client).copied(), Timestamp::NEVER),
-        SessionState::Unbegun => (None, UNBEGUN),
-        SessionState::EndsAt(at) => (None, *at),
+    let state = match state {
+        // A client that is leaving has no number.
+        SessionState::Attached(client) => {
+            SessionState::Attached(numbers.get(client).copied().unwrap_or(u32::MAX))
+        }
+        SessionState::Unbegun => SessionState::Unbegun,
+        SessionState::EndsAt(at) => SessionState::EndsAt(*at),
     };
-    DescribedSession {
-        identity: identity.to_string(),
-        name: name.to_string(),
-        grace_ms: *grace_ms,
-        attached,
-        ends_at,
-    }
+    DescribedSession { identity: identity.to_string(), name: name.to_string(), grace_ms: *grace_ms, state }
 }
 
 fn describe_clients(
@@ -353,13 +351,15 @@ fn describe_clients(
             // The server describes the lists.
             has_fields: _,
         } = client;
+        let job = wait.map(|Wait { number, until }| DescribedWait::Job(number.get(), until));
+        let end = rules.awaited.wait_of(key);
+        let end = end.map(|(id, Wait { number, until })| DescribedWait::EndOf(id, number.get(), until));
         let described = DescribedClient {
             index: key.0,
             number: clients.number_of(client),
             using: number_of(*using),
             watching: watching.iter().map(|&tube| number_of(tube)).collect(),
-            wait: wait.map(described_wait),
-            job_wait: rules.awaited.wait_of(key).map(|(id, wait)| (id, described_wait(wait))),
+            wait: job.or(end),
             settings: settings.as_deref().map(describe_reserve_settings),
             has_put: *has_put,
             has_reserved: *has_reserved,
@@ -367,10 +367,6 @@ fn describe_clients(
         };
         described.describe(out);
     }
-}
-
-fn described_wait(Wait { number, until }: Wait) -> (u64, Timestamp) {
-    (number.get(), until)
 }
 
 fn describe_reserve_settings(settings: &ReserveSettings) -> DescribedReserveSettings {

@@ -29,7 +29,7 @@ use crate::tags::{After, EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 
 use super::job::DescribedJob;
-use super::{DescribedClient, DescribedReserveSettings, DescribedSession, UNBEGUN};
+use super::{DescribedClient, DescribedReserveSettings, DescribedSession, DescribedWait};
 
 /// No server has ids and numbers above this: sums with them must not overflow.
 const MAX_NUMBER: u64 = u64::MAX / 2;
@@ -71,27 +71,25 @@ impl Queue {
     /// Attaches the clients to their sessions, whose reservations have been read.
     fn read_sessions(&mut self, clients: &[DescribedClient]) -> Result<(), Malformed> {
         for described in clients {
-            let Some(DescribedSession { identity, name, grace_ms, attached, ends_at }) = &described.session
-            else {
+            let Some(DescribedSession { identity, name, grace_ms, state }) = &described.session else {
                 continue;
             };
             let index = described.key();
             let key = SessionKey { identity: identity.as_str().into(), name: name.as_str().into() };
-            let client = |number: u32| clients.get(number as usize).filter(|client| client.session.is_none());
-            let client = attached.map(|number| client(number).ok_or(Malformed("the client of a session")));
-            let attached = client.transpose()?.map(DescribedClient::key);
-            let state = match (attached, *ends_at) {
-                (Some(client), Timestamp::NEVER) => SessionState::Attached(client),
-                (Some(_), _) | (None, Timestamp::NEVER) => return Err(Malformed("the end of a session")),
-                (None, UNBEGUN) => SessionState::Unbegun,
-                (None, at) => SessionState::EndsAt(at),
+            let state = match *state {
+                SessionState::Attached(number) => {
+                    let client = clients.get(number as usize).filter(|client| client.session.is_none());
+                    SessionState::Attached(client.ok_or(Malformed("the client of a session"))?.key())
+                }
+                SessionState::Unbegun => SessionState::Unbegun,
+                SessionState::EndsAt(at) => SessionState::EndsAt(at),
             };
             let session = Session { key: key.clone(), grace_ms: *grace_ms, lacks_grace: true, state };
             self.sessions.records.insert(index, session);
             if self.sessions.by_key.insert(key, index).is_some() {
                 return Err(Malformed("a session occurs twice"));
             }
-            if let Some(client) = attached {
+            if let Some(client) = state.attached() {
                 if self.clients[client].has_session {
                     return Err(Malformed("a client has two sessions"));
                 }
@@ -338,28 +336,30 @@ impl Queue {
             }
         }
         for described in clients {
-            let (index, DescribedClient { wait, job_wait, .. }) = (described.key(), described);
-            if self.clients[index].is_session() && (wait.is_some() || job_wait.is_some()) {
+            let (index, Some(wait)) = (described.key(), described.wait) else { continue };
+            let client = &self.clients[index];
+            if client.is_session() {
                 return Err(Malformed("a session waits"));
             }
-            if let Some((id, job_wait)) = job_wait {
-                let can_wait = |job: &Job| job.state() != JobState::Buried;
-                if wait.is_some() || !self.jobs.get(id).is_some_and(can_wait) {
-                    return Err(Malformed("a wait for a job"));
+            match wait {
+                DescribedWait::Job(number, until) => {
+                    if client.watching.iter().any(|&tube| self.tubes.get(tube).open_head().is_some()) {
+                        return Err(Malformed("a client waits for a job that it could have"));
+                    }
+                    self.begin_wait_as(index, self.checked_wait(number, until)?);
                 }
-                self.begin_job_wait_as(index, id, self.checked_wait(job_wait)?);
+                DescribedWait::EndOf(id, number, until) => {
+                    if self.jobs.get(id).is_none_or(|job| job.state() == JobState::Buried) {
+                        return Err(Malformed("a wait for a job"));
+                    }
+                    self.begin_job_wait_as(index, id, self.checked_wait(number, until)?);
+                }
             }
-            let Some(wait) = wait else { continue };
-            let client = &self.clients[index];
-            if client.watching.iter().any(|&tube| self.tubes.get(tube).open_head().is_some()) {
-                return Err(Malformed("a client waits for a job that it could have"));
-            }
-            self.begin_wait_as(index, self.checked_wait(wait)?);
         }
         Ok(())
     }
 
-    fn checked_wait(&self, (number, until): (u64, Timestamp)) -> Result<Wait, Malformed> {
+    fn checked_wait(&self, number: u64, until: Timestamp) -> Result<Wait, Malformed> {
         let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);
         number.map(|number| Wait { number, until }).ok_or(Malformed("the number of a wait"))
     }
