@@ -53,6 +53,24 @@ fn a_job_of_the_largest_size_does_not_hide_the_records_after_it() {
 }
 
 #[test]
+fn the_marks_of_this_server_mean_nothing_in_a_file_of_c() {
+    for (version, length_bytes) in [(5, 8), (7, 4)] {
+        for mark in 1..=3 {
+            let mut file = CFile::new(version).full(1, b"one", READY);
+            // In the time to run of a full record: the job has tags, or belongs to a `complete`.
+            file.bytes[4 + length_bytes + "default".len() + 24] |= mark as u8;
+            // In the length of the body of a delete: other records belong to it.
+            let deleted = file.clone().full(2, b"two", READY).short(1, (-mark - 2) as usize, DELETED);
+            let (summary, restored) = replay(&[&file.zeros(300)], false).unwrap();
+            assert_eq!((ids(&restored), summary.tails.len()), (vec![1], 0), "{version} {mark}");
+            assert_eq!(restored[0].0.ttr_s, 60);
+            let (summary, restored) = replay(&[&deleted.zeros(300)], false).unwrap();
+            assert_eq!((ids(&restored), summary.tails.len()), (vec![2], 0), "{version} {mark}");
+        }
+    }
+}
+
+#[test]
 fn a_crash_of_c_in_a_record_gives_no_job_with_a_body_of_zeros() {
     let whole = CFile::new(7).full(1, b"one", READY);
     let offset = whole.bytes.len() as u64;

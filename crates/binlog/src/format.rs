@@ -159,13 +159,22 @@ impl DiskRecord {
         Self { id: id.0, state: STATE_DELETED, body_size: kind.to_disk(), ..Self::default() }
     }
 
+    /// The record without the marks of this server: in a record of C's, the same bits mean nothing.
+    #[must_use]
+    pub(crate) fn without_marks(self) -> Self {
+        let ttr_ns = self.ttr_ns & !(TAGGED_NS | OF_COMPLETE_NS);
+        let body_size =
+            if self.state == STATE_DELETED { DeleteKind::Plain.to_disk() } else { self.body_size };
+        Self { ttr_ns, body_size, ..self }
+    }
+
     /// Marks this full record as valid only together with the delete that ends its `complete`.
     #[must_use]
     pub(crate) fn of_complete(self) -> Self {
         Self { ttr_ns: self.ttr_ns + OF_COMPLETE_NS, ..self }
     }
 
-    /// Whether the full record counts only with such a delete; valid only if this server wrote it.
+    /// Whether the full record counts only with such a delete.
     #[must_use]
     pub(crate) fn is_of_complete(&self) -> bool {
         self.ttr_ns & OF_COMPLETE_NS != 0
@@ -177,7 +186,7 @@ impl DiskRecord {
         Self { ttr_ns: self.ttr_ns + TAGGED_NS, ..self }
     }
 
-    /// Whether tags precede the full record; valid only if this server wrote it.
+    /// Whether tags precede the full record.
     #[must_use]
     pub(crate) fn has_tags(&self) -> bool {
         // Thousandths of a second are multiples of four nanoseconds.

@@ -19,6 +19,24 @@ pub(super) enum Version {
     Five,
 }
 
+/// The format of the records of a file: its layout, and whether they have the marks of this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Version 7 with marks.
+    Ours,
+    /// As C writes it: bits that would be marks mean nothing.
+    C(Version),
+}
+
+impl Format {
+    pub(super) fn version(self) -> Version {
+        match self {
+            Self::Ours => Version::Seven,
+            Self::C(version) => version,
+        }
+    }
+}
+
 impl Version {
     pub(super) fn of(number: i32) -> Option<Self> {
         match number {
@@ -55,7 +73,7 @@ pub(super) struct Layout {
     pub(super) body_at: usize,
     /// Length of the whole record.
     pub(super) total: usize,
-    /// The fixed part.
+    /// The fixed part; without marks, if it is not in a file of ours.
     pub(super) record: DiskRecord,
 }
 
@@ -67,7 +85,8 @@ impl Layout {
 
     /// The layout of the record at the beginning of `bytes`, with `rest` bytes left in the file. `None` if its head is
     /// incomplete, or if its lengths go beyond the file.
-    pub(super) fn read(version: Version, bytes: &[u8], rest: u64) -> Option<Self> {
+    pub(super) fn read(format: Format, bytes: &[u8], rest: u64) -> Option<Self> {
+        let version = format.version();
         let name_at = version.length_bytes();
         let length = bytes.get(..name_at)?;
         let name_len = match version {
@@ -84,6 +103,10 @@ impl Layout {
         };
         let body_size = if name_len == 0 { 0 } else { usize::try_from(record.body_size).ok()? };
         let total = body_at + body_size;
+        let record = match format {
+            Format::Ours => record,
+            Format::C(_) => record.without_marks(),
+        };
         (total as u64 <= rest).then_some(Self { name_at, fixed_at, body_at, total, record })
     }
 
@@ -102,7 +125,7 @@ impl Layout {
         self.record.logged_state() == Some(LoggedState::Deleted(kind))
     }
 
-    /// Whether it is a record of a `complete`; valid only if this server wrote it.
+    /// Whether it is a record of a `complete`.
     pub(super) fn is_of_complete(&self) -> bool {
         if self.is_full() {
             self.record.is_of_complete()

@@ -6,7 +6,7 @@ use super::FileKind;
 use super::reader::LogFileReader;
 use crate::format::{MARKER_ID, MAX_JOB_ID, SHORT_BYTES, Seal, VERSION_BYTES, take};
 use crate::marker::{FIXED_AT, HEAD_BYTES, MAGIC, Marker, MarkerKind};
-use crate::record::{Layout, MAX_HEAD_BYTES, Version};
+use crate::record::{Format, Layout, MAX_HEAD_BYTES, Version};
 use crate::{OpenError, SyncPolicy};
 
 /// Offset of the magic number in the header marker.
@@ -66,7 +66,7 @@ fn by_head(reader: &mut LogFileReader<'_>, index: u32) -> Result<FileKind, OpenE
 
 /// The kind of a file that looks like `kind` and whose head may be damaged.
 fn by_records(reader: &mut LogFileReader<'_>, index: u32, kind: FileKind) -> Result<FileKind, OpenError> {
-    let stated = kind.version();
+    let stated = kind.format().map(Format::version);
     if let Some(version) = stated
         && is_record(reader, version, VERSION_BYTES)?
     {
@@ -158,14 +158,14 @@ fn next_full(
     Ok(None)
 }
 
-/// The layout of the record at `offset`, if it is plausible.
+/// The layout of the record at `offset`, if it is plausible. Who has written the file is not known yet.
 fn plausible(
     reader: &mut LogFileReader<'_>,
     version: Version,
     offset: u64,
 ) -> Result<Option<Layout>, OpenError> {
     let rest = reader.size().saturating_sub(offset);
-    let Some(layout) = Layout::read(version, reader.at(offset, MAX_HEAD_BYTES)?, rest) else {
+    let Some(layout) = Layout::read(Format::C(version), reader.at(offset, MAX_HEAD_BYTES)?, rest) else {
         return Ok(None);
     };
     let bytes = reader.at(offset, layout.total)?.get(..layout.total);

@@ -179,8 +179,7 @@ pub(crate) struct Source {
     pub(crate) file: u32,
     /// Where it begins in the file, in bytes.
     pub(crate) offset: u64,
-    /// Whether this server wrote the record: attachments may precede it, and the record of a buried job has the time of
-    /// burial.
+    /// Whether this server wrote the record: that of a buried job has the time of burial.
     pub(crate) is_ours: bool,
     /// Whether the record comes after a damaged one.
     pub(crate) beyond: bool,
@@ -306,7 +305,7 @@ impl LoggedJobs {
 
     fn apply_full(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
         let record = &layout.record;
-        if source.is_ours && record.is_of_complete() {
+        if record.is_of_complete() {
             return self.put_aside(layout, bytes, source);
         }
         let Some(tags) = self.tags_of(layout.id(), record, source)? else { return Ok(false) };
@@ -376,7 +375,7 @@ impl LoggedJobs {
         record: &DiskRecord,
         source: Source,
     ) -> Result<Option<FoundTags>, OpenError> {
-        if !source.is_ours || !record.has_tags() {
+        if !record.has_tags() {
             return Ok(Some(FoundTags::None));
         }
         let attachments = self.pending.take(id, source.position());
@@ -545,7 +544,7 @@ impl LoggedJobs {
         match kind {
             // The full record after it, if it was written, says what happened.
             DeleteKind::Departure => return Ok(true),
-            DeleteKind::Completion if source.is_ours => {
+            DeleteKind::Completion => {
                 let attachments = self.pending.take(id, source.position());
                 let parts = attachments.iter().map(|one| parts(one.bytes.len())).sum::<u64>();
                 let start = LogPosition { offset: source.offset - parts * SHORT_BYTES, ..source.position() };
@@ -555,14 +554,14 @@ impl LoggedJobs {
                 };
                 (side_effects, completed) = (found, puts);
             }
-            DeleteKind::WithSideEffects if source.is_ours => {
+            DeleteKind::WithSideEffects => {
                 match FoundSideEffects::of(self.pending.take(id, source.position())) {
                     Some(found) => side_effects = found,
                     None if source.recovers => self.note_lost(id, source, true)?,
                     None => return Ok(false),
                 }
             }
-            DeleteKind::Plain | DeleteKind::Completion | DeleteKind::WithSideEffects => {}
+            DeleteKind::Plain => {}
         }
         if self.alive.remove(id).is_none() {
             self.ignored += 1;

@@ -290,7 +290,7 @@ impl Replay {
 
     /// The offset up to which the records of the file were on the medium.
     pub(crate) fn durable_bytes(&self, file: &FileState) -> u64 {
-        if file.kind.version().is_none() {
+        if file.kind.format().is_none() {
             return 0;
         }
         let MarkerFacts { durable, cuts, .. } = &self.facts;

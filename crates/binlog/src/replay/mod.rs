@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use super::attachment::Part;
 use super::format::{MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
 use super::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
-use super::record::{Layout, MAX_HEAD_BYTES, Version};
+use super::record::{Format, Layout, MAX_HEAD_BYTES, Version};
 use super::storage::Storage;
 use super::{LogPosition, MAX_INDEX, OpenError, SyncPolicy};
 
@@ -66,11 +66,11 @@ pub(super) enum FileKind {
 }
 
 impl FileKind {
-    /// The layout of its records, if they can be read.
-    fn version(self) -> Option<Version> {
+    /// The format of its records, if they can be read.
+    fn format(self) -> Option<Format> {
         match self {
-            Self::Ours { .. } => Some(Version::Seven),
-            Self::C(version) => Some(version),
+            Self::Ours { .. } => Some(Format::Ours),
+            Self::C(version) => Some(Format::C(version)),
             Self::Blank | Self::BrokenHeader | Self::Misplaced(_) | Self::UnknownVersion(_) => None,
         }
     }
@@ -214,14 +214,14 @@ impl Replay {
             continued: None,
             opened: None,
         };
-        if file.kind.version().is_some() || file.kind == FileKind::Blank {
+        if file.kind.format().is_some() || file.kind == FileKind::Blank {
             self.jobs.files.push(index, bytes);
         }
-        if let Some(version) = file.kind.version() {
+        if let Some(format) = file.kind.format() {
             // If the version is damaged, it is cut off together with everything after it.
-            if identify::stated_version(reader)? == Some(version) {
+            if identify::stated_version(reader)? == Some(format.version()) {
                 let mut offset = VERSION_BYTES;
-                while let Some(bytes) = self.read_one(reader, &mut file, version, offset, false)? {
+                while let Some(bytes) = self.read_one(reader, &mut file, format, offset, false)? {
                     offset += bytes;
                 }
                 if let Some((start, count)) = self.jobs.completing.end_file(index) {
@@ -232,7 +232,7 @@ impl Replay {
                 file.end = offset;
             }
             debug_assert!(file.end <= bytes, "the unbroken sequence of records is a part of the file");
-            self.read_tail(reader, &mut file, version)?;
+            self.read_tail(reader, &mut file, format)?;
             self.jobs.completing.end_file(index);
         }
         self.records += file.records + file.records_beyond;
@@ -245,12 +245,12 @@ impl Replay {
         &mut self,
         reader: &mut LogFileReader<'_>,
         file: &mut FileState,
-        version: Version,
+        format: Format,
         offset: u64,
         beyond: bool,
     ) -> Result<Option<u64>, OpenError> {
         let mut bytes = reader.at(offset, MAX_HEAD_BYTES)?;
-        let Some(layout) = Layout::read(version, bytes, file.bytes - offset) else { return Ok(None) };
+        let Some(layout) = Layout::read(format, bytes, file.bytes - offset) else { return Ok(None) };
         debug_assert!(offset + layout.total as u64 <= file.bytes, "a record ends in its file");
         if layout.total > bytes.len() {
             bytes = reader.at(offset, layout.total)?;
@@ -317,7 +317,7 @@ impl Replay {
         &mut self,
         reader: &mut LogFileReader<'_>,
         file: &mut FileState,
-        version: Version,
+        format: Format,
     ) -> Result<(), OpenError> {
         if reader.first_nonzero(file.end)?.is_none() {
             return Ok(());
@@ -325,7 +325,7 @@ impl Replay {
         debug_assert_eq!(file.file_end, FileEnd::Clean, "the end of a file is judged once");
         let torn_bytes = match file.end {
             0 => VERSION_BYTES,
-            end => torn_bytes(version, reader.at(end, MAX_HEAD_BYTES)?, file.bytes - end),
+            end => torn_bytes(format, reader.at(end, MAX_HEAD_BYTES)?, file.bytes - end),
         };
         file.file_end = FileEnd::DataBeyond;
         if let FileKind::Ours { seal, .. } = file.kind {
@@ -335,7 +335,7 @@ impl Replay {
                 file.file_end = FileEnd::Torn;
             }
             if self.recover {
-                self.scan_c(reader, file, version, torn_bytes)?;
+                self.scan_c(reader, file, format, torn_bytes)?;
             }
         }
         Ok(())
@@ -354,9 +354,9 @@ impl Replay {
             offset = start.saturating_sub(MAX_FIRST_ZEROS).max(offset);
             while offset <= start {
                 let bytes = reader.at(offset, MAX_HEAD_BYTES)?;
-                let tagged = Layout::read(Version::Seven, bytes, file.bytes - offset)
+                let tagged = Layout::read(Format::Ours, bytes, file.bytes - offset)
                     .is_some_and(|layout| seal.tag_matches(&take(bytes, layout.fixed_at), offset));
-                if tagged && let Some(bytes) = self.read_one(reader, file, Version::Seven, offset, true)? {
+                if tagged && let Some(bytes) = self.read_one(reader, file, Format::Ours, offset, true)? {
                     file.file_end = FileEnd::DataBeyond;
                     offset += bytes;
                     break;
@@ -373,19 +373,19 @@ impl Replay {
         &mut self,
         reader: &mut LogFileReader<'_>,
         file: &mut FileState,
-        version: Version,
+        format: Format,
         torn_bytes: u64,
     ) -> Result<(), OpenError> {
         let mut offset = file.end + torn_bytes;
         let mut in_sequence = torn_bytes > 0;
-        if !in_sequence || !identify::is_record(reader, version, offset)? {
+        if !in_sequence || !identify::is_record(reader, format.version(), offset)? {
             (offset, in_sequence) = (file.end + 1, false);
         }
         while offset < file.bytes {
             let bytes = reader.at(offset, MAX_HEAD_BYTES)?;
-            let layout = Layout::read(version, bytes, file.bytes - offset);
+            let layout = Layout::read(format, bytes, file.bytes - offset);
             let may_begin = in_sequence || layout.is_some_and(|layout| layout.is_full());
-            let read = if may_begin { self.read_one(reader, file, version, offset, true)? } else { None };
+            let read = if may_begin { self.read_one(reader, file, format, offset, true)? } else { None };
             in_sequence = read.is_some();
             offset += read.unwrap_or(1);
             if in_sequence {
@@ -438,11 +438,11 @@ impl Replay {
 
 /// How many bytes after the last valid record can belong to a record that C was writing: C writes the name's length,
 /// the name, the fixed part and the body one after another, over zeros.
-fn torn_bytes(version: Version, bytes: &[u8], rest: u64) -> u64 {
+fn torn_bytes(format: Format, bytes: &[u8], rest: u64) -> u64 {
     if rest < MIN_RECORD_BYTES {
         return rest;
     }
-    match Layout::read(version, bytes, rest) {
+    match Layout::read(format, bytes, rest) {
         Some(layout) if layout.record.id != 0 => layout.total as u64,
         Some(layout) if layout.is_full() => layout.fixed_at as u64,
         Some(_) | None => 0,
