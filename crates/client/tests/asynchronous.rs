@@ -149,11 +149,14 @@ async fn the_next_command_ends_an_abortable_reserve_that_was_dropped() {
 #[tokio::test]
 async fn a_pool_lends_what_it_has_and_says_when_it_has_none() {
     let fake = Fake::start();
-    let connector = Connector::new().timeout(Some(Duration::from_secs(2)));
-    let pool = Pool::new(connector, fake.address().parse().unwrap(), 1);
+    let pool = |connector| Pool::new(connector, fake.address().parse().unwrap(), 1);
+    let hasty = pool(Connector::new().timeout(Some(Duration::from_millis(500))));
+    let lent = hasty.get().await.unwrap();
+    assert!(matches!(hasty.get().await, Err(Error::PoolExhausted)));
+    drop(lent);
+    let pool = pool(Connector::new());
     let mut client = pool.get().await.unwrap();
     client.use_tube(&tube("a")).await.unwrap();
-    assert!(matches!(pool.get().await, Err(Error::PoolExhausted)));
     drop(client);
     let mut client = pool.get().await.unwrap();
     assert_eq!(client.list_tube_used().await.unwrap(), "default");

@@ -184,8 +184,8 @@ fn against_every_server_a_job_goes_through_all_states() {
         assert!(client.delete(id).unwrap_err().is_not_found());
         let timed_out = client.reserve_with_timeout(0).unwrap_err();
         assert!(matches!(timed_out, beanstalk_client::Error::Refused(Refusal::TimedOut)));
-        client.pause_tube(&tube, 1).unwrap();
-        assert_eq!(client.stats_tube(&tube).unwrap().number("pause"), Some(1));
+        client.pause_tube(&tube, 60).unwrap();
+        assert_eq!(client.stats_tube(&tube).unwrap().number("pause"), Some(60));
         assert!(client.stats().unwrap().number("total-jobs").unwrap() >= 1);
         assert!(client.list_tubes().unwrap().contains(&"mail".to_owned()));
         client.quit().unwrap();

@@ -14,6 +14,7 @@ use beanstalk_client::{
 };
 use beanstalkd_protocol::Origin;
 use beanstalkd_testkit::fake::{Fake, FakeOptions, Fault, at_each_command_after};
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::{PATIENCE, installed};
 
@@ -420,9 +421,11 @@ fn a_server_that_hangs_at_the_end_of_a_job_delays_a_stop_by_one_time_out() {
     // The worker is stopped before the job ends, or while it waits for the reply; the server does not reply, or closes
     // this connection and does not reply on the next ones, which it accepts.
     let cases = [(true, false), (true, true), (false, false)];
+    let pace = Pace::watch().unwrap();
     let runs = cases.iter().flat_map(|case| [(*case, false), (*case, true)]);
     let runs = runs.map(|((stops_first, closes), is_async)| {
-        std::thread::spawn(move || {
+        let pace = pace.clone();
+        let hang = move || {
             let (sender, stoppers) = std::sync::mpsc::channel::<beanstalk_client::Stopper>();
             let stoppers = Mutex::new(stoppers);
             let (address, _directory, _served) = noting(usize::MAX, move |number, stream, _| {
@@ -451,7 +454,9 @@ fn a_server_that_hangs_at_the_end_of_a_job_delays_a_stop_by_one_time_out() {
             assert_eq!(figures(report), [0, 0, 1]);
             // Further attempts would take many time-outs.
             assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
-        })
+        };
+        // The server has the time-out for each reply before it hangs.
+        std::thread::spawn(move || pace.judge_panics(hang))
     });
     runs.collect::<Vec<_>>().into_iter().for_each(|run| run.join().unwrap());
 }

@@ -6,6 +6,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -77,6 +78,12 @@ impl Pace {
     /// The result of `run`: its first success, or its first failure while the machine kept time.
     pub fn judge<T, E>(&self, run: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         self.judge_within(Duration::MAX, run)
+    }
+
+    /// As [`Self::judge`], for a run that panics if it fails.
+    pub fn judge_panics(&self, mut run: impl FnMut()) {
+        let caught = || catch_unwind(AssertUnwindSafe(&mut run));
+        self.judge(caught).unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     /// As [`Self::judge`], for a run whose deadlines are further away than `limit`: a failure after a longer time

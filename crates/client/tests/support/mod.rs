@@ -10,6 +10,7 @@ use std::time::Duration;
 use beanstalk_client::{
     Address, Connector, Delivery, Error, Outcome, Reconnect, Report, Tls, TubeName, Worker,
 };
+use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::tls::{Authority, Leaf};
@@ -22,7 +23,7 @@ pub(crate) fn tube(name: &str) -> TubeName {
 /// A connector that opens lost connections again, with short pauses.
 pub(crate) fn reconnecting() -> Connector {
     let pauses = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(5));
-    Connector::new().reconnect(pauses.give_up_after(Duration::from_secs(5)))
+    Connector::new().reconnect(pauses.give_up_after(PATIENCE))
 }
 
 pub(crate) fn on_one_thread<F: Future>(future: F) -> F::Output {
