@@ -9,6 +9,7 @@ use beanstalk_client::{JobState, PutOptions};
 use beanstalkd_testkit::fake::{Fake, FakeOptions};
 use beanstalkd_testkit::installed;
 use std::sync::mpsc;
+use std::time::Duration;
 
 #[test]
 fn jobs_are_changed_by_id() {
@@ -440,13 +441,16 @@ fn ctrl_c_stops_between_jobs_and_reports_what_was_done() {
     let fake = Fake::start();
     let lines = "x\n".repeat(3_000);
     ctl_with(&fake.address(), &["put", "t", "--lines"], lines.as_bytes()).ends_with(0);
-    // The first delete waits until the signal is sent.
+    // The first delete waits until the signal is sent. Then the program has nine seconds to notice it.
     let directory = tempfile::tempdir().unwrap();
     let (deletes, first_delete) = mpsc::sync_channel(0);
     let mut is_held = false;
     let address = between(&directory.path().join("socket"), &fake.address(), move |line| {
         if line.starts_with("delete ") && !std::mem::replace(&mut is_held, true) {
             deletes.send(()).and_then(|()| deletes.send(())).unwrap();
+        }
+        if is_held {
+            std::thread::sleep(Duration::from_millis(3));
         }
         true
     });

