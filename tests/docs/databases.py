@@ -120,7 +120,7 @@ class Databases:
         for name, port in zip(("db1", "db2"), self.ports):
             text = text.replace(f"@{name}", f"@127.0.0.1:{port}").replace(f",{name}", f",127.0.0.1:{port}")
         # On a busy machine, an owner may pause for longer than the default.
-        return text.replace("--wait-for-lock", "--wait-for-lock --takeover-after 4")
+        return text.replace("--wait-for-lock", "--wait-for-lock --takeover-after 12")
 
     def write_sudo(self, directory):
         """Makes the program that replaces sudo on the database's machine."""

@@ -208,9 +208,11 @@ fn an_owner_without_the_database_is_not_ready_and_its_clients_find_the_other_one
     assert_eq!(code, 503, "the old owner is ready\n{}", world.logs());
     assert_eq!(waiting.read_to_end().unwrap(), b"", "the client that waits is closed without a word");
     wait_until(&world, "HAProxy leads to the new owner", || open(balancer.address).is_some());
+    let pace = Pace::watch().unwrap();
     for number in 0..20 {
-        let found = open(balancer.address).map(|(_, id)| id);
-        assert!(found.is_some_and(|id| id != old.id), "connection {number} has starved\n{}", world.logs());
+        let found = pace.judge(|| open(balancer.address).ok_or(()));
+        let is_new = found.is_ok_and(|(_, id)| id != old.id);
+        assert!(is_new, "connection {number} has starved\n{}", world.logs());
     }
 }
 

@@ -215,7 +215,7 @@ fn the_programs_of_the_documents_go_on_at_an_address_that_keepalived_moves() {
         machines[owner].server.kill();
         // It is back before its absence has an effect, and waits for longer than the other one: it runs, but is not the
         // owner.
-        patience += TAKEOVER_AFTER;
+        patience += 4 * TAKEOVER_AFTER;
         machines[owner] = Machine::start_with(&network, owner, &url, patience);
         machines[1 - owner].wait_until_ready(200);
     };

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 
+use crate::wait_until_idle;
+
 #[test]
 fn a_job_deleted_while_it_is_sent_arrives_whole() {
     const BODY: usize = 8 << 20;
@@ -40,11 +42,6 @@ fn a_job_that_times_out_while_it_is_sent_arrives_whole() {
     assert!(client.body(BODY) == body, "the body is the one that was reserved");
 }
 
-/// A server that spins is never idle.
-fn wait_until_idle(server: &Server) {
-    wait_until("the server is idle", || server.usage().cpu_share_during(Duration::from_secs(1)) < 0.05);
-}
-
 #[test]
 fn a_half_closed_connection_with_unsent_output_does_not_spin() {
     let server = Server::start(&[]);
@@ -54,7 +51,7 @@ fn a_half_closed_connection_with_unsent_output_does_not_spin() {
     client.half_close();
     let mut other = server.connect();
     wait_until("the peeks begin", || other.stat("cmd-peek") > 0);
-    wait_until_idle(&server);
+    wait_until_idle(&server, Duration::from_secs(1));
     // The client gets all replies, and then the end of the connection.
     for _ in 0..200 {
         assert_eq!(client.line(), format!("FOUND {id} 60000"));
@@ -145,10 +142,13 @@ fn cost_beside(tubes: usize) -> Duration {
         assert_eq!(client.reserve("reserve"), id);
         assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
     };
-    round(&mut client);
-    let before = server.usage().cpu_time();
-    (0..500).for_each(|_| round(&mut client));
-    server.usage().cpu_time() - before
+    // A virtual machine may count a time in which it stood still.
+    let costs = (0..5).map(|_| {
+        let before = server.usage().cpu_time();
+        (0..100).for_each(|_| round(&mut client));
+        server.usage().cpu_time() - before
+    });
+    costs.min().unwrap()
 }
 
 #[test]
@@ -201,6 +201,6 @@ fn clients_that_never_read_take_little_memory_and_harm_nobody() {
     });
     let growth = server.usage().memory().saturating_sub(before);
     assert!(growth < 100 << 20, "{growth} bytes");
-    wait_until_idle(&server);
+    wait_until_idle(&server, Duration::from_secs(1));
     assert!(other.stat("cmd-peek") >= CLIENTS as u64);
 }

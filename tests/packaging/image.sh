@@ -73,7 +73,9 @@ soon answers || fail "the server does not answer: $(cat "$directory/log")"
 [ "$(stat -c %u /proc/"$pid")" = 65532 ] || fail "the server runs as user $(stat -c %u /proc/"$pid"), expected 65532"
 check=$(words Healthcheck.Test)
 # shellcheck disable=SC2086 # words
-in_image ${check#CMD } || fail "the health check fails while the server answers"
+checks() { in_image ${check#CMD }; }
+# The check gives a server two seconds, which a busy machine may miss.
+checks || checks || checks || fail "the health check fails while the server answers"
 in_image beanstalkctl put mail 'to: ann' >/dev/null || fail "beanstalkctl in the image cannot put a job"
 [ -n "$(in_image sh -c 'ls /var/lib/beanstalkd/binlog.*')" ] || fail "there is no binlog in the volume"
 kill -TERM "$pid"

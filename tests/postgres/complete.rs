@@ -13,7 +13,7 @@ use crate::servers::Servers;
 /// Servers, one after the other.
 const SERVERS: u64 = 5;
 /// How long each of them serves.
-const LIFE: Duration = Duration::from_millis(300);
+const LIFE: Duration = Duration::from_secs(1);
 
 /// Two chains, one of them with a session.
 fn begin(client: &mut Client) -> Vec<Chain> {
@@ -33,9 +33,10 @@ fn a_chain_of_completes_neither_breaks_nor_forks_when_owners_die_or_stand_still(
     let mut owner = servers.launch(&url, &["--allow-async"]);
     let mut chains = begin(&mut owner.connect());
     for number in 1..=SERVERS {
+        // Without a standby, the owner keeps the queue whatever it does.
+        let clients = chains.iter().map(|_| owner.connect()).collect();
         let standby = servers.launch(&url, &["--allow-async", "--wait-for-lock"]);
         standby.wait_for("waiting for it");
-        let clients = chains.iter().map(|_| owner.connect()).collect();
         go_on_until(&mut chains, clients, || {
             std::thread::sleep(LIFE);
             if number % 2 == 0 {

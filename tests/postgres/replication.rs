@@ -100,7 +100,7 @@ fn without_the_database_commands_wait_and_are_refused_in_the_end() {
     let mut cluster = Cluster::start(&installation).unwrap();
     let (url, servers) = (cluster.url("mail"), Servers::new());
     // No server can take over before it ends, so it may reply with the reason.
-    let flags = ["--allow-async", "--takeover-after", "60", "--store-timeout", "12"];
+    let flags = ["--allow-async", "--takeover-after", "60", "--store-timeout", "24"];
     let mut server = servers.launch(&url, &flags);
     let mut client = server.connect();
     put(&mut client, "before");

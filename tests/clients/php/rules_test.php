@@ -154,8 +154,8 @@ $manager->getConnection()->push(new Order(), '', 'retried');
 $laravel(0, 0);
 equal(['delayed', 3600, 1], $state());
 $kick();
-$laravel(0, 7);
-equal(['delayed', 7, 2], $state());
+$laravel(0, 700);
+equal(['delayed', 700, 2], $state());
 $kick();
 $laravel(0, 0);
 equal([null, 'ready', 3], [$only('retried'), $state('dead')[0], $state('dead')[2]]);
@@ -178,13 +178,13 @@ equal([null, null], [$only('retried'), $only('dead')]);
 
 // A job that its own code buries, or releases, is where this code wants it; a bury is no failure.
 $manager->getConnection()->push(new Order(), '', 'retried');
-Order::$work = fn ($job) => $job->release(5);
+Order::$work = fn ($job) => $job->release(500);
 $laravel(0, 0);
-equal(['delayed', 5, 1], $state());
+equal(['delayed', 500, 1], $state());
 $kick();
 Order::$work = fn ($job) => $job->bury();
 $laravel(0, 0);
-equal(['buried', 5, 1], $state());
+equal(['buried', 500, 1], $state());
 $extended->say('flush-tube retried', 'FLUSHED');
 
 // Symfony. A message that fails is put again, with Symfony's delay, and the first one is deleted: the rule sees a new
@@ -199,7 +199,7 @@ $symfony = function (?Closure $meanwhile = null) use ($transport) {
         throw new RuntimeException('it fails');
     };
     $bus = new MessageBus([new HandleMessageMiddleware(new HandlersLocator([Order::class => [$handler]]))]);
-    $retries = new MultiplierRetryStrategy(1, 7000);
+    $retries = new MultiplierRetryStrategy(1, 700000);
     $listener = new SendFailedMessageForRetryListener(new Only($transport), new Only($retries));
     $worker = new SymfonyWorker(['retried' => $transport], $bus, new OnFailure($listener));
     $worker->run(['sleep' => 1000]);
@@ -207,7 +207,7 @@ $symfony = function (?Closure $meanwhile = null) use ($transport) {
 $transport->send(new Envelope(new Order()));
 $first = $only('retried')['id'];
 $symfony();
-equal(['delayed', 7, 0], $state());
+equal(['delayed', 700, 0], $state());
 equal(true, $only('retried')['id'] > $first);
 $kick();
 $symfony(); // Its last try: it is deleted, and not dead.
