@@ -33,7 +33,7 @@ const KEYS: [(&str, SetOption); 12] = [
     ("dead-tube", |rule, value| tube_name(value).map(|tube| rule.dead_tube = Some(tube.into()))),
     ("max-reserved", |rule, value| count(value).map(|most| rule.max_reserved = Some(most))),
     ("rate", |rule, value| read_rate(value).map(|rate| rule.rate = Some(rate))),
-    // It belongs to the rate, with which `rule` reads it.
+    // A burst belongs to the rate; `rule` reads both together.
     ("burst", |_, value| count(value).map(drop)),
     ("max-age", |rule, value| seconds(value).map(|seconds| rule.max_age_s = Some(seconds))),
     ("fair", |rule, value| boolean(value).map(|is_fair| rule.is_fair = is_fair)),

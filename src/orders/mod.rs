@@ -263,7 +263,7 @@ pub struct Tasks {
     last_id: u64,
     /// Ordered by their numbers.
     tasks: VecDeque<Task>,
-    /// Those that have ended, in the order of their ends.
+    /// The tasks that have ended, in the order of their ends.
     ended: VecDeque<TaskId>,
 }
 

@@ -211,7 +211,7 @@ impl Channel {
                 slices => writer.write_vectored(slices)?,
             };
         }
-        // They count until the socket has taken them.
+        // Encrypted bytes count until the socket has taken them.
         self.count();
         debug_assert!(
             self.encrypted <= slices.iter().map(|slice| slice.len()).sum(),

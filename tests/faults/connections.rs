@@ -142,13 +142,14 @@ fn cost_beside(tubes: usize) -> Duration {
         assert_eq!(client.reserve("reserve"), id);
         assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
     };
-    // A virtual machine may count a time in which it stood still.
-    let costs = (0..5).map(|_| {
+    let mut costs = [(); 5].map(|()| {
         let before = server.usage().cpu_time();
         (0..100).for_each(|_| round(&mut client));
         server.usage().cpu_time() - before
     });
-    costs.min().unwrap()
+    // A virtual machine may count a time in which it stood still.
+    costs.sort();
+    costs[2]
 }
 
 #[test]

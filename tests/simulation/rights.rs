@@ -238,7 +238,7 @@ impl Oracle<'_> {
         let (roles, subject) = documented(command.word);
         let of_job = || match self.tube_of(command.ids[0]) {
             Some(tube) if self.rights.has(&roles, &tube) => None,
-            // Nobody has reserved a job without the right to end it.
+            // A client that may not end a job has not reserved it.
             Some(tube) if self.rights.sees(&tube) && command.word != "complete" => Some("FORBIDDEN\r\n"),
             _ => Some("NOT_FOUND\r\n"),
         };

@@ -50,7 +50,7 @@ impl Server {
             Ok(Self { client, address: address.clone(), stats, extensions })
         };
         open().map_err(|error| match error {
-            // They name the address.
+            // These errors name the address.
             Error::Connect { .. } | Error::SpeaksNoTls { .. } => Failure::from(error),
             error => Failure::from(error).while_doing(&address.to_string()),
         })

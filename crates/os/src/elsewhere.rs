@@ -79,7 +79,7 @@ pub fn group_memory_bytes() -> Option<u64> {
     None
 }
 
-/// These systems are not asked.
+/// Returns false: only Linux is asked for the limit.
 pub fn has_address_space_limit() -> bool {
     false
 }

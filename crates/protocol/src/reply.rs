@@ -84,7 +84,7 @@ macro_rules! replies {
             pub(super) const COUNT: usize =
                 [$($word,)+ $($refusal_word,)+ $($job_word,)+ $($number_word,)+ $(stringify!($other),)+].len();
 
-            /// Those that consist of a word, or of a word and this number.
+            /// The replies that consist of a word, or of a word and this number.
             #[cfg(test)]
             pub(super) fn of_words(number: u64) -> Vec<Self> {
                 vec![

@@ -213,7 +213,8 @@ pub trait Described: Sized {
 ///
 /// An enum is described by a number for each variant, and the fields of that variant. If the number is unknown, the
 /// description is malformed in the part with the given words: `described!(enum Order, "an order" { 0 => Idle, 1 =>
-/// Move(from, to) })`. After a semicolon comes a variant that is written as another number alone.
+/// Move(from, to) })`. After a semicolon comes a variant of which only a number is written,
+/// without its fields.
 #[macro_export]
 macro_rules! described {
     (@read $from:ident) => { $crate::description::Described::read($from) };

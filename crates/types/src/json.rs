@@ -10,7 +10,7 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter, Serializer};
 /// Writes `value`.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(out: impl Write, value: &impl Serialize) -> io::Result<()> {
     Ok(value.serialize(&mut Serializer::with_formatter(out, Style))?)
 }
@@ -18,7 +18,7 @@ pub fn write(out: impl Write, value: &impl Serialize) -> io::Result<()> {
 /// Writes `value` as a line.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write_line(mut out: impl Write, value: &impl Serialize) -> io::Result<()> {
     write(&mut out, value)?;
     out.write_all(b"\n")

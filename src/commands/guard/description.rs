@@ -50,7 +50,7 @@ impl Executor {
             figures,
             rules: _,
             clients: _,
-            // They follow from the clients, or are about lines of the log.
+            // The rest follows from the clients, or is about lines of the log.
             permits: _,
             next_turn: _,
             tries: _,

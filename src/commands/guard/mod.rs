@@ -69,11 +69,11 @@ pub(crate) struct IdentityUsage {
 /// Whether a client counts for the connections of its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Not yet: it is in its handshake.
+    /// The client is in its handshake, and does not count yet.
     Handshaking,
-    /// It counts.
+    /// The client counts.
     Counted,
-    /// It does not: it is anonymous, above the limit of connections, and may only log in.
+    /// The client does not count: it is anonymous, above the limit of connections, and may only log in.
     Surplus,
 }
 
@@ -259,7 +259,7 @@ impl Guard {
         let has_room = self.has_room_for(identity);
         let is_surplus = !has_room && AccessRules::is_anonymous(identity);
         if is_surplus {
-            // It is refused, and that is logged, if it gives another command than `auth`.
+            // The client is refused, and that is logged, if its command is not `auth`.
         } else if !has_room {
             let name = &self.rules.identity(identity).name;
             self.full.line(now, |withheld| report_full(name, peer, withheld));
@@ -414,7 +414,7 @@ impl Executor {
         self.guard.as_ref()?.grants(client)
     }
 
-    /// Those of these clients, which wait, that may not continue: they may no longer reserve from all tubes that they
+    /// The clients among `waiting` that may not continue to wait: they may no longer reserve from all tubes that they
     /// watch, or see the end of the job.
     pub(crate) fn may_not_wait(&self, waiting: impl Iterator<Item = ClientId>) -> Vec<ClientId> {
         // Many clients of an identity watch the same tubes.

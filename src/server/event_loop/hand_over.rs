@@ -328,7 +328,7 @@ impl EventLoop {
         self.server.close_those_that_cannot_be_described(now);
         let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
         if !self.server.is_quiet() || !is_http_idle && !is_late {
-            // Those that began during the trial.
+            // Some orders may have begun during the trial.
             self.server.executor_mut().stop_waiting_orders();
             if now >= end + PAUSED_NS {
                 let waited_s = 2 * PAUSED_NS / NS_PER_S;

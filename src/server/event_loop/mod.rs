@@ -215,7 +215,8 @@ impl EventLoop {
     /// # Errors
     /// If the poll or the disk fails.
     pub fn run(mut self) -> Result<(), LoopError> {
-        // Those that came while the server waited for its store cause no event. No client is served by old rules.
+        // Signals that came while the server waited for its store cause no event. One of them may ask for new rules,
+        // which must be in force before the first command.
         let stop = self.obey_signals(self.clock.now());
         self.server.executor_mut().begin_graces(self.clock.now());
         let mut events = Events::with_capacity(MAX_EVENTS);

@@ -221,7 +221,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
     let start = Instant::now();
     let times = settings.times;
     let store_timeout_ns = times.store_timeout_ns;
-    // It waits for one more heartbeat, and needs a moment to read it.
+    // The claim waits for one more heartbeat, and needs a moment to read it.
     let owned_ns =
         |takeover_after_ns| takeover_after_ns + 4 * OwnershipTimes { takeover_after_ns, ..times }.beat_ns();
     let limit = |owned_ns| (!waits).then(|| start + Duration::from_nanos(store_timeout_ns + owned_ns));

@@ -179,7 +179,7 @@ pub(crate) struct Source {
     pub(crate) file: u32,
     /// Where it begins in the file, in bytes.
     pub(crate) offset: u64,
-    /// Whether this server wrote the record: that of a buried job has the time of burial.
+    /// Whether this server wrote the record. Then the record of a buried job has the time of its burial.
     pub(crate) is_ours: bool,
     /// Whether the record comes after a damaged one.
     pub(crate) beyond: bool,

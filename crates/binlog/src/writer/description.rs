@@ -181,7 +181,7 @@ impl Binlog {
         log.mark_durable();
         log.clock.idle_mark_at = (!log.appender.is_empty()).then_some(now + IDLE_MARK_NS);
         log.note_end_of_delay(now);
-        // It may have been set in the meantime.
+        // The wall clock may have been set in the meantime.
         log.set_wall_offset(wall_offset_ns);
         log.prepare_files();
         log.outcome().map_err(OpenError::Failed)?;

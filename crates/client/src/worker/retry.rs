@@ -155,7 +155,7 @@ impl Failures {
                 failures: attempt,
                 failure_counts: FailureCounts { counted: failure_counts.counted + 1, ..failure_counts },
             },
-            // It does not count.
+            // This attempt does not count.
             Settled::GivenBack(_) => Failed { failures: attempt - 1, failure_counts },
             Settled::Lost | Settled::Unconfirmed => return,
             Settled::Deleted | Settled::Completed | Settled::Buried => Failed { failures: 0, failure_counts },

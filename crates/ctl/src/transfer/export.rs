@@ -210,7 +210,7 @@ enum Fate {
 #[derive(Default)]
 struct DrainProgress {
     deleted: u64,
-    /// Those that were handled and are not deleted.
+    /// The jobs that were handled and are not deleted.
     fates: BTreeMap<u64, Fate>,
     /// The server's first refusal to reserve a job.
     refusal: Option<Failure>,
@@ -373,7 +373,7 @@ fn delete(server: &mut Server, ids: &[u64], progress: &mut DrainProgress) -> Res
     Ok(())
 }
 
-/// Those of these jobs that exist.
+/// The jobs with one of these ids that exist.
 fn present(server: &mut Server, ids: &[u64]) -> Result<Vec<JobInfo>> {
     let mut infos = Vec::new();
     for ids in ids.chunks(BATCH) {

@@ -279,7 +279,7 @@ fn tag_as_shown(tag: &Tag) -> Option<&str> {
         "idp" => text.get(..tag.word().len() + 1 + tag.name().len()),
         "con" => Some(text.strip_suffix(":1").unwrap_or(text)),
         "grp" | "aft" => Some(text),
-        // It is not kept with the job, or the server can change it.
+        // The other tags are not kept with the job, or the server can change them.
         _ => None,
     }
 }

@@ -355,7 +355,7 @@ impl Queue {
             };
             share -= 1;
             self.cost += 1;
-            // It may have been deleted since, or moved, which has freed it.
+            // The job may have been deleted since, or moved, which has freed it.
             if let Some(job) = self.jobs.get(id).filter(|job| job.has(Marks::HELD))
                 && let Collection::Delayed(until) = job.collection()
             {

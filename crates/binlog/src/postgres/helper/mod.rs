@@ -402,7 +402,7 @@ impl PostgresHelper {
                     "the epoch of the queue has changed, or the database has stopped replicating".to_owned();
                 return StepAnswer::NotProven;
             }
-            // These rows exist: an answer may have been lost.
+            // The rows of this step exist: an earlier answer may have been lost.
             StatementError::Refused { code, .. } if code == sql::UNIQUE_VIOLATION => StepAnswer::Lost,
             refused if refused.is_of_now() => StepAnswer::Busy,
             StatementError::Refused { .. } => StepAnswer::Refused,

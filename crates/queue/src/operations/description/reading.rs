@@ -82,6 +82,7 @@ impl Queue {
                     SessionState::Attached(client.ok_or(Malformed("the client of a session"))?.key())
                 }
                 SessionState::Unbegun => SessionState::Unbegun,
+                SessionState::EndsAt(Timestamp::NEVER) => return Err(Malformed("the end of a session")),
                 SessionState::EndsAt(at) => SessionState::EndsAt(at),
             };
             let session = Session { key: key.clone(), grace_ms: *grace_ms, lacks_grace: true, state };

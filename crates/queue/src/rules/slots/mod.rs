@@ -65,7 +65,7 @@ pub(crate) struct Slots {
     first: OrderedQueue<Ranked>,
     /// The jobs behind the first of all lines, by the hash of key, limit and tube, and then by the priority.
     behind: OrderedQueue<Ranked>,
-    /// Those of `first` that are parked, by the hash of key and limit, and then by the priority.
+    /// The jobs in `first` that are parked, by the hash of key and limit, and then by the priority.
     parked: OrderedQueue<Ranked>,
     /// The keys and limits that have a newly freed slot; empty between commands.
     pub(crate) freed: Vec<SlotKey>,
