@@ -194,7 +194,7 @@ const fn needs<'a>(roles: Roles, subject: Subject<'a>, memory: MemoryClass<'a>) 
 }
 
 impl CommandRow<'_> {
-    fn before(self, follows: Follows) -> Self {
+    fn followed_by(self, follows: Follows) -> Self {
         Self { follows, ..self }
     }
 
@@ -250,9 +250,9 @@ macro_rules! table {
 table! {
     <GUARDED> (server, caller)
 
-    Command::Put(header) => needs(Roles::PRODUCE, Used, Free).before(Follows::Body(header)),
+    Command::Put(header) => needs(Roles::PRODUCE, Used, Free).followed_by(Follows::Body(header)),
         server.begin_put::<GUARDED>(caller.client, header, b"", caller.output, caller.now);
-    Command::PutWith(header, text) => needs(Roles::PRODUCE, Target(text), Free).before(Follows::Body(header)),
+    Command::PutWith(header, text) => needs(Roles::PRODUCE, Target(text), Free).followed_by(Follows::Body(header)),
         server.begin_put::<GUARDED>(caller.client, header, text, caller.output, caller.now);
     Command::Reserve => needs(Roles::WORK, Watched, Margin),
         server.reserve::<GUARDED, false>(caller.client, None, caller.output, caller.now);
@@ -347,7 +347,7 @@ table! {
         server.list_clients(caller, limit, after_client);
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),
         server.kill_client(caller, number);
-    Command::Complete { id, count } => needs(Roles::END_JOBS, OfJob(id), Free).before(Follows::Puts(id, count)),
+    Command::Complete { id, count } => needs(Roles::END_JOBS, OfJob(id), Free).followed_by(Follows::Puts(id, count)),
         server.begin_complete(caller, (id, count), None);
     Command::WaitJob { id, timeout_s } => needs(Roles::ANY, OfJob(id), Margin),
         server.wait_job(caller, id, timeout_s);

@@ -300,15 +300,14 @@ fn rows_of(line: &[u8]) -> impl Iterator<Item = &'static Grammar> {
 /// which may begin anywhere in it: [`tagged_put`](super::tagged_put) judges the whole line.
 #[must_use]
 pub fn longest_line(start: &[u8]) -> usize {
+    if start.starts_with(b"put ") {
+        return MAX_PUT_LINE_BYTES;
+    }
     let is_of = |row: &&Grammar| {
         let rest = start.strip_prefix(row.prefix.trim_ascii_end().as_bytes());
         rest.is_some_and(|rest| rest.starts_with(b" "))
     };
-    match rows_of(start).find(is_of) {
-        _ if start.starts_with(b"put ") => MAX_PUT_LINE_BYTES,
-        Some(row) => row.max_line_bytes,
-        None => MAX_LINE_BYTES,
-    }
+    rows_of(start).find(is_of).map_or(MAX_LINE_BYTES, |row| row.max_line_bytes)
 }
 
 fn alone<'a>(rest: &[u8], command: Command<'a>) -> Option<Command<'a>> {

@@ -144,7 +144,7 @@ fn unique_keys() -> Vec<Case> {
 fn concurrency_limits() -> Vec<Case> {
     vec![
         script(
-            "a_key_that_is_used_up_is_passed_over_until_a_place_is_free",
+            "a_key_that_is_used_up_is_passed_over_until_a_slot_is_free",
             "a: put 0 0 60 1 con:k | 1 -> INSERTED 1
              a: put 0 0 60 1 con:k | 2 -> INSERTED 2
              a: put 9 0 60 1 | 3 -> INSERTED 3

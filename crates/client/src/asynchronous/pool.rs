@@ -1,6 +1,6 @@
 //! A pool of connections for producers, which tasks borrow.
 
-use tokio::sync::{OwnedSemaphorePermit as Place, Semaphore as Places};
+use tokio::sync::{OwnedSemaphorePermit as Permit, Semaphore};
 use tokio::time::timeout;
 
 crate::drivers::pool::pool!(
@@ -10,16 +10,16 @@ crate::drivers::pool::pool!(
     /// [`Pool`](crate::Pool). Clones are the same pool.
 );
 
-fn places(count: usize) -> Places {
-    Places::new(count.min(Places::MAX_PERMITS))
+fn semaphore(permits: usize) -> Semaphore {
+    Semaphore::new(permits.min(Semaphore::MAX_PERMITS))
 }
 
-/// Takes a place. If none is free, waits for one, at most this long. A semaphore that is never closed always gives one
+/// Takes a permit. If none is free, waits for one, at most this long. A semaphore that is never closed always gives one
 /// in the end.
-async fn take_place(places: Arc<Places>, limit: Option<Duration>) -> Option<Place> {
-    let place = places.acquire_owned();
+async fn acquire(semaphore: Arc<Semaphore>, limit: Option<Duration>) -> Option<Permit> {
+    let permit = semaphore.acquire_owned();
     match limit {
-        Some(limit) => timeout(limit, place).await.ok()?.ok(),
-        None => place.await.ok(),
+        Some(limit) => timeout(limit, permit).await.ok()?.ok(),
+        None => permit.await.ok(),
     }
 }

@@ -32,40 +32,40 @@ crate::drivers::pool::pool!(
     /// ```
 );
 
-/// The places of a pool.
+/// Counts the connections of a pool that can be borrowed.
 #[derive(Debug)]
-struct Places {
+struct Semaphore {
     free: Mutex<usize>,
     came_back: Condvar,
 }
 
-fn places(count: usize) -> Places {
-    Places { free: Mutex::new(count), came_back: Condvar::new() }
+fn semaphore(permits: usize) -> Semaphore {
+    Semaphore { free: Mutex::new(permits), came_back: Condvar::new() }
 }
 
-/// A place of a pool, which is free again when this is dropped.
+/// Permits the use of one connection, until this is dropped.
 #[derive(Debug)]
-struct Place(Arc<Places>);
+struct Permit(Arc<Semaphore>);
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         *lock(&self.0.free) += 1;
         self.0.came_back.notify_one();
     }
 }
 
-/// Takes a place. If none is free, waits for one, at most this long.
-fn take_place(places: Arc<Places>, limit: Option<Duration>) -> Option<Place> {
+/// Takes a permit. If none is free, waits for one, at most this long.
+fn acquire(semaphore: Arc<Semaphore>, limit: Option<Duration>) -> Option<Permit> {
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let mut free = lock(&places.free);
+    let mut free = lock(&semaphore.free);
     while *free == 0 {
         let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return None;
         }
-        free = places.came_back.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner).0;
+        free = semaphore.came_back.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner).0;
     }
     *free -= 1;
     drop(free);
-    Some(Place(places))
+    Some(Permit(semaphore))
 }

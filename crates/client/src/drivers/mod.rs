@@ -17,12 +17,12 @@
 //! | `client` | `client.rs` | the function `sleep(Duration)`; as arguments, the method of [`Connector`](crate::connector::Connector) that connects, and the documentation of `Client` |
 //! | | | `connection::Connection`, beside the file |
 //! | `connect_to_one` | beside the stream | as arguments, the functions that read the clock, and that connect to an address within a limit |
-//! | `pool` | `pool.rs` | the type `Places`, which counts the connections that can be borrowed, and `Place`, one of them, which is free again when it is dropped |
-//! | | | the functions `places(count) -> Places` and `take_place(Arc<Places>, Option<Duration>) -> Option<Place>`, which waits for a place, at most this long; `None` is no limit |
+//! | `pool` | `pool.rs` | the type `Semaphore`, which counts the connections that can be borrowed, and `Permit`, for one of them, until it is dropped |
+//! | | | the functions `semaphore(permits) -> Semaphore` and `acquire(Arc<Semaphore>, Option<Duration>) -> Option<Permit>`, which waits for a permit, at most this long; `None` is no limit |
 //! | | | the arguments of `client`, for `Pool` |
 //! | | | `client::Client`, beside the file, with the method `is_alive() -> bool` of its connection |
 //!
-//! In the asynchronous driver, the methods and `sleep` and `take_place` are futures.
+//! In the asynchronous driver, the methods and `sleep` and `acquire` are futures.
 
 pub(crate) mod calls;
 pub(crate) mod client;

@@ -1,7 +1,7 @@
 //! The pool of a driver, which is the same for both.
 //!
-//! Owns: which connections are idle, and which can be lent. The driver has the places of a pool: a borrower waits for
-//! one.
+//! Owns: which connections are idle, and which can be lent. The driver has the semaphore of a pool: a borrower
+//! waits for a permit.
 
 /// The pool of a driver, which connects with this method of the connector. The module [`drivers`](crate::drivers) lists
 /// what the driver provides.
@@ -29,8 +29,8 @@ macro_rules! pool {
             connector: Connector,
             address: Address,
             state: Mutex<PoolState>,
-            /// A place for each connection that can be borrowed.
-            places: Arc<Places>,
+            /// Has a permit for each connection that can be borrowed.
+            semaphore: Arc<Semaphore>,
         }
 
         #[derive(Debug, Default)]
@@ -43,9 +43,9 @@ macro_rules! pool {
         impl Pool {
             /// A pool of at most `max_connections`, at least one. It opens none yet.
             pub fn new(connector: Connector, address: Address, max_connections: usize) -> Self {
-                let places = Arc::new(places(max_connections.max(1)));
+                let semaphore = Arc::new(semaphore(max_connections.max(1)));
                 let (connector, state) = (connector.for_pool(), Mutex::default());
-                Self { shared: Arc::new(PoolShared { connector, address, state, places }) }
+                Self { shared: Arc::new(PoolShared { connector, address, state, semaphore }) }
             }
 
             /// The number of connections that are open or being opened.
@@ -74,10 +74,10 @@ macro_rules! pool {
             /// # Errors
             /// As those of [`Self::get`].
             pub fn get_within(&self, limit: Option<Duration>) -> Result<PooledClient, Error> {
-                let place = wait!($driver, take_place(Arc::clone(&self.shared.places), limit));
-                let place = place.ok_or(Error::PoolExhausted)?;
+                let permit = wait!($driver, acquire(Arc::clone(&self.shared.semaphore), limit));
+                let permit = permit.ok_or(Error::PoolExhausted)?;
                 // If it is dropped on an error, another one may be opened.
-                let mut lent = PooledClient::new(Arc::clone(&self.shared), place);
+                let mut lent = PooledClient::new(Arc::clone(&self.shared), permit);
                 wait!($driver, lent.make_ready())?;
                 Ok(lent)
             }
@@ -90,17 +90,17 @@ macro_rules! pool {
             client: Option<Client>,
             shared: Arc<PoolShared>,
             /// Dropped after the connection has been returned.
-            _place: Place,
+            _permit: Permit,
         }
 
         impl PooledClient {
             /// Takes an idle connection, if there is one.
-            fn new(shared: Arc<PoolShared>, place: Place) -> Self {
+            fn new(shared: Arc<PoolShared>, permit: Permit) -> Self {
                 let mut state = lock(&shared.state);
                 state.in_use += 1;
                 let client = state.idle.pop();
                 drop(state);
-                Self { client, shared, _place: place }
+                Self { client, shared, _permit: permit }
             }
         }
 
