@@ -278,7 +278,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::job::{Counting, JobState, Priority};
-    use crate::testing::{NOW, TestJob};
+    use crate::testing::{NOW, TestJob, con};
     use crate::{Queue, Release, Reserve, TubeRule};
 
     #[test]
@@ -313,6 +313,48 @@ mod tests {
             queue.check_invariants();
         }
         assert_eq!(waited, [10, 20, 40, 60, 60, 60].map(|seconds| seconds * NS_PER_S));
+    }
+
+    #[test]
+    fn a_job_that_is_buried_instead_of_being_given_back_is_logged() {
+        for is_undone in [true, false] {
+            let mut queue = Queue::default();
+            let dead_tube = Some("default".into());
+            let rule = TubeRule { max_age_s: Some(10), dead_tube, ..TubeRule::new("*") };
+            queue.apply_rules(vec![rule], NOW);
+            let client = queue.connect();
+            let id = TestJob::default().put(&mut queue, client, NOW);
+            assert!(queue.reserve_job(client, id, NOW));
+            queue.keep_changes();
+            let later = NOW + 11 * NS_PER_S;
+            if is_undone {
+                queue.undo_reserve(client, id, later)
+            } else {
+                queue.disconnect(client, later)
+            }
+            queue.check_invariants();
+            let mut changes = Vec::new();
+            queue.swap_changes(&mut changes);
+            assert_eq!(queue.job(id).unwrap().record.state, JobState::Buried);
+            assert_eq!(changes, [Change::Updated(id)]);
+        }
+    }
+
+    #[test]
+    fn a_slot_that_a_leaving_client_frees_goes_before_its_less_urgent_jobs() {
+        let mut queue = Queue::default();
+        let [producer, holder, waiting] = [(); 3].map(|()| queue.connect());
+        let put = |queue: &mut Queue, priority, tags| {
+            TestJob { priority, tags, ..TestJob::default() }.put(queue, producer, NOW)
+        };
+        let plain = put(&mut queue, 5, TagSet::default());
+        let keyed = put(&mut queue, 9, con("k", 1));
+        assert!([plain, keyed].into_iter().all(|id| queue.reserve_job(holder, id, NOW)));
+        let parked = put(&mut queue, 1, con("k", 1));
+        assert_eq!(queue.reserve(waiting, None, NOW), Reserve::Waiting);
+        queue.disconnect(holder, NOW);
+        queue.check_invariants();
+        assert!(queue.has_reserved(waiting, parked));
     }
 
     #[test]
