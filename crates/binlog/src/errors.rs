@@ -12,8 +12,8 @@ use super::LogFault;
 pub enum NoRoom {
     /// The next file is being made: there may be room after the next completion.
     Pending,
-    /// The disk is full, or there is no memory for the record, or the record is too long. The log asks a full disk again
-    /// every second.
+    /// The disk is full, or there is no memory for the record, or the record is too long. On a full disk the log tries
+    /// again every second.
     Full,
 }
 

@@ -83,10 +83,10 @@ impl Queue {
         true
     }
 
-    /// Undoes a reservation before the client has a reply about it: the job is as if it had not been reserved. It becomes
-    /// ready, and its tube gets the token back. The totals of the tube keep the reservation, because a counter that
-    /// decreases looks like a restart. Its wait stays in the histogram and, in a fair tube, its key keeps the later
-    /// turn.
+    /// Undoes a reservation before the client has a reply about it: the job is as if it had not been reserved. It
+    /// becomes ready, and its tube gets the token back. The totals of the tube keep the reservation, because a counter
+    /// that decreases looks like a restart. Its wait stays in the histogram and, in a fair tube, its key keeps the
+    /// later turn.
     pub fn undo_reserve(&mut self, client: ClientId, id: JobId, now: Timestamp) {
         assert!(self.has_reserved(client, id), "only the reservation of a client is undone");
         self.unlink(id);

@@ -351,15 +351,12 @@ fn describe_clients(
             // The server describes the lists.
             has_fields: _,
         } = client;
-        let job = wait.map(|Wait { number, until }| DescribedWait::Job(number.get(), until));
-        let end = rules.awaited.wait_of(key);
-        let end = end.map(|(id, Wait { number, until })| DescribedWait::EndOf(id, number.get(), until));
         let described = DescribedClient {
             index: key.0,
             number: clients.number_of(client),
             using: number_of(*using),
             watching: watching.iter().map(|&tube| number_of(tube)).collect(),
-            wait: job.or(end),
+            wait: described_wait(*wait, rules.awaited.wait_of(key)),
             settings: settings.as_deref().map(describe_reserve_settings),
             has_put: *has_put,
             has_reserved: *has_reserved,
@@ -367,6 +364,13 @@ fn describe_clients(
         };
         described.describe(out);
     }
+}
+
+/// The wait of a client for a job, or for the end of one.
+fn described_wait(job: Option<Wait>, end: Option<(JobId, Wait)>) -> Option<DescribedWait> {
+    let job = job.map(|Wait { number, until }| DescribedWait::Job(number.get(), until));
+    let end = end.map(|(id, Wait { number, until })| DescribedWait::EndOf(id, number.get(), until));
+    job.or(end)
 }
 
 fn describe_reserve_settings(settings: &ReserveSettings) -> DescribedReserveSettings {
