@@ -1,6 +1,9 @@
 //! The reasons for which the server refuses a command of a client, or an order of the API.
 //!
-//! Owns: the reasons, which of several counts, and the reply to each. [`crate::http`] has the response to each.
+//! Owns: the reasons, which of several counts, the reply to each, and the words for operators. [`crate::http`] has the
+//! status of the response to each.
+
+use std::fmt;
 
 use crate::job::JobId;
 use crate::protocol::Reply;
@@ -60,6 +63,25 @@ pub enum ChangeRefusal {
     NotDead,
     /// A job of the other tube has the same `idp` key.
     KeyExists(JobId),
+}
+
+/// The reason in a sentence, for the log and the API.
+impl fmt::Display for ChangeRefusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Put(PutRefusal::JobTooBig) => "the body is longer than the server's largest job (-z)",
+            Self::Put(PutRefusal::OutOfMemory) => "the server has no memory or disk space for it",
+            Self::Put(PutRefusal::Draining) => "the server is draining: it takes no jobs",
+            Self::Put(PutRefusal::TubeFull) => "a rule limits the jobs of the tube, and it is full",
+            Self::NotFound => "there is no such job",
+            Self::NoTube => "there is no such tube",
+            Self::NoClient => "there is no such client",
+            Self::Reserved => "a client has reserved the job",
+            Self::WrongState => "the job is in a state in which this cannot be done",
+            Self::NotDead => "the job is not dead: no rule has sent it to a dead tube",
+            Self::KeyExists(_) => "a job of the other tube has the same idp key",
+        })
+    }
 }
 
 impl From<PutRefusal> for CommandRefusal {

@@ -8,6 +8,7 @@ pub mod selection;
 pub mod tag_filter;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::num::NonZeroU32;
 
 use self::selection::JobWalk;
@@ -99,6 +100,18 @@ pub enum Progress {
     Stopped,
     /// The task could not continue; its changes stay.
     Failed(ChangeRefusal),
+}
+
+/// The progress in words, for the log.
+impl fmt::Display for Progress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => out.write_str("running"),
+            Self::Done => out.write_str("done"),
+            Self::Stopped => out.write_str("stopped"),
+            Self::Failed(refusal) => write!(out, "failed: {refusal}"),
+        }
+    }
 }
 
 /// The number of a task, from 1.

@@ -173,7 +173,11 @@ fn the_api_logs_who_did_what() {
         let line = format!("administration from {peer}: task ");
         assert_eq!(lines(&server, &[&line, &format!(": {words}")]).len(), 1, "{words}: {}", server.log());
     }
-    assert_eq!(lines(&server, &["administration: task ", "Done, 1 done"]).len(), 4, "{}", server.log());
+    assert_eq!(lines(&server, &["administration: task ", ": done; 1 done, "]).len(), 4, "{}", server.log());
+    let pause = r#"{"action": "pause", "seconds": 5}"#;
+    assert_eq!(api(address, "POST", "/api/v1/tubes/none/actions", &bearer, pause).0, "404");
+    let failed = ": failed: there is no such tube; 0 done, 0 unchanged";
+    assert_eq!(lines(&server, &["administration: task ", failed]).len(), 1, "{}", server.log());
     let (status, _) = api(address, "GET", "/api/v1/tubes", "", "");
     assert_eq!(status, "401");
     assert!(lines(&server, &["refused a request"]).is_empty(), "the page asks without a token first");

@@ -208,7 +208,7 @@ impl Executor {
                 let level = if task.job.is_some() { Level::Debug } else { Level::Info };
                 log!(
                     level, task = id.0, done = task.done;
-                    "administration: task {}: {progress:?}, {} done, {} unchanged", id.0, task.done, task.skipped
+                    "administration: task {}: {progress}; {} done, {} unchanged", id.0, task.done, task.skipped
                 );
             }
             orders.settling.pop_front();

@@ -113,47 +113,21 @@ impl From<RequestRefusal> for Problem {
 
 impl From<ChangeRefusal> for Problem {
     fn from(refusal: ChangeRefusal) -> Self {
-        let (status, code, sentence) = response(refusal);
-        Self::new(status, code, sentence)
+        let (status, code) = match refusal {
+            ChangeRefusal::Put(PutRefusal::JobTooBig) => ("413 Content Too Large", "too-large"),
+            ChangeRefusal::Put(PutRefusal::OutOfMemory) => ("507 Insufficient Storage", "no-room"),
+            ChangeRefusal::Put(PutRefusal::Draining) => ("409 Conflict", "draining"),
+            ChangeRefusal::Put(PutRefusal::TubeFull) => ("409 Conflict", "tube-full"),
+            ChangeRefusal::NotFound | ChangeRefusal::NoTube | ChangeRefusal::NoClient => {
+                ("404 Not Found", "not-found")
+            }
+            ChangeRefusal::Reserved => ("409 Conflict", "reserved"),
+            ChangeRefusal::WrongState => ("409 Conflict", "wrong-state"),
+            ChangeRefusal::NotDead => ("409 Conflict", "not-dead"),
+            ChangeRefusal::KeyExists(_) => ("409 Conflict", "key-exists"),
+        };
+        Self::new(status, code, refusal.to_string())
     }
-}
-
-/// The response to an order that is refused for this reason: the status, the word, and the reason in a sentence.
-fn response(refusal: ChangeRefusal) -> (&'static str, &'static str, &'static str) {
-    match refusal {
-        ChangeRefusal::Put(refusal) => match refusal {
-            PutRefusal::JobTooBig => {
-                let sentence = "the body is longer than the server's largest job (-z)";
-                ("413 Content Too Large", "too-large", sentence)
-            }
-            PutRefusal::OutOfMemory => {
-                let sentence = "the server has no memory or disk space for it";
-                ("507 Insufficient Storage", "no-room", sentence)
-            }
-            PutRefusal::Draining => ("409 Conflict", "draining", "the server is draining: it takes no jobs"),
-            PutRefusal::TubeFull => {
-                ("409 Conflict", "tube-full", "a rule limits the jobs of the tube, and it is full")
-            }
-        },
-        ChangeRefusal::NotFound => ("404 Not Found", "not-found", "there is no such job"),
-        ChangeRefusal::NoTube => ("404 Not Found", "not-found", "there is no such tube"),
-        ChangeRefusal::NoClient => ("404 Not Found", "not-found", "there is no such client"),
-        ChangeRefusal::Reserved => ("409 Conflict", "reserved", "a client has reserved the job"),
-        ChangeRefusal::WrongState => {
-            ("409 Conflict", "wrong-state", "the job is in a state in which this cannot be done")
-        }
-        ChangeRefusal::NotDead => {
-            ("409 Conflict", "not-dead", "the job is not dead: no rule has sent it to a dead tube")
-        }
-        ChangeRefusal::KeyExists(_) => {
-            ("409 Conflict", "key-exists", "a job of the other tube has the same idp key")
-        }
-    }
-}
-
-/// The reason in a sentence.
-pub(crate) fn sentence(refusal: ChangeRefusal) -> &'static str {
-    response(refusal).2
 }
 
 /// The beginning of a text, for use in a message.

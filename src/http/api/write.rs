@@ -6,7 +6,6 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
-use super::problem::sentence;
 use crate::clock::Timestamp;
 use crate::http::SLICE_BYTES;
 use crate::http::snapshot::Snapshot;
@@ -158,7 +157,7 @@ impl Serialize for TaskNow<'_> {
         members.serialize_entry("skipped", &task.skipped)?;
         members.serialize_entry("job", &task.job.map(|id| id.0))?;
         members.serialize_entry("age", &now.since_s(task.begun_at))?;
-        members.serialize_entry("message", &task.reason().map(sentence))?;
+        members.serialize_entry("message", &task.reason().map(|reason| reason.to_string()))?;
         members.end()
     }
 }
