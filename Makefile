@@ -166,7 +166,7 @@ conformance: server
 
 # Writes doc/corpus, the conversations of the conformance suite for authors of clients.
 corpus:
-	CORPUS=write $(CARGO) test $(WHOLE) --test conformance
+	WRITE=1 $(CARGO) test $(WHOLE) --test conformance
 
 # Compares two servers. SEEDS=number of scripts, SEED=number to replay one, A=path and B=path of the servers (default:
 # Debian's and ours).

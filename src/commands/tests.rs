@@ -1,5 +1,7 @@
 //! Compares the table of commands with the documents.
 
+use beanstalkd_testkit::written::Table;
+
 use super::CommandRow;
 use super::guard::Subject;
 use crate::access::Roles;
@@ -66,29 +68,30 @@ fn the_document_has_each_counter_of_commands() {
     }
 }
 
+/// The commands that need the same are in one row. The rows with the same roles are together.
 #[test]
 fn the_document_has_what_each_command_needs() {
-    let document = include_str!("../../doc/security.md");
     let lines = documented();
+    let mut rows: Vec<(u8, String, Vec<String>)> = Vec::new();
     for verb in Verb::ALL {
         let (line, _) = lines.iter().find(|(line, _)| command(line).verb() == verb).unwrap();
         let row = CommandRow::of(&command(line));
-        let (roles, of) = match (row.subject, row.roles) {
-            (Subject::Nothing, _) => ("nothing".to_owned(), "–"),
-            (of, Roles::ANY) => ("any role".to_owned(), subject(of)),
-            (of, roles) => (roles.to_string(), subject(of)),
+        let (order, roles) = match (row.subject, row.roles) {
+            (Subject::Nothing, _) => (u8::MAX, "nothing".to_owned()),
+            (_, Roles::ANY) => (Roles::ANY.bits(), "any role".to_owned()),
+            (_, roles) => (roles.bits(), roles.to_string()),
         };
-        let rows = document.lines().filter(|line| line.starts_with('|'));
-        let mut rows = rows.filter(|row| {
-            row.split('|').nth(1).is_some_and(|words| {
-                words.split(',').any(|word| word.trim() == format!("`{}`", verb.as_str()))
-            })
-        });
-        let row = rows.next().unwrap_or_else(|| panic!("{} has no row", verb.as_str()));
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        assert_eq!(cells[2..4], [roles.as_str(), of], "{}", verb.as_str());
-        assert_eq!(rows.next(), None, "{} has one row", verb.as_str());
+        let needs = format!("{roles} | {}", subject(row.subject));
+        let word = format!("`{}`", verb.as_str());
+        match rows.iter_mut().find(|(_, known, _)| *known == needs) {
+            Some((.., words)) => words.push(word),
+            None => rows.push((order, needs, vec![word])),
+        }
     }
+    rows.sort_by_key(|(order, ..)| *order);
+    let rows = rows.into_iter().map(|(_, needs, words)| format!("| {} | {needs} |\n", words.join(", ")));
+    let table = Table::find("doc/security.md", "| command | role | for |");
+    table.must_have(&rows.collect::<String>(), "--lib what_each_command_needs");
 }
 
 fn subject(subject: Subject<'_>) -> &'static str {

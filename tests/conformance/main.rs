@@ -12,7 +12,7 @@
 //! - `OFFERS=manage,work,tags`: a neutral server has the commands for operators, those for workers, and
 //!   the tags of `put`.
 //! - `JUNIT=file`: the result of each case, as JUnit XML.
-//! - `CORPUS=write`: write the files in `doc/corpus` and end.
+//! - `WRITE=1`: write the files in `doc/corpus` and end.
 //!
 //! Each topic is a file that lists its cases. [`judge`] decides which of them apply to the server.
 
@@ -28,6 +28,7 @@ mod topics;
 
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::server::{Address, Transport};
+use beanstalkd_testkit::written::is_requested;
 use case::Needs;
 use judge::{Kind, Outcome, Reach, Subject};
 use libtest_mimic::Arguments;
@@ -45,7 +46,7 @@ const THREADS: usize = 64;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    if setting("CORPUS").is_some_and(|word| word == "write") {
+    if is_requested() {
         corpus::write();
         return ExitCode::SUCCESS;
     }

@@ -2,7 +2,7 @@
 //!
 //! `formats/N` is a description of the server that [`fuzz::described_server`] makes, written by the program that
 //! introduced version N. No change of this program can change these bytes: they stand for the previous program.
-//! `RECORD=1` writes the file of a new version.
+//! `WRITE=1` writes the file of a new version.
 
 use std::fs;
 
@@ -11,6 +11,7 @@ use beanstalkd_queue::PoisonLimits;
 use beanstalkd_testkit::fuzz;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::executor;
+use beanstalkd_testkit::written::is_requested;
 
 fn recorded(format: u32) -> String {
     format!("{}/tests/hand_over/formats/{format}", env!("CARGO_MANIFEST_DIR"))
@@ -24,16 +25,16 @@ fn read(bytes: &[u8]) -> Result<u32, String> {
 fn a_format_that_has_changed_has_another_version() {
     let bytes = fuzz::described_server();
     let path = recorded(FORMAT);
-    if std::env::var_os("RECORD").is_some() && fs::metadata(&path).is_err() {
+    if is_requested() && fs::metadata(&path).is_err() {
         fs::write(&path, &bytes).unwrap();
     }
-    let known = fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}; RECORD=1 writes it"));
+    let known = fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}; WRITE=1 writes it"));
     let first = known.iter().zip(&bytes).position(|(known, now)| known != now);
     assert!(
         known == bytes,
         "the description differs from byte {first:?} on. If the format has changed, FORMAT needs the next number, \
          unless another commit has given it one since the last release. If only the server of \
-         `fuzz::described_server` is another one, or a reply that it has not sent, remove {path}: RECORD=1 writes it"
+         `fuzz::described_server` is another one, or a reply that it has not sent, remove {path}: WRITE=1 writes it"
     );
 }
 

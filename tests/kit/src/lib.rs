@@ -14,6 +14,7 @@
 //! | the queue and its model | [`operations`], random ones on both; [`cells`], which tags they have covered |
 //! | fuzz targets | [`fuzz`], their bodies; [`corpus`], their packed inputs |
 //! | the protocol | [`commands`], a line of each |
+//! | documents | [`written`], tables that the code knows |
 //! | random numbers that a seed repeats | [`random`]; [`tags`], those of puts; [`rules`], those for tubes |
 
 pub mod cells;
@@ -43,6 +44,7 @@ pub mod system;
 pub mod tags;
 pub mod tasks;
 pub mod tls;
+pub mod written;
 
 use std::path::PathBuf;
 use std::time::Duration;
