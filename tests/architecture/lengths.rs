@@ -1,12 +1,14 @@
 //! How long a file and a line are, and in the server and in the shared code of the tests, how long a function and how
-//! large a type is.
+//! large a type is. How many lines each crate and the server have, which doc/architecture.md says.
 
 use std::fs;
 use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::{Source, is_ident, is_punct, report, sources, sources_in, texts, walk};
+use beanstalkd_testkit::written::Table;
+
+use super::{Source, is_ident, is_punct, report, rows, sources, sources_in, texts, walk};
 
 /// A longer file usually has two subjects.
 const MAX_FILE_LINES: usize = 600;
@@ -16,6 +18,9 @@ const MAX_FUNCTION_LINES: usize = 60;
 const MAX_FIELDS: usize = 12;
 /// A longer line does not fit beside another file. Tables, and code blocks of documents, may have longer ones.
 const MAX_LINE_CHARS: usize = 120;
+
+/// A crate may grow or shrink by one part in so many before its row must change: whoever adds much shows it.
+const TOLERANCE: usize = 50;
 
 /// The files whose functions and types are short: those of the server, and the code that the tests share.
 fn short_sources() -> Vec<Source> {
@@ -148,4 +153,62 @@ fn no_line_is_longer_than_the_limit() {
         }
     }
     report(failures);
+}
+
+/// The lines of code: without blank lines, comments, and items for tests.
+fn count_code(text: &str) -> usize {
+    let (mut lines, mut count) = (text.lines().map(str::trim).peekable(), 0);
+    while let Some(line) = lines.next() {
+        if !line.starts_with("#[cfg(test)]") {
+            count += usize::from(!line.is_empty() && !line.starts_with("//"));
+            continue;
+        }
+        while lines.next_if(|line| line.starts_with('#')).is_some() {}
+        // The item ends with its last brace, or has none.
+        let mut depth = 0;
+        for line in lines.by_ref() {
+            depth += line.matches('{').count();
+            depth -= line.matches('}').count();
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    count
+}
+
+fn is_of_tests(path: &str) -> bool {
+    path.ends_with("test.rs")
+        || path.ends_with("tests.rs")
+        || ["/tests/", "/testing", "/benches/", "/examples/", "/bench/"]
+            .iter()
+            .any(|part| path.contains(part))
+}
+
+#[test]
+fn the_page_has_the_size_of_each_crate_and_of_the_server() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let count_in = |directory: &str| {
+        let files = texts().into_iter().filter_map(|path| {
+            let name = path.strip_prefix(root).unwrap().to_str()?.to_owned();
+            (name.starts_with(directory) && name.ends_with(".rs") && !is_of_tests(&name)).then_some(path)
+        });
+        files.map(|path| count_code(&fs::read_to_string(path).unwrap())).sum::<usize>()
+    };
+    let crates =
+        rows().into_iter().filter(|row| row.floor.is_some()).map(|row| format!("crates/{}/", row.name));
+    let sizes: Vec<_> = crates.chain(["src/".to_owned()]).map(|part| (count_in(&part), part)).collect();
+    let table = Table::find("doc/architecture.md", "| part | lines of code |");
+    let listed = |part: &str| {
+        let row = table.rows().lines().find(|row| row.starts_with(&format!("| `{part}` |")))?;
+        row.trim_end_matches([' ', '|']).rsplit(' ').next()?.replace(',', "").parse::<usize>().ok()
+    };
+    let is_listed = |(size, part): &(usize, String)| {
+        listed(part).is_some_and(|listed| listed.abs_diff(*size) <= size / TOLERANCE)
+    };
+    if sizes.iter().all(is_listed) && table.rows().lines().count() == sizes.len() {
+        return;
+    }
+    let row = |(size, part): &(usize, String)| format!("| `{part}` | {},{:03} |\n", size / 1000, size % 1000);
+    table.must_have(&sizes.iter().map(row).collect::<String>(), "--test architecture the_page_has_the_size");
 }
