@@ -5,14 +5,17 @@ use super::transfer::{fill, text};
 use beanstalk_client::PutOptions;
 use beanstalkd_testkit::fake::{Fake, Fault, at_each_command_after};
 use beanstalkd_testkit::installed::{self, Installed};
+use beanstalkd_testkit::pace::Pace;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+type StartWithBinlog = fn(&Path) -> Option<Installed>;
+
 /// The servers with a binlog in a directory.
-const WITH_BINLOG: [fn(&Path) -> Option<Installed>; 2] = [
+const WITH_BINLOG: [StartWithBinlog; 2] = [
     |directory| installed::ours(&["-b", text(directory)]),
     |directory| installed::debians(&["-b", text(directory)]),
 ];
@@ -67,39 +70,49 @@ fn wait_for_age(server: &Installed, id: u64) {
     }
 }
 
-#[test]
-fn a_job_of_a_server_that_restarted_empty_is_another_job_with_the_same_id() {
-    for (start, is_old) in WITH_BINLOG.into_iter().flat_map(|start| [(start, false), (start, true)]) {
-        let directory = tempfile::tempdir().unwrap();
-        let (file, socket) = (directory.path().join("jobs"), directory.path().join("socket"));
-        let binlogs = ["one", "other"].map(|binlog| directory.path().join(binlog));
-        binlogs.iter().for_each(|binlog| fs::create_dir(binlog).unwrap());
-        let Some(server) = start(&binlogs[0]) else { continue };
-        put(&mut client(&server.address()), "t", b"tick", 0);
-        if is_old {
-            wait_for_age(&server, 1);
-        }
-        interrupted_drain(&socket, &server.address(), &file);
-        drop(server);
-        let Some(server) = start(&binlogs[1]) else { continue };
-        // As an interrupted drain would leave it.
-        put_buried(&mut client(&server.address()), "t", b"tick");
-        let address = between(&socket, &server.address(), |_| true);
-        drain(&address, &file, &[]).ends_with(0);
-        assert_eq!(counts(&address, "t"), [0; 4]);
-        let states: Vec<Value> = lines(&file).iter().map(|line| line["state"].clone()).collect();
-        assert_eq!(states, ["ready", "buried"]);
+/// Runs `test` with each server, again if the machine stood still: the program compares ages by its clock.
+fn each_with_binlog(test: impl Fn(StartWithBinlog)) {
+    let pace = Pace::watch().unwrap();
+    for start in WITH_BINLOG {
+        pace.judge_panics(|| test(start));
     }
 }
 
 #[test]
+fn a_job_of_a_server_that_restarted_empty_is_another_job_with_the_same_id() {
+    each_with_binlog(|start| {
+        for is_old in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let (file, socket) = (directory.path().join("jobs"), directory.path().join("socket"));
+            let binlogs = ["one", "other"].map(|binlog| directory.path().join(binlog));
+            binlogs.iter().for_each(|binlog| fs::create_dir(binlog).unwrap());
+            let Some(server) = start(&binlogs[0]) else { return };
+            put(&mut client(&server.address()), "t", b"tick", 0);
+            if is_old {
+                wait_for_age(&server, 1);
+            }
+            interrupted_drain(&socket, &server.address(), &file);
+            drop(server);
+            let Some(server) = start(&binlogs[1]) else { return };
+            // As an interrupted drain would leave it.
+            put_buried(&mut client(&server.address()), "t", b"tick");
+            let address = between(&socket, &server.address(), |_| true);
+            drain(&address, &file, &[]).ends_with(0);
+            assert_eq!(counts(&address, "t"), [0; 4]);
+            let states: Vec<Value> = lines(&file).iter().map(|line| line["state"].clone()).collect();
+            assert_eq!(states, ["ready", "buried"]);
+        }
+    });
+}
+
+#[test]
 fn a_drain_is_continued_after_the_server_was_restarted_with_its_jobs() {
-    for start in WITH_BINLOG {
+    each_with_binlog(|start| {
         let directory = tempfile::tempdir().unwrap();
         let (file, socket) = (directory.path().join("jobs"), directory.path().join("socket"));
         let binlog = directory.path().join("binlog");
         fs::create_dir(&binlog).unwrap();
-        let Some(mut server) = start(&binlog) else { continue };
+        let Some(mut server) = start(&binlog) else { return };
         fill(&server.address());
         wait_for_age(&server, 3);
         for run in 0..3 {
@@ -116,7 +129,7 @@ fn a_drain_is_continued_after_the_server_was_restarted_with_its_jobs() {
         assert_eq!(counts(&address, "t"), [0; 4]);
         assert_eq!(states(&file), [(1, "ready"), (2, "delayed"), (3, "buried")].map(owned));
         assert!(!directory.path().join("jobs.taking").exists());
-    }
+    });
 }
 
 #[test]
