@@ -358,6 +358,20 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_fails_before_a_reload_has_come_to_it_follows_the_new_rule() {
+        let mut queue = Queue::default();
+        let client = queue.connect();
+        let ids = [(); 1000].map(|()| TestJob::default().put(&mut queue, client, NOW));
+        let id = ids[999];
+        assert!(queue.reserve_job(client, id, NOW));
+        queue.set_tube_rules(vec![TubeRule { backoff_s: Some(10), ..TubeRule::new("*") }], NOW);
+        assert!(!queue.jobs.expect(id).has(Marks::RULED), "the reload has not come to the job");
+        let release = Release { priority: Priority(0), delay_s: 0.into(), counting: Counting::Counted };
+        queue.release(client, id, release, NOW);
+        assert_eq!(queue.job(id).unwrap().record.state, JobState::Delayed);
+    }
+
+    #[test]
     fn no_number_of_failures_and_no_delay_is_too_large() {
         let rule = TubeRule { backoff_s: Some(u32::MAX), ..TubeRule::new("*") };
         for failures in [0, 1, 2, 31, 32, 33, 64, 65, u32::MAX] {

@@ -478,22 +478,6 @@ fn another_program_without_the_rule_or_with_a_wider_one_wakes_all_that_wait() {
     }
 }
 
-#[test]
-fn a_job_that_fails_before_a_reload_has_come_to_it_follows_the_new_rule() {
-    let mut rig = Rig::new(Vec::new());
-    let others = rig.client("others");
-    for _ in 0..1000 {
-        rig.put(others, None);
-    }
-    let client = rig.client("t");
-    let id = rig.put(client, None);
-    assert_eq!(rig.reserve(client), Some(id));
-    rig.queue.set_tube_rules(vec![TubeRule { backoff_s: Some(10), ..TubeRule::new("t") }], rig.now);
-    assert!(!rig.queue.jobs.expect(id).has(Marks::RULED), "the reload has not come to the job");
-    rig.queue.release(client, id, release(0), rig.now);
-    assert_eq!(rig.queue.job(id).unwrap().record.state, JobState::Delayed);
-}
-
 /// The rule for the bytes of a tube knows each of its jobs when the reload has come to the job.
 #[test]
 fn a_complete_in_the_middle_of_a_reload_counts_its_job_as_the_rule_does() {
