@@ -87,15 +87,21 @@ pub(crate) enum Reopening {
     Usual,
 }
 
+/// Who has said which extensions the server has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExtensionsSource {
+    Server,
+    /// The caller, whose word does not count for the next caller of a pool.
+    Caller,
+}
+
 /// A connection without its socket.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub exchange: Exchange,
     pub connector: Connector,
-    /// The extensions of the server, if it was asked.
-    extensions: Option<Extensions>,
-    /// Whether they come from the caller.
-    are_extensions_given: bool,
+    /// The extensions of the server, if they are known.
+    extensions: Option<(Extensions, ExtensionsSource)>,
     backoff: Backoff,
     is_open: bool,
     /// Whether a lost connection is opened again.
@@ -106,9 +112,7 @@ pub(crate) struct Engine {
     connections: u64,
     /// Whether a reply has not come in time, and none since: the server may have vanished.
     is_late: bool,
-    /// Whether the command of a caller has begun whose time is not in `began` yet.
-    has_begun: bool,
-    /// When the connection began to send the commands that have no replies yet.
+    /// When the connection began to send the commands that have no replies yet; `None` until the first step for them.
     began: Option<Instant>,
     /// When the driver began to wait for the next byte; `None` if it does not wait.
     waits_since: Option<Instant>,
@@ -134,7 +138,6 @@ impl Engine {
             exchange,
             connector,
             extensions: None,
-            are_extensions_given: false,
             backoff: Backoff::default(),
             is_open,
             // There is no address for a socket from the caller.
@@ -142,7 +145,6 @@ impl Engine {
             worker_timeout: None,
             connections: 0,
             is_late: false,
-            has_begun: false,
             began: None,
             waits_since: None,
             earlier: EarlierWait::default(),
@@ -194,9 +196,7 @@ impl Engine {
             Goal::EarlierReserve => {}
             Goal::Greeting | Goal::Reply => self.waits_since = None,
         }
-        if mem::take(&mut self.has_begun) {
-            self.began = Some(now());
-        }
+        self.began.get_or_insert_with(now);
     }
 
     /// The time at which the step that begins now is late; `None` if there is no limit. The time-out counts from the
@@ -284,7 +284,7 @@ impl Engine {
     /// # Errors
     /// If the connection is lost permanently.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
-        (self.backoff, self.has_begun) = (Backoff::default(), true);
+        (self.backoff, self.began) = (Backoff::default(), None);
         self.earlier = EarlierWait::Idle;
         self.exchange.abandon();
         let can_open = self.reopening != Reopening::Never && self.connector.reconnect.is_some();
@@ -405,7 +405,6 @@ impl Engine {
         let command = match preliminary {
             Preliminary::EarlierReserve(limit) => {
                 self.begin()?;
-                self.has_begun = false;
                 self.earlier = EarlierWait::within(limit);
                 return Ok(());
             }
@@ -430,7 +429,8 @@ impl Engine {
         let (reply, _) = self.reply()?;
         match (preliminary, reply) {
             (Preliminary::Extensions, Reply::Data(data)) => {
-                self.extensions = Some(Extensions::from_stats(&parse_dictionary(data)?));
+                let extensions = Extensions::from_stats(&parse_dictionary(data)?);
+                self.extensions = Some((extensions, ExtensionsSource::Server));
                 Ok(false)
             }
             (Preliminary::UseDefault, Reply::Using(_)) => Ok(false),
@@ -447,11 +447,11 @@ impl Engine {
     }
 
     pub(crate) fn set_extensions(&mut self, extensions: Extensions) {
-        (self.extensions, self.are_extensions_given) = (Some(extensions), true);
+        self.extensions = Some((extensions, ExtensionsSource::Caller));
     }
 
     pub(crate) fn extensions(&self) -> Option<&Extensions> {
-        self.extensions.as_ref()
+        self.extensions.as_ref().map(|(extensions, _)| extensions)
     }
 
     /// Refuses a request that this server would misunderstand, as far as its extensions are known.
@@ -459,7 +459,7 @@ impl Engine {
         if request.is_too_big() {
             return Err(Error::Refused(Refusal::JobTooBig));
         }
-        let Some(extensions) = &self.extensions else { return Ok(()) };
+        let Some(extensions) = self.extensions() else { return Ok(()) };
         match request.required_extensions().find(|word| !extensions.has(word)) {
             Some(word) => Err(Error::Unsupported { extension: word.to_owned() }),
             None => Ok(()),
@@ -473,7 +473,7 @@ impl Engine {
 
     /// The meaning of the error, as far as the extensions of the server are known.
     pub(crate) fn explain(&self, extension: Option<&'static str>, error: Error) -> Error {
-        match (extension, &self.extensions) {
+        match (extension, self.extensions()) {
             (Some(word), Some(extensions)) if error.may_be_unsupported() && !extensions.has(word) => {
                 Error::Unsupported { extension: word.to_owned() }
             }
@@ -493,9 +493,7 @@ impl Engine {
     pub(crate) fn lend(&mut self, timeout: Option<Duration>) {
         self.connector.timeout = timeout;
         self.exchange.state.forget_choice();
-        if mem::take(&mut self.are_extensions_given) {
-            self.extensions = None;
-        }
+        self.extensions.take_if(|(_, source)| *source == ExtensionsSource::Caller);
     }
 
     /// The ordinal number of the open connection; `None` if none is open.
@@ -569,6 +567,40 @@ mod tests {
         engine.begin().unwrap();
         engine.exchange.push(&Command::Stats.into());
         assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Open);
+    }
+
+    #[test]
+    fn a_borrower_keeps_the_extensions_that_the_server_has_reported() {
+        let mut engine = open(Connector::new());
+        engine.set_extensions(Extensions::default());
+        engine.lend(None);
+        assert!(engine.extensions().is_none(), "they were those of the last borrower");
+        engine.set_extensions(Extensions::default());
+        engine.opened();
+        assert!(engine.extensions().is_none(), "the server may be another one");
+        engine.begin_as(Preliminary::Extensions).unwrap();
+        let bytes = engine.exchange.unsent().len();
+        engine.exchange.sent(bytes);
+        receive(&mut engine, b"OK 9\r\n---\nx: 1\n\r\n");
+        assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Done);
+        engine.handle_answer(Preliminary::Extensions).unwrap();
+        engine.lend(None);
+        assert!(engine.extensions().is_some());
+    }
+
+    #[test]
+    fn commands_after_the_wait_for_an_earlier_reserve_count_from_their_own_beginning() {
+        let mut engine = open(Connector::new());
+        let start = Instant::now();
+        engine.begin_with(&Command::Reserve.into()).unwrap();
+        engine.begin_steps(Goal::Reply, || start);
+        engine.begin_steps(Goal::Reply, || unreachable!("the command has begun"));
+        // A pipeline begins, and waits for the reserve first.
+        let later = start + Duration::from_secs(9);
+        engine.begin().unwrap();
+        engine.begin_as(Preliminary::EarlierReserve(None)).unwrap();
+        engine.begin_steps(Goal::EarlierReserve, || later);
+        assert_eq!(engine.began, Some(later));
     }
 
     #[test]
