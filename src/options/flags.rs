@@ -8,7 +8,7 @@ use std::time::Duration;
 use getopts::HasArg;
 
 use super::argument::FlagArgument;
-use super::{Action, DEFAULT_PORT, Draft, Fsync, UsageError};
+use super::{Action, DEFAULT_PORT, Draft, Fsync, MemoryLimit, UsageError};
 
 /// Sets the option of a flag with this argument.
 type Set = fn(&mut Draft, &FlagArgument) -> Result<(), UsageError>;
@@ -86,6 +86,11 @@ fn limit<T: Default + PartialEq>(
     set(option, value.map(|value| (value != T::default()).then_some(value)))
 }
 
+/// Sets a limit of memory.
+fn memory(option: &mut MemoryLimit, argument: &FlagArgument) -> Result<(), UsageError> {
+    set(option, argument.bytes().map(MemoryLimit::of))
+}
+
 /// The flags, in the order of their subjects.
 #[rustfmt::skip]
 pub(crate) const FLAGS: &[Flag] = &[
@@ -138,10 +143,10 @@ pub(crate) const FLAGS: &[Flag] = &[
     // Limits.
     Flag::with("z", "max-job-size", Draft::set_max_job_bytes),
     Flag::with("", "max-connections", |draft, argument| limit(&mut draft.options.max_connections, argument.number())),
-    Flag::with("", "max-memory", |draft, argument| put(&mut draft.options.max_memory_bytes, argument.bytes())),
+    Flag::with("", "max-memory", |draft, argument| memory(&mut draft.options.max_memory, argument)),
     Flag::with("", "max-cooldown-memory",
-        |draft, argument| put(&mut draft.options.max_cooldown_bytes, argument.bytes())),
-    Flag::with("", "max-cooldown", |draft, argument| set(&mut draft.options.max_cooldown_s, argument.number())),
+        |draft, argument| memory(&mut draft.options.max_cooldown_memory, argument)),
+    Flag::with("", "max-cooldown", |draft, argument| limit(&mut draft.options.max_cooldown_s, argument.number())),
     Flag::with("", "max-watched-tubes",
         |draft, argument| limit(&mut draft.options.max_watched_tubes, argument.number())),
     Flag::with("", "idle-timeout", |draft, argument| {

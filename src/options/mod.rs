@@ -8,6 +8,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -149,6 +150,34 @@ pub struct TlsFiles {
     pub crl: Option<PathBuf>,
 }
 
+/// A limit of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// A part of another limit, if there is one.
+    Automatic,
+    /// No limit.
+    Unlimited,
+    /// This many bytes.
+    Bytes(NonZeroU64),
+}
+
+impl MemoryLimit {
+    /// The limit of an argument, in which 0 means no limit.
+    fn of(bytes: u64) -> Self {
+        NonZeroU64::new(bytes).map_or(Self::Unlimited, Self::Bytes)
+    }
+
+    /// The limit in bytes, if there is one.
+    #[must_use]
+    pub fn in_bytes(self, automatic: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        match self {
+            Self::Automatic => automatic(),
+            Self::Unlimited => None,
+            Self::Bytes(bytes) => Some(bytes.get()),
+        }
+    }
+}
+
 /// When written changes are forced to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
@@ -212,12 +241,12 @@ pub struct Options {
     pub wait_for_lock: bool,
     /// The maximum number of connections.
     pub max_connections: Option<usize>,
-    /// The maximum memory for jobs and buffers, in bytes. 0 means no limit; if `None`, the control group decides.
-    pub max_memory_bytes: Option<u64>,
-    /// The maximum memory for cooldowns, in bytes. 0 means no limit; `None` means a part of the memory limit.
-    pub max_cooldown_bytes: Option<u64>,
-    /// The longest cooldown, in seconds; 0 means no limit.
-    pub max_cooldown_s: u32,
+    /// The maximum memory for jobs and buffers. The automatic limit is a part of the limit of the control group.
+    pub max_memory: MemoryLimit,
+    /// The maximum memory for cooldowns. The automatic limit is a part of `max_memory`.
+    pub max_cooldown_memory: MemoryLimit,
+    /// The longest cooldown, in seconds.
+    pub max_cooldown_s: Option<u32>,
     /// The maximum number of tubes that a client may watch.
     pub max_watched_tubes: Option<usize>,
     /// How long a connection may send nothing before it is closed.
@@ -268,9 +297,9 @@ impl Default for Options {
             recover: false,
             wait_for_lock: false,
             max_connections: None,
-            max_memory_bytes: None,
-            max_cooldown_bytes: None,
-            max_cooldown_s: DEFAULT_MAX_COOLDOWN_S,
+            max_memory: MemoryLimit::Automatic,
+            max_cooldown_memory: MemoryLimit::Automatic,
+            max_cooldown_s: Some(DEFAULT_MAX_COOLDOWN_S),
             max_watched_tubes: None,
             idle_timeout: None,
             max_timeouts: None,

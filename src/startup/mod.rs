@@ -276,7 +276,7 @@ fn memory_shares(options: &Options, max_memory_bytes: Option<u64>) -> MemoryShar
     let part = max_memory_bytes.map(|bytes| bytes / MEMORY_SHARES);
     let watched_tubes = part.map(|part| (part / WATCHED_TUBE_BYTES).max(MIN_WATCHED_TUBES) as usize);
     MemoryShares {
-        cooldown_bytes: options.max_cooldown_bytes.or(part).filter(|&bytes| bytes > 0),
+        cooldown_bytes: options.max_cooldown_memory.in_bytes(|| part),
         max_cooldown_s: options.max_cooldown_s,
         watched_tubes: options.max_watched_tubes,
         watched_tubes_of_identity: watched_tubes,
@@ -472,8 +472,7 @@ impl<'a> EffectiveLimits<'a> {
         });
         // The rest of the control group's memory is for memory that the server does not count, and for the kernel.
         let part_of_group = || os::limits::group_memory_bytes().map(|limit| limit / 4 * 3);
-        let max_memory_bytes = options.max_memory_bytes.or_else(part_of_group);
-        Self { options, open_files, max_memory_bytes: max_memory_bytes.filter(|&bytes| bytes > 0) }
+        Self { options, open_files, max_memory_bytes: options.max_memory.in_bytes(part_of_group) }
     }
 }
 

@@ -19,14 +19,13 @@ use crate::tls::Acceptor;
 /// Reserves may exceed the limit by one part in this many, so that workers can empty a full queue.
 const MARGIN_PART: u64 = 8;
 
-/// The shares of the memory for one client, or for one kind of thing.
+/// The shares of the memory for one client, or for one kind of thing; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryShares {
-    /// The maximum memory of cooldowns, in bytes, including those that the deletes of existing jobs will begin. `None`
-    /// means no limit; the same holds below.
+    /// The maximum memory of cooldowns, in bytes, including those that the deletes of existing jobs will begin.
     pub cooldown_bytes: Option<u64>,
-    /// The longest cooldown, in seconds; 0 means no limit.
-    pub max_cooldown_s: u32,
+    /// The longest cooldown, in seconds.
+    pub max_cooldown_s: Option<u32>,
     /// The maximum number of tubes that a client may watch.
     pub watched_tubes: Option<usize>,
     /// The maximum number of tubes that all clients of an identity may watch together, unless the access rules set

@@ -92,14 +92,18 @@ fn options_that_c_lacks_change_what_they_name() {
         (&[&["--wait-for-lock"]], |options| options.wait_for_lock = true),
         (&[&["--max-connections", "9"]], |options| options.max_connections = Some(9)),
         (&[&["--max-memory", "2k"], &["--max-memory=2048"], &["--max-memory", "2K"]], |options| {
-            options.max_memory_bytes = Some(2048);
+            options.max_memory = MemoryLimit::of(2048);
         }),
-        (&[&["--max-memory", "9", "--max-memory", "0"]], |options| options.max_memory_bytes = Some(0)),
-        (&[&["--max-memory", "3m"]], |options| options.max_memory_bytes = Some(3 << 20)),
-        (&[&["--max-memory", "3G"]], |options| options.max_memory_bytes = Some(3 << 30)),
+        (&[&["--max-memory", "9", "--max-memory", "0"]], |options| {
+            options.max_memory = MemoryLimit::Unlimited;
+        }),
+        (&[&["--max-memory", "3m"]], |options| options.max_memory = MemoryLimit::of(3 << 20)),
+        (&[&["--max-memory", "3G"]], |options| options.max_memory = MemoryLimit::of(3 << 30)),
         (&[&["--idle-timeout", "60"]], |options| options.idle_timeout = Some(Duration::from_secs(60))),
-        (&[&["--max-cooldown-memory", "2k"]], |options| options.max_cooldown_bytes = Some(2048)),
-        (&[&["--max-cooldown", "60"]], |options| options.max_cooldown_s = 60),
+        (&[&["--max-cooldown-memory", "2k"]], |options| options.max_cooldown_memory = MemoryLimit::of(2048)),
+        (&[&["--max-cooldown-memory", "0"]], |options| options.max_cooldown_memory = MemoryLimit::Unlimited),
+        (&[&["--max-cooldown", "60"]], |options| options.max_cooldown_s = Some(60)),
+        (&[&["--max-cooldown", "0"]], |options| options.max_cooldown_s = None),
         (&[&["--max-watched-tubes", "9"]], |options| options.max_watched_tubes = Some(9)),
         (&[&["--max-timeouts", "3"]], |options| options.max_timeouts = Some(3)),
         (&[&["--max-releases", "4"]], |options| options.max_releases = Some(4)),
@@ -279,7 +283,7 @@ fn sizes_take_suffixes_where_c_refuses_the_argument() {
     for (argument, bytes) in [("12k", 12 << 10), ("10M", 10 << 20), ("1g", 1 << 30)] {
         assert_eq!(serve(&["-z", argument]).max_job_bytes, bytes, "{argument}");
         assert_eq!(serve(&["-b", "d", "-s", argument]).binlog_file_bytes, bytes, "{argument}");
-        assert_eq!(serve(&["--max-memory", argument]).max_memory_bytes, Some(bytes), "{argument}");
+        assert_eq!(serve(&["--max-memory", argument]).max_memory, MemoryLimit::of(bytes), "{argument}");
     }
 }
 

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::hash::RandomState;
-use std::num::NonZeroU32;
 
 use beanstalkd_structures::{HashIndex, OrderedQueue, Timer};
 
@@ -38,7 +37,7 @@ pub(crate) struct UniqueKeys {
     /// The memory of the cooldowns that existing jobs will begin when they are deleted, in bytes.
     pub(super) reserved_bytes: usize,
     /// Longer cooldowns are cut to this many seconds.
-    pub(super) max_s: Option<NonZeroU32>,
+    pub(super) max_s: Option<u32>,
     /// Whether jobs with the same key were restored from a log: after a power loss in which a delete was not synced.
     pub(super) has_duplicates: bool,
 }
@@ -190,9 +189,9 @@ impl Rule for UniqueKeys {
 }
 
 impl Queue {
-    /// Cuts new cooldowns to this many seconds; 0 means no limit.
-    pub fn limit_cooldowns(&mut self, max_s: u32) {
-        self.rules.unique.max_s = NonZeroU32::new(max_s);
+    /// Cuts new cooldowns to this many seconds; `None` means no limit.
+    pub fn limit_cooldowns(&mut self, max_s: Option<u32>) {
+        self.rules.unique.max_s = max_s;
     }
 
     /// The length of the cooldown for this tag, whose job may have been put under another limit.
@@ -200,7 +199,7 @@ impl Queue {
     #[must_use]
     pub fn cooldown_s(&self, tag: Idempotency<'_>) -> Seconds {
         let max_s = self.rules.unique.max_s;
-        max_s.map_or(tag.cooldown_s, |max_s| tag.cooldown_s.min(max_s.get().into()))
+        max_s.map_or(tag.cooldown_s, |max_s| tag.cooldown_s.min(max_s.into()))
     }
 
     /// The memory of the cooldowns, plus that of a job with these tags, in bytes.
@@ -342,7 +341,7 @@ impl Queue {
     /// the wall clock has been set back.
     pub fn restore_cooldown(&mut self, id: JobId, name: &str, key: &str, until: Timestamp, now: Timestamp) {
         let tube = self.tubes.find_or_make(name);
-        let until = self.rules.unique.max_s.map_or(until, |max_s| until.min(now.plus_seconds(max_s.get())));
+        let until = self.rules.unique.max_s.map_or(until, |max_s| until.min(now.plus_seconds(max_s)));
         self.claim_key(id, tube, key.into());
         self.begin_cooldown(id, tube, key, until, None);
         self.numbers.skip_ids_below(id.0.saturating_add(1));

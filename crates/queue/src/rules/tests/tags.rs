@@ -243,7 +243,7 @@ fn a_cooldown_is_no_longer_than_the_limit_and_has_its_bytes_from_the_put_on() {
     let id = put(&mut queue, client, 0, tags);
     assert_eq!((queue.figures().reserved_cooldown_bytes, queue.cooldown_bytes_with(&tags)), (195, 390));
     // The job was put before there was a limit.
-    queue.limit_cooldowns(60);
+    queue.limit_cooldowns(Some(60));
     assert!(queue.delete(client, id, NOW).is_some());
     assert_eq!(queue.figures().cooldowns, CooldownSums { count: 1, bytes: 195 });
     assert_eq!(queue.tube("default", NOW).unwrap().cooldowns, queue.figures().cooldowns);
@@ -316,7 +316,7 @@ fn a_key_has_one_cooldown_in_a_tube_which_lasts_as_long_as_the_longest() {
 #[test]
 fn a_restored_cooldown_is_no_longer_than_the_limit() {
     let mut queue = Queue::default();
-    queue.limit_cooldowns(60);
+    queue.limit_cooldowns(Some(60));
     // The wall clock was set back by a year.
     queue.restore_cooldown(JobId(6), "default", "old", NOW.plus_seconds(31_536_000), NOW);
     assert_eq!(queue.next_deadline(), Some(NOW.plus_seconds(60)));
