@@ -114,12 +114,12 @@ pub(crate) const FLAGS: &[Flag] = &[
         .needing(Needs::UnixSocket),
     Flag::with("", "socket-owner", |draft, argument| put(&mut draft.options.socket_owner, argument.owner()))
         .needing(Needs::UnixSocket),
-    Flag::with("", "tls-cert", |draft, argument| put(&mut draft.options.tls.certificate, argument.file()))
+    Flag::with("", "tls-cert", |draft, argument| put(&mut draft.tls.certificate, argument.file()))
         .needing(Needs::Tls),
-    Flag::with("", "tls-key", |draft, argument| put(&mut draft.options.tls.key, argument.file())).needing(Needs::Tls),
-    Flag::with("", "tls-client-ca", |draft, argument| put(&mut draft.options.tls.client_ca, argument.file()))
+    Flag::with("", "tls-key", |draft, argument| put(&mut draft.tls.key, argument.file())).needing(Needs::Tls),
+    Flag::with("", "tls-client-ca", |draft, argument| put(&mut draft.tls.client_ca, argument.file()))
         .needing(Needs::Tls),
-    Flag::with("", "tls-crl", |draft, argument| put(&mut draft.options.tls.crl, argument.file()))
+    Flag::with("", "tls-crl", |draft, argument| put(&mut draft.tls.crl, argument.file()))
         .needing(Needs::TlsClientCa),
     // The binlog.
     Flag::with("b", "binlog", |draft, argument| put(&mut draft.options.binlog, argument.place())),

@@ -137,13 +137,13 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// The files for TLS on the command line.
+/// The files for TLS. Only while the command line is read, the certificate or the key may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct TlsFiles<File = PathBuf> {
     /// The certificate, with those that lead to its authority.
-    pub certificate: Option<PathBuf>,
+    pub certificate: File,
     /// The key of the certificate.
-    pub key: Option<PathBuf>,
+    pub key: File,
     /// The authorities of the clients' certificates.
     pub client_ca: Option<PathBuf>,
     /// The revocation lists for certificates of clients.
@@ -216,8 +216,8 @@ pub struct Options {
     /// The `-l` and `-p` of the command line, such as `-p 11300`. If inherited sockets replace them, the
     /// server warns of them.
     pub overridden_if_inherited: Vec<String>,
-    /// The files for TLS. If there is an address for TLS, the certificate and the key are set.
-    pub tls: TlsFiles,
+    /// The files for TLS, if there is an address for it.
+    pub tls: Option<TlsFiles>,
     /// The permissions of unix sockets; `None` leaves them to the umask.
     pub socket_mode: Option<u32>,
     /// The owner of unix sockets.
@@ -285,7 +285,7 @@ impl Default for Options {
             listen: Some(default_address(DEFAULT_PORT)),
             further_listen: Vec::new(),
             overridden_if_inherited: Vec::new(),
-            tls: TlsFiles::default(),
+            tls: None,
             socket_mode: None,
             socket_owner: None,
             user: None,
@@ -345,14 +345,24 @@ impl Options {
         draft.finish()
     }
 
+    fn addresses(&self) -> impl Iterator<Item = &ListenAddress> {
+        self.listen.iter().chain(&self.further_listen).chain(&self.metrics).chain(&self.admin)
+    }
+
+    /// The first address for TLS.
+    fn tls_address(&self) -> Option<&ListenAddress> {
+        self.addresses().find(|address| matches!(address, ListenAddress::Tcp { is_tls: true, .. }))
+    }
+
     /// Warns about flags that have no effect on this command line. Refuses such a flag if C does not have it, because
     /// no existing command line can rely on it.
-    fn check_needs(&mut self, dependent: Vec<(FlagArgument, Needs)>) -> Result<(), UsageError> {
-        let addresses =
-            self.listen.iter().chain(&self.further_listen).chain(&self.metrics).chain(&self.admin);
-        let has_unix_socket = addresses.clone().any(|address| matches!(address, ListenAddress::Unix(_)));
-        let of_tls =
-            addresses.into_iter().find(|address| matches!(address, ListenAddress::Tcp { is_tls: true, .. }));
+    fn check_needs(
+        &mut self,
+        dependent: Vec<(FlagArgument, Needs)>,
+        has_client_ca: bool,
+    ) -> Result<(), UsageError> {
+        let has_unix_socket = self.addresses().any(|address| matches!(address, ListenAddress::Unix(_)));
+        let has_tls = self.tls_address().is_some();
         for (argument, needs) in dependent {
             let (is_met, other) = match needs {
                 Needs::Binlog { .. } => (self.binlog.is_some(), "-b DIR"),
@@ -362,8 +372,8 @@ impl Options {
                 Needs::UnixSocket => (has_unix_socket, "an address unix:PATH"),
                 Needs::Metrics => (self.metrics.is_some(), "--metrics ADDR"),
                 Needs::Admin => (self.admin.is_some(), "--admin ADDR"),
-                Needs::Tls => (of_tls.is_some(), "an address tls://HOST:PORT"),
-                Needs::TlsClientCa => (self.tls.client_ca.is_some(), "--tls-client-ca FILE"),
+                Needs::Tls => (has_tls, "an address tls://HOST:PORT"),
+                Needs::TlsClientCa => (has_client_ca, "--tls-client-ca FILE"),
             };
             if is_met {
                 continue;
@@ -374,13 +384,17 @@ impl Options {
             }
             self.warnings.push(error.to_string());
         }
-        let lacks = |flag| of_tls.map(|address| UsageError::Lacks { what: address.to_string(), flag });
-        let missing = match (&self.tls.certificate, &self.tls.key) {
-            (None, _) => lacks("--tls-cert FILE"),
-            (_, None) => lacks("--tls-key FILE"),
-            _ => None,
-        };
-        missing.map_or(Ok(()), Err)
+        Ok(())
+    }
+
+    /// The files for TLS, if there is an address for it. Such an address needs a certificate and its key.
+    fn tls_files(&self, named: TlsFiles<Option<PathBuf>>) -> Result<Option<TlsFiles>, UsageError> {
+        let Some(address) = self.tls_address() else { return Ok(None) };
+        let lacks = |flag| UsageError::Lacks { what: address.to_string(), flag };
+        let TlsFiles { certificate, key, client_ca, crl } = named;
+        let certificate = certificate.ok_or_else(|| lacks("--tls-cert FILE"))?;
+        let key = key.ok_or_else(|| lacks("--tls-key FILE"))?;
+        Ok(Some(TlsFiles { certificate, key, client_ca, crl }))
     }
 }
 
@@ -397,6 +411,7 @@ struct Draft {
     own_address: Option<FlagArgument>,
     further_addresses: Vec<FlagArgument>,
     port: Option<String>,
+    tls: TlsFiles<Option<PathBuf>>,
     /// Whether a flag sets when the binlog is synced.
     has_fsync: bool,
     /// The flags that have no effect without another setting.
@@ -472,7 +487,8 @@ impl Draft {
         };
         let further = self.further_addresses.iter().map(|address| address.address(port));
         options.further_listen = further.collect::<Result<_, _>>()?;
-        options.check_needs(self.dependent)?;
+        options.check_needs(self.dependent, self.tls.client_ca.is_some())?;
+        options.tls = options.tls_files(self.tls)?;
         let options = Box::new(options);
         Ok(match self.checked_hand_over {
             Some(descriptor) => Action::CheckHandOver(descriptor, options),

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use beanstalkd::log_setup;
-use beanstalkd::options::{BinlogPlace, ExitReason, Options};
+use beanstalkd::options::{BinlogPlace, ExitReason, Options, TlsFiles};
 use beanstalkd::server::event_loop::{Clock, EventLoop, HandOverInputs, answer};
 use beanstalkd::server::hand_over::{self, DescribedFile, DescribedProcess, ListenerKind, ListenerRole};
 use beanstalkd_binlog::{DirectoryStorage, Storage};
@@ -150,9 +150,12 @@ fn unsupported(options: &Options) -> Option<&'static str> {
 
 /// The files of settings that a program with these options reads at its start.
 fn files_of_settings(options: &Options) -> Vec<PathBuf> {
-    let tls = &options.tls;
-    let files = [&tls.certificate, &tls.key, &tls.client_ca, &tls.crl, &options.access, &options.tubes];
-    files.into_iter().chain([&options.admin_token_file]).flatten().cloned().collect()
+    let of_tls = options.tls.iter().flat_map(|tls| {
+        let TlsFiles { certificate, key, client_ca, crl } = tls;
+        [certificate, key].into_iter().chain(client_ca).chain(crl)
+    });
+    let others = [&options.access, &options.tubes, &options.admin_token_file];
+    of_tls.chain(others.into_iter().flatten()).cloned().collect()
 }
 
 /// The files of unix sockets, for a description.

@@ -122,7 +122,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
 
 /// Whether SIGHUP has a meaning; otherwise it ends the process, as it ends C.
 fn serves_sighup(options: &Options) -> bool {
-    options.tls.certificate.is_some()
+    options.tls.is_some()
         || options.access.is_some()
         || options.tubes.is_some()
         || service_manager::is_listening()

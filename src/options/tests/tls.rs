@@ -25,9 +25,9 @@ fn addresses_for_tls_need_a_certificate_and_the_files_need_an_address() {
     assert_eq!((sites.metrics, sites.admin), (Some(tls(Some("h"), "9130")), Some(tls(Some("::1"), "11380"))));
     let options = serve(&with(&["-l", "tls://h", "-p", "7", "--tls-client-ca", "a", "--tls-crl", "r"]));
     assert_eq!(options.listen, Some(tls(Some("h"), "7")));
-    let file = |name: &str| Some(PathBuf::from(name));
-    let named = TlsFiles { certificate: file("c"), key: file("k"), client_ca: file("a"), crl: file("r") };
-    assert_eq!(options.tls, named);
+    let [certificate, key] = ["c", "k"].map(PathBuf::from);
+    let [client_ca, crl] = ["a", "r"].map(|name| Some(PathBuf::from(name)));
+    assert_eq!(options.tls, Some(TlsFiles { certificate, key, client_ca, crl }));
     let listen: &[&str] = &["--listen", "tls://[::1]:7"];
     for (line, message) in [
         (listen.to_vec(), "tls://[::1]:7 needs --tls-cert FILE"),
