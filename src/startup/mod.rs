@@ -332,7 +332,6 @@ fn open_binlog(
     clock: Clock,
 ) -> Result<(), ExitReason> {
     let config = binlog_config(options);
-    let sync = config.sync;
     // If the disk does not report its free space, it is assumed to be large enough; the same holds for a database.
     let free = match place {
         BinlogPlace::Directory(path) => os::limits::disk_room(path).unwrap_or(u64::MAX),
@@ -371,7 +370,7 @@ fn open_binlog(
         Count(summary.records, "record"),
         Count(summary.bytes, "byte"),
     );
-    executor.keep_binlog(binlog, sync, summary.next_job_id, now);
+    executor.keep_binlog(binlog, summary.next_job_id, now);
     Ok(())
 }
 

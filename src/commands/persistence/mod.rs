@@ -13,7 +13,7 @@ use self::postponed::{Postponed, log_update};
 use super::Executor;
 use crate::binlog::{
     self, Binlog, BinlogError, Completion, Cooldown, DescribedLog, NoRoom, OpenError, RestoredReservation,
-    SequenceNumber, SideEffects, Storage, StoreTask, SyncPolicy, WholeJob,
+    SequenceNumber, SideEffects, Storage, StoreTask, WholeJob,
 };
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -27,8 +27,6 @@ use crate::tube_name::TubeName;
 pub(crate) struct Persistence {
     /// `None` if there is none.
     pub(crate) binlog: Option<Binlog>,
-    /// Whether a reply waits until the records before it are on the medium, and not only written.
-    waits_for_medium: bool,
     /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
     is_leased: bool,
     /// The last record of the last successful commit.
@@ -254,11 +252,10 @@ impl Persistence {
         Ok(())
     }
 
-    fn attach_log(&mut self, binlog: Binlog, sync: SyncPolicy) {
+    fn attach_log(&mut self, binlog: Binlog) {
         self.written = binlog.appended();
         self.is_leased = binlog.lease_left_ns().is_some();
         self.binlog = Some(binlog);
-        self.waits_for_medium = sync == SyncPolicy::EachCommit;
     }
 
     fn fail(&mut self, error: BinlogError) {
@@ -291,7 +288,7 @@ impl Executor {
     ///
     /// # Panics
     /// If the allocator has no memory.
-    pub fn keep_binlog(&mut self, mut binlog: Binlog, sync: SyncPolicy, next_job_id: u64, now: Timestamp) {
+    pub fn keep_binlog(&mut self, mut binlog: Binlog, next_job_id: u64, now: Timestamp) {
         for (id, Cooldown { tube, key, until }) in binlog.cooldowns() {
             self.queue.restore_cooldown(id, tube, key, until, now);
         }
@@ -303,7 +300,7 @@ impl Executor {
             let restored = self.queue.restore_session_reservation(id, &key, grace_ms, until, now);
             restored.expect("a start without memory for its jobs fails");
         }
-        self.persistence.attach_log(binlog, sync);
+        self.persistence.attach_log(binlog);
     }
 
     /// Starts the thread on which the store of the binlog does its slow work, if there is a binlog. It calls `wake`
@@ -341,8 +338,8 @@ impl Executor {
 
     /// The last record for which replies can be sent.
     pub(crate) fn settled(&self) -> SequenceNumber {
-        let Persistence { binlog, waits_for_medium, written, .. } = &self.persistence;
-        binlog.as_ref().filter(|_| *waits_for_medium).map_or(*written, Binlog::durable)
+        let Persistence { binlog, written, .. } = &self.persistence;
+        binlog.as_ref().filter(|binlog| binlog.waits_for_medium()).map_or(*written, Binlog::durable)
     }
 
     /// The record for which replies about all changes so far wait; `None` without a binlog.
@@ -480,7 +477,7 @@ impl Executor {
         let described = self.persistence.described.take().ok_or_else(none)?;
         let binlog = Binlog::resume(storage, config, *described, now, wall_offset_ns)?;
         self.queue.keep_changes();
-        self.persistence.attach_log(binlog, config.sync);
+        self.persistence.attach_log(binlog);
         Ok(())
     }
 }

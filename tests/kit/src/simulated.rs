@@ -226,7 +226,6 @@ pub struct OpenedLog {
     pub binlog: Binlog,
     pub restored: Restored,
     pub next_job_id: u64,
-    sync: SyncPolicy,
 }
 
 impl OpenedLog {
@@ -236,7 +235,7 @@ impl OpenedLog {
     /// Those of the log.
     pub fn open(storage: Box<dyn Storage>, config: Config, now: Timestamp) -> Result<Self, OpenError> {
         let (binlog, summary, restored) = open_log(storage, config, now)?;
-        Ok(Self { binlog, restored, next_job_id: summary.next_job_id, sync: config.sync })
+        Ok(Self { binlog, restored, next_job_id: summary.next_job_id })
     }
 
     /// The server that restores the jobs and keeps the log.
@@ -245,7 +244,7 @@ impl OpenedLog {
             let body = Body::copy_of(&body).expect("there is memory");
             executor.restore(&record, &tube, body, &tags, now);
         }
-        executor.keep_binlog(self.binlog, self.sync, self.next_job_id, now);
+        executor.keep_binlog(self.binlog, self.next_job_id, now);
         executor.begin_graces(now);
         Server::new(executor)
     }

@@ -284,6 +284,12 @@ impl Binlog {
         self.durability.has_job(id)
     }
 
+    /// Whether replies wait until the records before them are on the medium, and not only written.
+    #[must_use]
+    pub fn waits_for_medium(&self) -> bool {
+        self.config.sync == SyncPolicy::EachCommit
+    }
+
     /// All records up to this one are on the medium.
     #[must_use]
     pub fn durable(&self) -> SequenceNumber {
