@@ -150,9 +150,11 @@ pub(crate) struct Client {
     pub is_plain: bool,
     /// Whether the client has disconnected but has not released everything. Such a client has no deadline.
     pub is_leaving: bool,
-    /// Whether the line of a put of it was ever accepted.
+    /// Whether it is counted as a producer, because the line of a put was accepted, or never will be, because it has no
+    /// connection: a put need not look at the kind.
     pub has_put: bool,
-    /// Whether it has ever sent a reserve, or got a job with `reserve-job`.
+    /// Whether it is counted as a worker, because it has sent a reserve or got a job with `reserve-job`, or never will
+    /// be, because it has no connection.
     pub has_reserved: bool,
     pub kind: ClientKind,
     /// The next eight bits of its number. The highest bits are those of the last number: no client stays for 2^40
@@ -189,7 +191,7 @@ impl Client {
         }
     }
 
-    /// A client that counts neither as a producer nor as a worker, because it is marked as already counted.
+    /// The server itself: it is never counted as a producer or a worker.
     pub(crate) fn internal(number: u64) -> Self {
         let (watching, kind) = (SmallVec::new(), ClientKind::Internal);
         Self { watching, kind, has_put: true, has_reserved: true, ..Self::new(number) }
