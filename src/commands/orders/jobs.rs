@@ -81,8 +81,11 @@ impl Executor {
     pub(super) fn change_jobs(&mut self, caller: &mut Caller<'_>, mut order: JobsOrder) -> Outcome {
         let mut budget = WalkBudget::TURN;
         let (client, now) = (caller.client, caller.now);
-        // Only an order changes jobs here.
-        while let Some(slice) = &mut caller.order {
+        let Some(slice) = &mut caller.order else {
+            debug_assert!(false, "only an order changes jobs here");
+            return Outcome::Done;
+        };
+        loop {
             if self.measured_cost() >= slice.end {
                 return order.stall(Until::NextTurn);
             }
@@ -129,7 +132,6 @@ impl Executor {
             }
             slice.task.count(counted);
         }
-        Outcome::Done
     }
 
     /// Moves a job to a tube, which is made if there is none.

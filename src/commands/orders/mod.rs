@@ -235,13 +235,11 @@ impl Executor {
                     return;
                 }
                 Outcome::Abort => Progress::Failed(PutRefusal::OutOfMemory.into()),
-                Outcome::Done
-                | Outcome::Close
-                | Outcome::ReadBody(_)
-                | Outcome::SkipBody(..)
-                | Outcome::ReadPuts(_)
-                | Outcome::OfComplete(_)
-                | Outcome::Unfinished(Unfinished::Waiting { .. }) => {
+                ended => {
+                    debug_assert!(
+                        matches!(ended, Outcome::Done),
+                        "an order has no input, no wait and no connection: {ended:?}"
+                    );
                     failure.map_or(Progress::Done, Progress::Failed)
                 }
             };
