@@ -235,11 +235,14 @@ impl Executor {
                     return;
                 }
                 Outcome::Abort => Progress::Failed(PutRefusal::OutOfMemory.into()),
-                ended => {
-                    debug_assert!(
-                        matches!(ended, Outcome::Done),
-                        "an order has no input, no wait and no connection: {ended:?}"
-                    );
+                Outcome::Done => failure.map_or(Progress::Done, Progress::Failed),
+                Outcome::Close
+                | Outcome::ReadBody(_)
+                | Outcome::SkipBody(..)
+                | Outcome::ReadPuts(_)
+                | Outcome::OfComplete(_)
+                | Outcome::Unfinished(Unfinished::Waiting { .. }) => {
+                    debug_assert!(false, "an order has no input, no wait and no connection");
                     failure.map_or(Progress::Done, Progress::Failed)
                 }
             };
