@@ -93,9 +93,9 @@ impl Executor {
         self.persistence.log_changes(&mut self.queue, now);
         let new = NewJob { id: self.queue.next_id(), priority, delay_s, ttr_s };
         let asked = CompletedPut { new, tags: &[], tube: None, body_bytes: body.len() };
-        let asked = iter::once(asked);
         let body = Body::copy_of(body).ok()?;
-        let room = self.persistence.room_for_complete(&self.queue, client, asked, &[Planned::New]).ok()?;
+        let puts = iter::once((asked, Planned::New));
+        let room = self.persistence.room_for_complete(&self.queue, client, puts).ok()?;
         self.note_line(client, &Command::Put(header));
         self.queue.mark_producer(client);
         self.queue.allocate_id();
@@ -207,7 +207,9 @@ impl Executor {
         let plan = &mut self.complete_buffers.plan;
         // It ends before the first put whose tube is full.
         plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now).map_while(Result::ok));
-        let room = match self.persistence.room_for_complete(&self.queue, client, asked, plan) {
+        // For the log, the puts from there on are new ones: its reason comes before that of the tube.
+        let planned = asked.zip(plan.iter().copied().chain(iter::repeat(Planned::New)));
+        let room = match self.persistence.room_for_complete(&self.queue, client, planned) {
             Err(NoRoom::Full) => return Err(NoRoom::Full.into()),
             room => room,
         };

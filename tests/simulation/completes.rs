@@ -384,3 +384,28 @@ fn a_full_disk_refuses_a_complete_and_keeps_its_job() {
         harness.check_invariants();
     }
 }
+
+/// All jobs of a `complete` must fit into one file of the log, also those from the first full tube on.
+#[test]
+fn a_complete_that_is_too_long_for_the_log_is_so_before_one_of_its_tubes_is_full() {
+    let put = format!("put 0 0 60 100\r\n{}\r\n", "y".repeat(100));
+    let put_into_full_tube = "put 0 0 60 1 tub:few\r\ny\r\n";
+    for (before, after, reply) in [
+        (0, 40, "OUT_OF_MEMORY\r\n"),
+        (20, 20, "OUT_OF_MEMORY\r\n"),
+        (40, 0, "OUT_OF_MEMORY\r\n"),
+        (0, 10, "TUBE_FULL\r\n"),
+        (5, 5, "TUBE_FULL\r\n"),
+    ] {
+        let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 4096);
+        let rule = TubeRule { max_jobs: Some(1), ..TubeRule::new("few") };
+        harness.executor_mut().set_tube_rules(vec![rule], START);
+        let client = harness.connect();
+        let prepared = harness.say_and_wait(&client, RESERVE.to_owned() + put_into_full_tube);
+        assert_eq!(prepared, RESERVED.to_owned() + "INSERTED 2\r\n");
+        let (count, before_puts, after_puts) = (before + 1 + after, put.repeat(before), put.repeat(after));
+        let complete = format!("complete 1 {count}\r\n{before_puts}{put_into_full_tube}{after_puts}");
+        assert_eq!(harness.say_and_wait(&client, complete), reply, "{before} puts before, {after} after");
+        harness.check_invariants();
+    }
+}

@@ -7,17 +7,19 @@ use crate::job::JobId;
 use crate::queue::{Change, ClientId, CompletedPut, Planned, Queue};
 
 impl Persistence {
-    /// Whether all records of a `complete` fit, with the later deletes of its jobs. As for a put, the queue stays
-    /// unchanged in either case.
+    /// Whether all records of a `complete` with these puts fit, with the later deletes of its jobs. As for a put, the
+    /// queue stays unchanged in either case.
     pub(crate) fn room_for_complete<'a>(
         &mut self,
         queue: &'a Queue,
         client: ClientId,
-        puts: impl Iterator<Item = CompletedPut<'a>> + Clone,
-        plan: &[Planned],
+        puts: impl Iterator<Item = (CompletedPut<'a>, Planned)> + Clone,
     ) -> Result<Option<CompleteRoom>, NoRoom> {
-        let Some(binlog) = self.binlog.as_mut().filter(|_| !plan.is_empty()) else { return Ok(None) };
-        let news = puts.zip(plan).filter(|(_, planned)| **planned == Planned::New).map(|(put, _)| put);
+        let has_puts = || puts.clone().next().is_some();
+        let Some(binlog) = self.binlog.as_mut().filter(|_| has_puts()) else { return Ok(None) };
+        let is_upgrade = |planned| matches!(planned, Planned::Duplicate { more_urgent: true, .. });
+        let updates = puts.clone().filter(|&(_, planned)| is_upgrade(planned)).count() as u64;
+        let news = puts.filter(|(_, planned)| *planned == Planned::New).map(|(put, _)| put);
         for put in news.clone() {
             binlog.reserve_id(put.new.id)?;
         }
@@ -25,8 +27,6 @@ impl Persistence {
             let tube = put.tube.unwrap_or_else(|| queue.used_tube(client).as_str());
             (tube.len(), put.body_bytes, put.tags())
         });
-        let is_upgrade = |planned: &&Planned| matches!(planned, Planned::Duplicate { more_urgent: true, .. });
-        let updates = plan.iter().filter(is_upgrade).count() as u64;
         binlog.reserve_complete(puts, updates).map(Some)
     }
 
