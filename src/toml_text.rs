@@ -80,12 +80,12 @@ pub(crate) fn read<T>(
 }
 
 /// A whole number in a range.
-pub(crate) fn number(value: TomlValue<'_, '_>, least: u32, most: u32) -> Result<u32, Fault> {
+pub(crate) fn number(value: TomlValue<'_, '_>, min: u32, max: u32) -> Result<u32, Fault> {
     let number = value.get_ref().as_integer();
     let number = number.and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
     number
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| Fault::new(value.span(), format!("expected a whole number of {least} to {most}")))
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| Fault::new(value.span(), format!("expected a whole number of {min} to {max}")))
 }
 
 /// A whole number from 1 on.
@@ -93,8 +93,8 @@ pub(crate) fn count(value: TomlValue<'_, '_>) -> Result<u32, Fault> {
     number(value, 1, u32::MAX)
 }
 
-/// A number of bytes, or a text such as "64m"; at least `least`.
-pub(crate) fn bytes(value: TomlValue<'_, '_>, least: u64) -> Result<u64, Fault> {
+/// A number of bytes, or a text such as "64m"; at least `min`.
+pub(crate) fn bytes(value: TomlValue<'_, '_>, min: u64) -> Result<u64, Fault> {
     let bytes = match value.get_ref() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
         DeValue::String(text) if text.starts_with(|first: char| first.is_ascii_digit()) => {
@@ -102,12 +102,10 @@ pub(crate) fn bytes(value: TomlValue<'_, '_>, least: u64) -> Result<u64, Fault> 
         }
         _ => None,
     };
-    bytes.filter(|&bytes| bytes >= least).ok_or_else(|| {
+    bytes.filter(|&bytes| bytes >= min).ok_or_else(|| {
         Fault::new(
             value.span(),
-            format!(
-                "expected a number of bytes, at least {least}, such as 65535, \"64k\", \"10m\" or \"1g\""
-            ),
+            format!("expected a number of bytes, at least {min}, such as 65535, \"64k\", \"10m\" or \"1g\""),
         )
     })
 }
@@ -126,8 +124,8 @@ pub(crate) fn seconds(value: TomlValue<'_, '_>) -> Result<u32, Fault> {
         count.checked_mul(unit_s).filter(|&seconds| seconds > 0)
     });
     let expected = || {
-        let most = u32::MAX;
-        format!("expected a time such as \"10s\", \"5m\", \"1h\" or \"7d\", of 1 to {most} seconds")
+        let max = u32::MAX;
+        format!("expected a time such as \"10s\", \"5m\", \"1h\" or \"7d\", of 1 to {max} seconds")
     };
     seconds.ok_or_else(|| Fault::new(value.span(), expected()))
 }
@@ -146,9 +144,9 @@ pub(crate) fn tube_name<'v>(value: TomlValue<'v, '_>) -> Result<&'v str, Fault> 
         return Err(expected("the name of a tube in quotes", value.span(), value.get_ref()));
     };
     TubeName::check(name.as_bytes()).ok_or_else(|| {
-        let most = TubeName::MAX_BYTES;
+        let max = TubeName::MAX_BYTES;
         let rule = "letters, digits and -+/;.$_(), not - first";
-        Fault::new(value.span(), format!("{name:?} is not a tube name, expected 1 to {most} {rule}"))
+        Fault::new(value.span(), format!("{name:?} is not a tube name, expected 1 to {max} {rule}"))
     })
 }
 
@@ -162,11 +160,11 @@ pub(crate) fn pattern<'v>(value: TomlValue<'v, '_>) -> Result<&'v str, Fault> {
     if is_pattern {
         return Ok(pattern);
     }
-    let most = TubeName::MAX_BYTES;
+    let max = TubeName::MAX_BYTES;
     Err(Fault::new(
         value.span(),
         format!(
-            "{pattern:?} matches no tube: a pattern has 1 to {most} characters of tube names, `*` for any characters \
+            "{pattern:?} matches no tube: a pattern has 1 to {max} characters of tube names, `*` for any characters \
              and `?` for one"
         ),
     ))

@@ -25,13 +25,13 @@ type SetOption = fn(&mut TubeRule, TomlValue<'_, '_>) -> Result<(), Fault>;
 const KEYS: [(&str, SetOption); 12] = [
     // The rule begins with it.
     ("name", |_, _| Ok(())),
-    ("max-jobs", |rule, value| count(value).map(|most| rule.max_jobs = Some(most.into()))),
-    ("max-bytes", |rule, value| bytes(value, 1).map(|most| rule.max_bytes = Some(most))),
-    ("max-attempts", |rule, value| count(value).map(|most| rule.max_attempts = Some(most))),
+    ("max-jobs", |rule, value| count(value).map(|max| rule.max_jobs = Some(max.into()))),
+    ("max-bytes", |rule, value| bytes(value, 1).map(|max| rule.max_bytes = Some(max))),
+    ("max-attempts", |rule, value| count(value).map(|max| rule.max_attempts = Some(max))),
     ("backoff", |rule, value| seconds(value).map(|seconds| rule.backoff_s = Some(seconds))),
     ("max-backoff", |rule, value| seconds(value).map(|seconds| rule.max_backoff_s = Some(seconds))),
     ("dead-tube", |rule, value| tube_name(value).map(|tube| rule.dead_tube = Some(tube.into()))),
-    ("max-reserved", |rule, value| count(value).map(|most| rule.max_reserved = Some(most))),
+    ("max-reserved", |rule, value| count(value).map(|max| rule.max_reserved = Some(max))),
     ("rate", |rule, value| read_rate(value).map(|rate| rule.rate = Some(rate))),
     // A burst belongs to the rate; `rule` reads both together.
     ("burst", |_, value| count(value).map(drop)),
@@ -130,8 +130,8 @@ fn read_rate(value: TomlValue<'_, '_>) -> Result<Rate, Fault> {
         (tokens > 0).then_some(Rate { tokens, period_ns, burst })
     });
     rate.ok_or_else(|| {
-        let most = u32::MAX;
-        let expected = format!("expected a rate such as \"100/s\", \"5/m\" or \"1/h\", of 1 to {most}");
+        let max = u32::MAX;
+        let expected = format!("expected a rate such as \"100/s\", \"5/m\" or \"1/h\", of 1 to {max}");
         Fault::new(value.span(), expected)
     })
 }
@@ -151,18 +151,18 @@ pub fn report(rules: &[TubeRule]) -> String {
                 "  hint: no tube follows this entry, because {first} above matches the same names"
             ));
         }
-        if let Some(most) = rule.max_jobs {
-            line(format_args!("  takes at most {}", Count(most, "job")));
+        if let Some(max) = rule.max_jobs {
+            line(format_args!("  takes at most {}", Count(max, "job")));
         }
-        if let Some(most) = rule.max_bytes {
-            line(format_args!("  takes jobs of at most {} together", Count(most, "byte")));
+        if let Some(max) = rule.max_bytes {
+            line(format_args!("  takes jobs of at most {} together", Count(max, "byte")));
         }
         if rule.is_fair {
             line(format_args!("  jobs of the same priority are reserved by turns of their con: keys"));
         }
-        if let Some(most) = rule.max_reserved {
-            let most = Count(most.into(), "job");
-            line(format_args!("  clients can have reserved at most {most} at a time"));
+        if let Some(max) = rule.max_reserved {
+            let max = Count(max.into(), "job");
+            line(format_args!("  clients can have reserved at most {max} at a time"));
         }
         if let Some(Rate { tokens, period_ns, burst }) = rule.rate {
             let (seconds, jobs) = (period_ns / NS_PER_S, Count(tokens.into(), "job"));
@@ -171,20 +171,20 @@ pub fn report(rules: &[TubeRule]) -> String {
             ));
         }
         if let Some(delay_s) = rule.backoff_s {
-            let most = rule.max_backoff_s.map_or(String::new(), |most| format!(", at most {most} s"));
+            let max = rule.max_backoff_s.map_or(String::new(), |max| format!(", at most {max} s"));
             line(format_args!(
-                "  a job waits {delay_s} s after a failure, and twice as long after each further{most}"
+                "  a job waits {delay_s} s after a failure, and twice as long after each further{max}"
             ));
         }
-        if let Some(most) = rule.max_attempts {
-            let times = Count(most.into(), "time");
+        if let Some(max) = rule.max_attempts {
+            let times = Count(max.into(), "time");
             let end = death(rules, position).unwrap_or_else(|| "is buried".to_owned());
             line(format_args!("  a job that has failed {times} {end}"));
         }
-        if let Some(most) = rule.max_age_s {
+        if let Some(max) = rule.max_age_s {
             let end = death(rules, position).unwrap_or_else(|| "is deleted".to_owned());
             line(format_args!(
-                "  a job that came into the tube {most} s ago, and that no client has reserved, {end}"
+                "  a job that came into the tube {max} s ago, and that no client has reserved, {end}"
             ));
         }
     }

@@ -41,11 +41,11 @@ const ORIGINS: [(&str, AnonymousOrigin); 2] =
 type SetLimit = fn(&mut IdentityLimits, TomlValue<'_, '_>) -> Result<(), Fault>;
 
 const LIMITS: [(&str, SetLimit); 4] = [
-    ("max-connections", |limits, value| count(value).map(|most| limits.max_connections = Some(most))),
-    ("max-job-bytes", |limits, value| bytes(value, 0).map(|most| limits.max_job_bytes = Some(most))),
-    ("max-watched-tubes", |limits, value| count(value).map(|most| limits.max_watched_tubes = Some(most))),
+    ("max-connections", |limits, value| count(value).map(|max| limits.max_connections = Some(max))),
+    ("max-job-bytes", |limits, value| bytes(value, 0).map(|max| limits.max_job_bytes = Some(max))),
+    ("max-watched-tubes", |limits, value| count(value).map(|max| limits.max_watched_tubes = Some(max))),
     ("puts-per-second", |limits, value| {
-        number(value, 1, MAX_PUTS_PER_SECOND).map(|most| limits.puts_per_second = Some(most))
+        number(value, 1, MAX_PUTS_PER_SECOND).map(|max| limits.puts_per_second = Some(max))
     }),
 ];
 

@@ -213,7 +213,7 @@ impl Executor {
         let outcome = match kind {
             WaitKind::Job => self.answer_reserve(caller, answer),
             WaitKind::EndOf(id) => self.answer_job_wait(caller, id, answer),
-            WaitKind::Batch(most) => self.answer_first_of_batch(caller, most, answer),
+            WaitKind::Batch(max_jobs) => self.answer_first_of_batch(caller, max_jobs, answer),
         };
         trace_reply(client, output, start);
         outcome

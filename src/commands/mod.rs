@@ -260,8 +260,8 @@ table! {
         server.reserve::<GUARDED, false>(caller.client, Some(timeout_s), caller.output, caller.now);
     Command::ReserveWithAbort { timeout_s } => needs(Roles::WORK, Watched, Margin),
         server.reserve::<GUARDED, true>(caller.client, timeout_s, caller.output, caller.now);
-    Command::ReserveBatch { most, timeout_s } => needs(Roles::WORK, Watched, Margin),
-        server.reserve_batch(caller, Batch::new(most, timeout_s));
+    Command::ReserveBatch { max_jobs, timeout_s } => needs(Roles::WORK, Watched, Margin),
+        server.reserve_batch(caller, Batch::new(max_jobs, timeout_s));
     Command::ReserveJob(id) => needs(Roles::WORK, OfJob(id), Margin),
         server.reserve_job(caller, id);
     Command::ReserveMode(mode) => needs(Roles::WORK, AnyTube, Margin),

@@ -25,7 +25,7 @@ const REPLIES_PER_COST: u64 = 4;
 /// A `reserve-batch` that is being executed.
 pub(crate) struct Batch {
     /// The maximum number of jobs that the client wants.
-    most: u32,
+    max_jobs: u32,
     /// How long it waits for the first job; `None` if it does not wait.
     timeout_s: Option<Seconds>,
     /// The jobs that have been reserved so far.
@@ -41,9 +41,9 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// A batch without jobs.
-    pub(crate) fn new(most: u32, timeout_s: Option<Seconds>) -> Self {
+    pub(crate) fn new(max_jobs: u32, timeout_s: Option<Seconds>) -> Self {
         let replies = Output::default();
-        Self { most, timeout_s, ids: Vec::new(), replies, is_interrupted: false, awaits_log: false }
+        Self { max_jobs, timeout_s, ids: Vec::new(), replies, is_interrupted: false, awaits_log: false }
     }
 
     /// Continues the batch after `until`.
@@ -62,7 +62,7 @@ impl Batch {
     fn has_room_in(&self, output: &Output, is_memory_low: bool) -> bool {
         let Self { ids, replies, .. } = self;
         ids.is_empty()
-            || ids.len() < self.most as usize
+            || ids.len() < self.max_jobs as usize
                 && !output.would_exceed(is_memory_low, replies.own_len(), replies.len())
     }
 }
@@ -78,7 +78,7 @@ impl Executor {
                 }
                 WatchRights::Unfinished if batch.ids.is_empty() => return batch.stall(Until::NextTurn),
                 // The batch is answered with the jobs that it has; there are no more.
-                WatchRights::Forbidden | WatchRights::Unfinished => batch.most = batch.ids.len() as u32,
+                WatchRights::Forbidden | WatchRights::Unfinished => batch.max_jobs = batch.ids.len() as u32,
             }
         }
         if let Some(id) = self.unlogged_first(caller.client, &batch) {
@@ -88,7 +88,7 @@ impl Executor {
             return batch.stall(Until::BinlogRoom);
         }
         batch.awaits_log = false;
-        if batch.ids.is_empty() && batch.ids.try_reserve_exact(batch.most as usize).is_err() {
+        if batch.ids.is_empty() && batch.ids.try_reserve_exact(batch.max_jobs as usize).is_err() {
             return answer(caller.output, &Reply::OutOfMemory);
         }
         let end = self.measured_cost() + COST_PER_TURN;
@@ -113,7 +113,7 @@ impl Executor {
                 }
                 Reserve::Unfinished => return batch.stall(Until::NextTurn),
                 // Only a batch without jobs waits.
-                Reserve::Waiting => return wait(WaitKind::Batch(batch.most)),
+                Reserve::Waiting => return wait(WaitKind::Batch(batch.max_jobs)),
                 Reserve::DeadlineSoon if timeout_s.is_some() => {
                     return answer(caller.output, &Reply::DeadlineSoon);
                 }
@@ -137,14 +137,14 @@ impl Executor {
     pub(super) fn answer_first_of_batch(
         &mut self,
         caller: &mut Caller<'_>,
-        most: u32,
+        max_jobs: u32,
         wait: WaitOutcome,
     ) -> Outcome {
         match reserved(wait, caller.output) {
             Ok(id) => {
-                let mut batch = Batch { awaits_log: true, ..Batch::new(most, None) };
+                let mut batch = Batch { awaits_log: true, ..Batch::new(max_jobs, None) };
                 let fields = self.fields_of(caller.client);
-                if batch.ids.try_reserve_exact(most as usize).is_err()
+                if batch.ids.try_reserve_exact(max_jobs as usize).is_err()
                     || self.add_to(&mut batch, id, fields, caller.now).is_err()
                 {
                     return Outcome::Abort;

@@ -30,7 +30,7 @@ described!(enum CommandRefusal, "the refusal of a command" {
 });
 described!(enum WaitKind, "the wait of a client" {
     0 => Job,
-    1 => Batch(most),
+    1 => Batch(max_jobs),
     2 => EndOf(id),
 });
 described!(enum Until, "the event that continues a command" {

@@ -89,14 +89,14 @@ impl Output {
     #[must_use]
     #[inline]
     pub fn would_exceed(&self, is_memory_low: bool, own: usize, all: usize) -> bool {
-        let (most_own, most) = if is_memory_low {
+        let (max_own, max) = if is_memory_low {
             (LOW_MEMORY_UNSENT_OWN_BYTES, LOW_MEMORY_UNSENT_BYTES)
         } else {
             (MAX_UNSENT_OWN_BYTES, MAX_UNSENT_BYTES)
         };
         match &self.shared {
-            None => self.own_len() + own > most_own || self.own_len() + all > most,
-            Some(shared) => self.own_len() + own > most_own || self.own_len() + shared.len + all > most,
+            None => self.own_len() + own > max_own || self.own_len() + all > max,
+            Some(shared) => self.own_len() + own > max_own || self.own_len() + shared.len + all > max,
         }
     }
 
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_bounds_wait_to_be_sent() {
-        for (is_memory_low, most_own, most) in [
+        for (is_memory_low, max_own, max) in [
             (true, LOW_MEMORY_UNSENT_OWN_BYTES, LOW_MEMORY_UNSENT_BYTES),
             (false, MAX_UNSENT_OWN_BYTES, MAX_UNSENT_BYTES),
         ] {
@@ -432,7 +432,7 @@ mod tests {
                 if shared_len > 0 {
                     output.push_body(&Body::copy_of(&vec![b'y'; shared_len]).unwrap()).unwrap();
                 }
-                let (own_left, left) = (most_own - own_len, most - own_len - shared_len);
+                let (own_left, left) = (max_own - own_len, max - own_len - shared_len);
                 assert!(!output.would_exceed(is_memory_low, 0, 0));
                 assert!(!output.would_exceed(is_memory_low, own_left, left));
                 assert!(output.would_exceed(is_memory_low, own_left + 1, 0));

@@ -434,12 +434,12 @@ impl Draft {
     }
 
     /// A size, at most the largest that C allows.
-    fn size(&mut self, argument: &FlagArgument, what: &str, most: u64) -> Result<u64, UsageError> {
+    fn size(&mut self, argument: &FlagArgument, what: &str, max_bytes: u64) -> Result<u64, UsageError> {
         let bytes = argument.size()?;
-        if bytes > most {
-            self.warn(format!("{argument}: {what} was set to {most}"))?;
+        if bytes > max_bytes {
+            self.warn(format!("{argument}: {what} was set to {max_bytes}"))?;
         }
-        Ok(bytes.min(most))
+        Ok(bytes.min(max_bytes))
     }
 
     fn set_max_job_bytes(&mut self, argument: &FlagArgument) -> Result<(), UsageError> {

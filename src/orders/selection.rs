@@ -98,8 +98,8 @@ impl Filter {
         record.id < self.as_of.next_id
             && self.older_than_s.is_none_or(|age_s| age_ns >= age_s.saturating_mul(NS_PER_S))
             && self.younger_than_s.is_none_or(|age_s| age_ns < age_s.saturating_mul(NS_PER_S))
-            && self.min_priority.is_none_or(|least| record.priority.0 >= least)
-            && self.max_priority.is_none_or(|most| record.priority.0 <= most)
+            && self.min_priority.is_none_or(|min| record.priority.0 >= min)
+            && self.max_priority.is_none_or(|max| record.priority.0 <= max)
             && (!self.is_dead || job.tags.is_some_and(|tags| tags.dead.is_some()))
             && self.tag.as_ref().is_none_or(|tag| job.tags.is_some_and(|tags| tag.matches(&tags)))
     }

@@ -26,13 +26,13 @@ pub(crate) struct LogIns {
     /// In order of arrival, with some clients that have been identified or closed since.
     clients: VecDeque<ClientId>,
     count: usize,
-    most: usize,
+    max: usize,
     closed: RateLimitedLog,
 }
 
 impl Default for LogIns {
     fn default() -> Self {
-        Self { clients: VecDeque::new(), count: 0, most: usize::MAX, closed: RateLimitedLog::default() }
+        Self { clients: VecDeque::new(), count: 0, max: usize::MAX, closed: RateLimitedLog::default() }
     }
 }
 
@@ -72,8 +72,8 @@ impl LogIns {
 
 impl<S: Stream> Server<S> {
     /// From now on, at most this many connections can wait for their identification.
-    pub fn limit_log_ins(&mut self, most: usize) {
-        self.log_ins.most = most;
+    pub fn limit_log_ins(&mut self, max: usize) {
+        self.log_ins.max = max;
     }
 
     /// Registers the peer address of a connection with the guard. Before this, the client may do nothing. If its
@@ -103,16 +103,16 @@ impl<S: Stream> Server<S> {
                 |id: &ClientId| find(connections, *id).is_some_and(|it| it.listed.contains(Lists::LOG_IN));
             self.log_ins.clients.retain(awaits);
         }
-        while self.log_ins.count > self.log_ins.most
+        while self.log_ins.count > self.log_ins.max
             && let Some(oldest) = self.log_ins.clients.pop_front()
         {
             if find(&mut self.connections, oldest).is_some_and(|oldest| oldest.listed.contains(Lists::LOG_IN))
             {
                 self.executor.count_refused_connection();
-                let most = self.log_ins.most;
+                let max = self.log_ins.max;
                 self.log_ins.closed.line(now, |withheld| {
                     warn!(
-                        "closed a connection that had not logged in: there are {most} newer ones, the most for \
+                        "closed a connection that had not logged in: there are {max} newer ones, the most for \
                          --max-connections; {withheld} others since the last such line"
                     );
                 });

@@ -83,9 +83,9 @@ pub fn reader(path: PathBuf) -> Box<ReadRules> {
 /// If the input cannot be read, or is not a token.
 pub fn hash_of_input() -> io::Result<TokenHash> {
     // A token, the end of its line, and one more byte, which shows that the token is too long.
-    let most = MAX_AUTH_BYTES as u64 + 3;
-    let mut text = Zeroizing::new(Vec::with_capacity(most as usize));
-    io::stdin().take(most).read_to_end(&mut text)?;
+    let max_bytes = MAX_AUTH_BYTES as u64 + 3;
+    let mut text = Zeroizing::new(Vec::with_capacity(max_bytes as usize));
+    io::stdin().take(max_bytes).read_to_end(&mut text)?;
     TokenHash::of_text(&text, MAX_AUTH_BYTES)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }

@@ -261,20 +261,20 @@ impl Channel {
         taken
     }
 
-    /// Reads once from the socket, at most `most` bytes. Ciphertext is longer than its plaintext, so the decrypted
+    /// Reads once from the socket, at most `max_bytes`. Ciphertext is longer than its plaintext, so the decrypted
     /// bytes rarely exceed the room.
-    fn receive<S: Read + Write>(&mut self, socket: &mut S, most: usize) -> io::Result<SocketRead> {
+    fn receive<S: Read + Write>(&mut self, socket: &mut S, max_bytes: usize) -> io::Result<SocketRead> {
         let acceptor = Rc::clone(&self.acceptor);
         let mut scratch = acceptor.scratch.borrow_mut();
-        let mut most = most.min(scratch.len());
+        let mut max_bytes = max_bytes.min(scratch.len());
         if let ChannelStage::Handshake { received, .. } = self.stage {
-            most = most.min(MAX_HANDSHAKE_BYTES - received);
-            if most == 0 {
+            max_bytes = max_bytes.min(MAX_HANDSHAKE_BYTES - received);
+            if max_bytes == 0 {
                 return Err(self.fail(HandshakeFailure::TooLong, &"more bytes than a handshake may have"));
             }
         }
         let count = loop {
-            match socket.read(&mut scratch[..most]) {
+            match socket.read(&mut scratch[..max_bytes]) {
                 Ok(count) => break count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(SocketRead::All),
@@ -292,7 +292,7 @@ impl Channel {
             *received += count;
         }
         self.feed(socket, &scratch[..count])?;
-        Ok(if count < most { SocketRead::All } else { SocketRead::Some })
+        Ok(if count < max_bytes { SocketRead::All } else { SocketRead::Some })
     }
 
     /// Decrypts `wire`, and sends the messages of TLS about it.

@@ -237,6 +237,22 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_with_a_wrong_bit_has_no_names_but_its_own() {
+        let mut params = with_common_name("worker");
+        params.subject_alt_names = vec![SanType::DnsName(Ia5String::try_from("worker.example.org").unwrap())];
+        let certificate = issue(&params);
+        for bit in 0..8 * certificate.len() {
+            let mut changed = certificate.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            for name in names(&changed) {
+                let bytes = name.as_bytes();
+                assert!(changed.windows(bytes.len().max(1)).any(|part| part == bytes), "bit {bit}: {name}");
+            }
+            let _ = (validity(&changed), next_update(&changed));
+        }
+    }
+
+    #[test]
     fn a_truncated_certificate_is_refused() {
         let certificate = issue(&with_common_name("worker"));
         for length in 0..certificate.len() {

@@ -496,7 +496,7 @@ fn arguments(random: &mut Random, known: Knowledge) -> Arguments<'static> {
         ids: IdList::of_reply(&[]),
         limit: random.pick(&[100, 1, 2, 1000]),
         mode: random.pick(&modes),
-        most: random.pick(&[1, 2, 3, 100, 1000]),
+        max_jobs: random.pick(&[1, 2, 3, 100, 1000]),
         name: random.pick(&["s", "s", LONG_NAME]),
         number: random.pick(&[known.client, known.client, 0, u64::MAX]),
         priority,

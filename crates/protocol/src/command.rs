@@ -185,7 +185,7 @@ commands! {
         => |rest| id_and_priority(rest).map(|(id, priority)| Command::Reprioritize { id, priority });
     "drain" Drain Ours => |rest| alone(rest, Command::Drain);
     "undrain" Undrain Ours => |rest| alone(rest, Command::Undrain);
-    "reserve-batch" ReserveBatch { most: u32, timeout_s: Option<Seconds> } Ours => reserve_batch;
+    "reserve-batch" ReserveBatch { max_jobs: u32, timeout_s: Option<Seconds> } Ours => reserve_batch;
     "delete-batch" DeleteBatch(ids: IdList<'a>) Ours
         up to MAX_DELETE_BATCH_LINE_BYTES => |rest| IdList::parse(rest).map(Command::DeleteBatch);
     "touch-all" TouchAll Ours => |rest| alone(rest, Command::TouchAll);

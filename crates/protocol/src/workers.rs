@@ -105,9 +105,9 @@ words! {
 
 /// ` <n> [<seconds>]`
 pub(super) fn reserve_batch(rest: &[u8]) -> Option<Command<'_>> {
-    let (most, rest) = leading_u32(arguments(rest)?)?;
+    let (max_jobs, rest) = leading_u32(arguments(rest)?)?;
     let timeout_s = optional_timeout(rest)?;
-    (1..=MAX_BATCH).contains(&most).then_some(Command::ReserveBatch { most, timeout_s })
+    (1..=MAX_BATCH).contains(&max_jobs).then_some(Command::ReserveBatch { max_jobs, timeout_s })
 }
 
 /// Nothing, or a space and seconds. The outer `None` means BAD_FORMAT.
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_batch_has_a_size_and_an_optional_time_out() {
-        let batch = |most, timeout_s| Ok(Command::ReserveBatch { most, timeout_s });
+        let batch = |max_jobs, timeout_s| Ok(Command::ReserveBatch { max_jobs, timeout_s });
         assert_eq!(parse(b"reserve-batch 1"), batch(1, None));
         assert_eq!(parse(b"reserve-batch  01000"), batch(1000, None));
         assert_eq!(parse(b"reserve-batch 10 0"), batch(10, Some(0.into())));

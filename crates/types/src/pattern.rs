@@ -13,7 +13,7 @@ pub struct Pattern {
     /// The number of bytes after the last star.
     tail: usize,
     /// The number of bytes that are not stars: no shorter name matches.
-    least: usize,
+    min_bytes: usize,
 }
 
 impl Pattern {
@@ -24,14 +24,14 @@ impl Pattern {
         let is_star = |byte: &u8| *byte == b'*';
         let head = text.iter().position(is_star).unwrap_or(text.len());
         let tail = text.iter().rev().position(is_star).unwrap_or(0);
-        let least = text.iter().filter(|&byte| !is_star(byte)).count();
-        Self { text, head, tail, least }
+        let min_bytes = text.iter().filter(|&byte| !is_star(byte)).count();
+        Self { text, head, tail, min_bytes }
     }
 
     /// Whether a comparison can take long, up to some microseconds, because there are characters between two stars.
     #[must_use]
     pub fn needs_search(&self) -> bool {
-        self.head + self.tail < self.least
+        self.head + self.tail < self.min_bytes
     }
 
     /// Whether the name matches.
@@ -40,7 +40,7 @@ impl Pattern {
     pub fn matches(&self, name: &str) -> bool {
         let name = name.as_bytes();
         let (text, end) = (&*self.text, self.text.len() - self.tail);
-        if name.len() < self.least || !fits(&text[..self.head], name) {
+        if name.len() < self.min_bytes || !fits(&text[..self.head], name) {
             return false;
         }
         if self.head == text.len() {
@@ -93,8 +93,8 @@ mod tests {
     #[test]
     fn a_name_matches_exactly_as_with_a_general_matcher() {
         let mut random = Generator::new(7);
-        let mut text = |alphabet: &[u8], most: u128| -> String {
-            let length = 1 + random.below(most);
+        let mut text = |alphabet: &[u8], max: u128| -> String {
+            let length = 1 + random.below(max);
             (0..length).map(|_| alphabet[random.below(alphabet.len() as u128) as usize] as char).collect()
         };
         let mut matches = 0;

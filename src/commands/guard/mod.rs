@@ -217,8 +217,8 @@ impl Guard {
 
     /// Whether the identity may have another connection.
     fn has_room_for(&self, identity: IdentityId) -> bool {
-        let most = self.rules.identity(identity).limits.max_connections;
-        most.is_none_or(|most| self.figures[identity.index()].connections < most.into())
+        let max = self.rules.identity(identity).limits.max_connections;
+        max.is_none_or(|max| self.figures[identity.index()].connections < max.into())
     }
 
     /// Handles a new connection; returns whether it may stay. For a client in its handshake this is decided at the end
@@ -338,13 +338,13 @@ impl Guard {
         usage.watched = usage.watched - before + watched;
     }
 
-    /// Whether the clients of this one's identity together have reached their limit of watched tubes, which is `most`
+    /// Whether the clients of this one's identity together have reached their limit of watched tubes, which is `max`
     /// if the rules set none.
-    pub(crate) fn watches_enough(&self, client: ClientId, most: Option<usize>) -> bool {
+    pub(crate) fn watches_enough(&self, client: ClientId, max: Option<usize>) -> bool {
         self.client(client).is_some_and(|known| {
             let own = self.rules.identity(known.identity).limits.max_watched_tubes;
-            let most = own.map(|most| most as usize).or(most);
-            most.is_some_and(|most| self.usage[known.identity.index()].watched >= most)
+            let max = own.map(|max| max as usize).or(max);
+            max.is_some_and(|max| self.usage[known.identity.index()].watched >= max)
         })
     }
 

@@ -91,7 +91,7 @@ impl MemoryUse {
 
     /// Whether cooldowns may not take so many bytes.
     pub(super) fn forbids_cooldowns(&self, bytes: u64) -> bool {
-        self.shares.cooldown_bytes.is_some_and(|most| bytes > most)
+        self.shares.cooldown_bytes.is_some_and(|max| bytes > max)
     }
 
     /// Asserts that the bytes of connections and of bodies are counted.
@@ -111,7 +111,7 @@ impl Executor {
     /// watch this one.
     pub(super) fn watches_enough(&self, client: ClientId, tube: &str) -> bool {
         let MemoryShares { watched_tubes, watched_tubes_of_identity, .. } = self.memory.shares;
-        let is_full = watched_tubes.is_some_and(|most| self.queue.watched_count(client) >= most)
+        let is_full = watched_tubes.is_some_and(|max| self.queue.watched_count(client) >= max)
             || self
                 .guard
                 .as_ref()

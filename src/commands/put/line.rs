@@ -102,12 +102,13 @@ impl Executor {
         of: LineOf,
     ) -> Option<(Rc<str>, bool)> {
         let (name, limits) = self.guard.as_ref()?.limits(client)?;
-        let most = limits.max_job_bytes?;
+        let max_bytes = limits.max_job_bytes?;
         let others = match of {
             LineOf::Put => self.queue.owned_bytes(&name),
             LineOf::Complete { .. } => 0,
         };
-        let exceeds = others.saturating_add(self.queue.owned_bytes_of_put(client, body_bytes, tags)) > most;
+        let exceeds =
+            others.saturating_add(self.queue.owned_bytes_of_put(client, body_bytes, tags)) > max_bytes;
         Some((name, exceeds))
     }
 

@@ -45,14 +45,14 @@ impl SlicedText for ClientList {
         out.push_str(std::mem::take(&mut self.opening));
         let (queue, now) = (sources.server.queue, sources.server.now);
         let end = queue.client_index_end().min(self.index.saturating_add(INDEXES_PER_SLICE));
-        let most = self.found + CLIENTS_PER_SLICE;
+        let max = self.found + CLIENTS_PER_SLICE;
         let mut next = None;
         for id in queue.clients_at(self.index..end) {
             if self.found == self.limit {
                 next = self.index.checked_sub(1).map(|last| ClientCursor { index: last as u32 }.to_string());
                 break;
             }
-            if self.found == most || out.len() >= SLICE_BYTES {
+            if self.found == max || out.len() >= SLICE_BYTES {
                 return false;
             }
             self.index = id.index as usize + 1;

@@ -46,8 +46,8 @@ impl Problem {
     }
 
     /// The body is too long.
-    pub(crate) fn too_large(most: u64) -> Self {
-        let message = format!("the body of a request has at most {most} bytes");
+    pub(crate) fn too_large(max_bytes: u64) -> Self {
+        let message = format!("the body of a request has at most {max_bytes} bytes");
         Self::new("413 Content Too Large", "too-large", message)
     }
 

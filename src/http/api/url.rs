@@ -59,8 +59,8 @@ impl QueryParameters {
     }
 
     /// Takes the maximum number of rows on a page.
-    pub(crate) fn limit(&mut self, default: usize, most: usize) -> Result<usize, Problem> {
-        Ok(self.number_in(1..=most, "limit")?.unwrap_or(default))
+    pub(crate) fn limit(&mut self, default: usize, max: usize) -> Result<usize, Problem> {
+        Ok(self.number_in(1..=max, "limit")?.unwrap_or(default))
     }
 
     /// Takes the cursor of the page before this one, if there is one.

@@ -125,14 +125,14 @@ impl HttpExchange {
     /// How many more bytes the exchange takes; 0 if it must first answer a request that has arrived.
     #[must_use]
     pub fn room(&self) -> usize {
-        let most = if let ExchangeStage::Body(_, length) = self.stage {
+        let wanted = if let ExchangeStage::Body(_, length) = self.stage {
             length
         } else if self.is_closing {
             0
         } else {
             MAX_HEAD_BYTES
         };
-        most.saturating_sub(self.input.len())
+        wanted.saturating_sub(self.input.len())
     }
 
     /// The bytes that are rendered but not sent.

@@ -476,8 +476,9 @@ impl<S: Stream> Connection<S> {
             (self.stream.read_into(body, room), room)
         } else {
             let is_memory_low = self.exchange.is_memory_low;
-            let most = if is_memory_low { LOW_MEMORY_READ_BYTES } else { self.budget.limits().read_bytes };
-            let room = (buffer.len() - *filled).min(most);
+            let max_bytes =
+                if is_memory_low { LOW_MEMORY_READ_BYTES } else { self.budget.limits().read_bytes };
+            let room = (buffer.len() - *filled).min(max_bytes);
             let result = self.stream.read(&mut buffer[*filled..*filled + room]);
             *filled += *result.as_ref().unwrap_or(&0);
             (result, room)

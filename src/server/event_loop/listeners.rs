@@ -88,7 +88,7 @@ impl Listeners {
         let first_spare = limits.open_files.saturating_sub(limits.spare_files as u64);
         Ok(Self {
             listeners: polled,
-            max_connections: limits.max_connections.map_or(MAX_CLIENTS, |most| most.min(MAX_CLIENTS)),
+            max_connections: limits.max_connections.map_or(MAX_CLIENTS, |max| max.min(MAX_CLIENTS)),
             first_spare: RawFd::try_from(first_spare).unwrap_or(RawFd::MAX),
             crowded_from: usize::MAX,
             pause: None,

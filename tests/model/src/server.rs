@@ -46,7 +46,7 @@ pub struct Server {
 /// An unanswered `reserve-batch`.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    pub most: u32,
+    pub max_jobs: u32,
     /// The job that has ended its wait.
     pub first: Option<u64>,
 }
@@ -205,9 +205,9 @@ impl Server {
                 other => panic!("{count} jobs for client {client}, but {other:?} after {}", jobs.len()),
             }
         }
-        assert!(jobs.len() <= batch.most as usize, "client {client} wanted {} jobs", batch.most);
+        assert!(jobs.len() <= batch.max_jobs as usize, "client {client} wanted {} jobs", batch.max_jobs);
         // Jobs that it has lost in the meantime still count, and so does their room.
-        let is_full = jobs.len() == batch.most as usize;
+        let is_full = jobs.len() == batch.max_jobs as usize;
         let wanted = jobs.len();
         jobs.retain(|&id| self.model.has_reserved(client, id));
         let mut reply = format!("RESERVED_BATCH {count}\r\n").into_bytes();
@@ -356,11 +356,11 @@ impl Server {
     /// Executes a command.
     pub fn command(&mut self, client: u32, command: Command<'_>, now: Timestamp) -> Answer {
         let number = match command {
-            Command::ReserveBatch { most, .. } => {
+            Command::ReserveBatch { max_jobs, .. } => {
                 let mut model = self.model.clone();
                 let mut is_more =
                     || matches!(model.reserve(client, Some(Seconds::ZERO), None, now), Reserve::Job(_));
-                (0..u64::from(most)).take_while(|_| is_more()).count() as u64
+                (0..u64::from(max_jobs)).take_while(|_| is_more()).count() as u64
             }
             _ => 0,
         };
@@ -394,11 +394,11 @@ impl Server {
             Command::Reserve => self.reserve(client, None, number, now),
             Command::ReserveWithTimeout { timeout_s } => self.reserve(client, Some(timeout_s), number, now),
             Command::ReserveWithAbort { timeout_s } => self.reserve(client, timeout_s, number, now),
-            Command::ReserveBatch { most, timeout_s } => {
-                self.batches.insert(client, Batch { most, first: None });
+            Command::ReserveBatch { max_jobs, timeout_s } => {
+                self.batches.insert(client, Batch { max_jobs, first: None });
                 match (model.reserve(client, timeout_s.or(Some(Seconds::ZERO)), None, now), timeout_s) {
                     (Reserve::Job(id), _) => {
-                        self.batches.insert(client, Batch { most, first: Some(id.0) });
+                        self.batches.insert(client, Batch { max_jobs, first: Some(id.0) });
                         self.answer_batch(client, number, unread, now)
                     }
                     (Reserve::Waiting, _) => Answer::None,

@@ -53,8 +53,8 @@ impl<'s> LogFileReader<'s> {
         self.storage.release(self.file);
     }
 
-    /// The bytes at `offset`: at least `least` of them, or all up to the end of the file.
-    pub(super) fn at(&mut self, offset: u64, least: usize) -> Result<&[u8], OpenError> {
+    /// The bytes at `offset`: at least `min_bytes` of them, or all up to the end of the file.
+    pub(super) fn at(&mut self, offset: u64, min_bytes: usize) -> Result<&[u8], OpenError> {
         let skipped = offset.checked_sub(self.offset).and_then(|skipped| usize::try_from(skipped).ok());
         match skipped {
             Some(skipped) if skipped <= self.end - self.start => self.start += skipped,
@@ -62,8 +62,8 @@ impl<'s> LogFileReader<'s> {
         }
         self.offset = offset;
         let rest = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        if self.end - self.start < least.min(rest) {
-            self.fill(least.min(rest), rest).map_err(|error| self.failed(error))?;
+        if self.end - self.start < min_bytes.min(rest) {
+            self.fill(min_bytes.min(rest), rest).map_err(|error| self.failed(error))?;
         }
         Ok(&self.buffer[self.start..self.end])
     }
@@ -72,10 +72,10 @@ impl<'s> LogFileReader<'s> {
         OpenError::Read { file: self.file, error }
     }
 
-    fn fill(&mut self, least: usize, rest: usize) -> io::Result<()> {
+    fn fill(&mut self, min_bytes: usize, rest: usize) -> io::Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
-        let wanted = least.max(PIECE_BYTES).min(rest);
+        let wanted = min_bytes.max(PIECE_BYTES).min(rest);
         if self.buffer.len() < wanted {
             // A record is as long as its body, or as long as damage claims.
             self.buffer.try_reserve_exact(wanted - self.buffer.len())?;

@@ -145,11 +145,11 @@ impl Compaction {
         self.removal_retry_at = self.removal_retry_at.filter(|&at| at > now);
     }
 
-    /// Increases the credit, because logged records and deleted jobs leave bytes that copying can free. `most` limits
+    /// Increases the credit, because logged records and deleted jobs leave bytes that copying can free. `max` limits
     /// the credit.
-    fn earn(&mut self, logged: u64, most: u64) {
+    fn earn(&mut self, logged: u64, max: u64) {
         let earned = COPIES_TO_LOGGED * logged + std::mem::take(&mut self.freed_bytes);
-        self.credit = self.credit.saturating_add(earned).min(most);
+        self.credit = self.credit.saturating_add(earned).min(max);
     }
 
     /// Counts a copied record of `bytes`.
@@ -245,8 +245,8 @@ impl Binlog {
     /// Ends a turn in which `logged` bytes were logged: sets how much the next one may copy.
     pub(super) fn allot_copies(&mut self, logged: u64) {
         // Copying all live bytes once frees everything that can be freed, so more credit than for two times is useless.
-        let most = 2 * self.contents.files.full_bytes() + self.config.file_bytes;
-        self.compaction.earn(logged, most);
+        let max = 2 * self.contents.files.full_bytes() + self.config.file_bytes;
+        self.compaction.earn(logged, max);
         self.compaction.turn_bytes = if self.wants_migration() { COPIED_PER_TURN.max(2 * logged) } else { 0 };
     }
 

@@ -274,9 +274,9 @@ impl Binlog {
     /// Halves the length of the next file, unless that is too short. Returns whether the next file is shorter.
     pub(super) fn shorten_files(&mut self) -> bool {
         let before = self.next_file_bytes();
-        let least = MIN_FILE_BYTES.min(self.config.file_bytes);
+        let min_bytes = MIN_FILE_BYTES.min(self.config.file_bytes);
         let half = (self.ahead.usual_bytes / 2).next_multiple_of(BLOCK_BYTES);
-        self.ahead.usual_bytes = half.max(least);
+        self.ahead.usual_bytes = half.max(min_bytes);
         debug_assert!(
             self.ahead.usual_bytes.is_multiple_of(BLOCK_BYTES) && self.next_file_bytes() <= before,
             "a file is not longer than the one for which there was no room, and has whole blocks"

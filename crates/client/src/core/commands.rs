@@ -241,7 +241,7 @@ macro_rules! with_commands {
             /// Reserves up to `count` (1 to 1000) jobs. With a time-out in seconds, waits at most that long for the
             /// first one.
             fn reserve_batch(count: u32, timeout: Option<Seconds>) -> Vec<Job> {
-                Command::ReserveBatch { most: count, timeout_s: timeout };
+                Command::ReserveBatch { max_jobs: count, timeout_s: timeout };
                 Reply::ReservedBatch(jobs) => {
                     let jobs = jobs.iter_with_values();
                     jobs.map(|(id, body, values)| Job::with_fields(id, body, values, fields)).collect()

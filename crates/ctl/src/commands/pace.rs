@@ -19,11 +19,11 @@ impl Pacer {
         Self { rate, next_at: now }
     }
 
-    /// The size of a batch, at most `most`.
-    pub fn batch(&self, most: usize) -> usize {
-        let Some(JobRate { jobs, per }) = self.rate else { return most };
+    /// The size of a batch, at most `max`.
+    pub fn batch(&self, max: usize) -> usize {
+        let Some(JobRate { jobs, per }) = self.rate else { return max };
         let share = u64::from(jobs) / (per.as_secs() * u64::from(BATCHES_PER_S));
-        usize::try_from(share).unwrap_or(most).clamp(1, most)
+        usize::try_from(share).unwrap_or(max).clamp(1, max)
     }
 
     /// How long to wait before a batch of this many jobs may begin. Time lost by slow batches is not caught up.

@@ -49,10 +49,10 @@ impl AttemptLimits {
     /// How many failures the counters of the job show. If other clients have released it, too, it may have had more.
     fn shown_by(&self, info: &JobInfo) -> u64 {
         let seen = info.releases + info.timeouts;
-        let most = seen.min(self.attempts - 1).min(MAX_SHOWN);
+        let max = seen.min(self.attempts - 1).min(MAX_SHOWN);
         let is_shown = info.delay > 0 && info.releases > 0;
         let is_delay_after = |failures: &u64| u64::from(self.delay_after(*failures)) == info.delay;
-        let at_release = (1..=most).rev().filter(|_| is_shown).find(is_delay_after).unwrap_or(0);
+        let at_release = (1..=max).rev().filter(|_| is_shown).find(is_delay_after).unwrap_or(0);
         if info.buries == 0 {
             return at_release.min(info.releases) + info.timeouts;
         }

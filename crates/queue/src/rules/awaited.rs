@@ -245,8 +245,8 @@ impl Queue {
     }
 
     /// Answers at most this many of the clients whose job has ended.
-    fn answer_ended(&mut self, most: usize) {
-        for _ in 0..most {
+    fn answer_ended(&mut self, max_answers: usize) {
+        for _ in 0..max_answers {
             let Some((client, outcome)) = self.rules.awaited.next_answer() else { return };
             self.forget_job_wait(client);
             self.deliver(client, outcome);

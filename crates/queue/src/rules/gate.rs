@@ -40,7 +40,7 @@ impl Rate {
     }
 
     /// The contents of a full bucket.
-    fn most(self) -> u128 {
+    fn max_deficit(self) -> u128 {
         u128::from(self.burst) * self.period()
     }
 
@@ -60,19 +60,19 @@ impl Gate {
 
     fn take(&mut self, rate: Rate, now: Timestamp) {
         self.refill(rate, now);
-        self.deficit = (self.deficit + rate.period()).min(rate.most());
+        self.deficit = (self.deficit + rate.period()).min(rate.max_deficit());
         debug_assert!(self.has_deficit(), "a bucket from which a token was taken is not full");
     }
 
     /// Whether the rule permits no further reservation, in a tube with `reserved` ones.
     pub(crate) fn must_close(&self, rule: Option<&TubeRule>, reserved: u32) -> bool {
         let Some(rule) = rule else { return false };
-        rule.max_reserved.is_some_and(|most| reserved >= most)
+        rule.max_reserved.is_some_and(|max| reserved >= max)
             || rule.rate.is_some_and(|rate| self.lacks_token(rate))
     }
 
     fn lacks_token(&self, rate: Rate) -> bool {
-        self.deficit + rate.period() > rate.most()
+        self.deficit + rate.period() > rate.max_deficit()
     }
 
     /// When a closed gate opens, unless a reservation must end first.
@@ -81,12 +81,12 @@ impl Gate {
             return None;
         }
         let Some(rule) = rule else { return Some(self.at) };
-        if rule.max_reserved.is_some_and(|most| reserved >= most) {
+        if rule.max_reserved.is_some_and(|max| reserved >= max) {
             return None;
         }
-        let needed = rule
-            .rate
-            .map_or(0, |rate| rate.time_for((self.deficit + rate.period()).saturating_sub(rate.most())));
+        let needed = rule.rate.map_or(0, |rate| {
+            rate.time_for((self.deficit + rate.period()).saturating_sub(rate.max_deficit()))
+        });
         Some(self.at + needed)
     }
 
@@ -102,7 +102,7 @@ impl Gate {
             };
             self.at = self.at.max(now);
         }
-        self.deficit = self.deficit.min(after.map_or(0, Rate::most));
+        self.deficit = self.deficit.min(after.map_or(0, Rate::max_deficit));
     }
 
     /// Whether the bucket is not full, so that removing and creating the tube again would permit more than the rule.
@@ -145,7 +145,7 @@ impl Tube {
             gate.refill(rate, now);
             gate.lacks_token(rate)
         });
-        [rule.max_reserved.is_some_and(|most| self.reserved >= most), has_no_token]
+        [rule.max_reserved.is_some_and(|max| self.reserved >= max), has_no_token]
     }
 
     fn must_be_closed(&self) -> bool {
@@ -406,8 +406,8 @@ mod tests {
         {
             let (at, wakes) = reservations(tokens, period_s, burst);
             let expected = u64::from(burst) + u64::from(tokens) * 60 / period_s;
-            let (least, most) = (expected * 99 / 100 - 1, expected);
-            assert!((least..=most).contains(&(at.len() as u64)), "{tokens}/{period_s}: {}", at.len());
+            let (min, max) = (expected * 99 / 100 - 1, expected);
+            assert!((min..=max).contains(&(at.len() as u64)), "{tokens}/{period_s}: {}", at.len());
             assert!(wakes <= at.len() + 1, "{tokens}/{period_s}: {wakes} wake-ups for {}", at.len());
             // In any period, there are at most the burst and the tokens of that period.
             for (place, &from) in at.iter().enumerate() {

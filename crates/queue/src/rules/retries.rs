@@ -107,7 +107,7 @@ impl Queue {
         let rule = self.rule_of(id).filter(|_| tags.is_none_or(|tags| tags.dead.is_none()));
         let failures = failures_of(self.jobs.history(self.jobs.expect(id)).counters, tags.as_ref());
         match rule.and_then(|rule| rule.max_attempts) {
-            Some(most) if failures >= most => return NextState::Dead,
+            Some(max) if failures >= max => return NextState::Dead,
             None if end == AttemptEnd::FailedTooOften => return NextState::Buried,
             Some(_) | None => {}
         }

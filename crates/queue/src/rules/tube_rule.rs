@@ -72,8 +72,8 @@ impl TubeRule {
         // No delay needs more than 32 bits.
         let doublings = failures.saturating_sub(1).min(u32::BITS);
         let delay_s = u64::from(self.backoff_s?) << doublings;
-        let most = self.max_backoff_s.unwrap_or(u32::MAX);
-        Some(u32::try_from(delay_s).unwrap_or(u32::MAX).min(most))
+        let max = self.max_backoff_s.unwrap_or(u32::MAX);
+        Some(u32::try_from(delay_s).unwrap_or(u32::MAX).min(max))
     }
 
     /// Whether it limits the contents of a tube.
@@ -84,8 +84,8 @@ impl TubeRule {
     /// Whether a tube that has `jobs` jobs, whose bodies have `bytes` bytes together, has room for one more job with a
     /// body of `added` bytes.
     pub(crate) fn has_room(&self, jobs: u64, bytes: u64, added: usize) -> bool {
-        self.max_jobs.is_none_or(|most| jobs < most)
-            && self.max_bytes.is_none_or(|most| bytes.saturating_add(added as u64) <= most)
+        self.max_jobs.is_none_or(|max| jobs < max)
+            && self.max_bytes.is_none_or(|max| bytes.saturating_add(added as u64) <= max)
     }
 }
 

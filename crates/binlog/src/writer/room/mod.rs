@@ -368,8 +368,8 @@ impl Room {
     /// Notes that there is no room for a record of `bytes` that adds `added` short records to those that are needed.
     pub(crate) fn want(&mut self, bytes: u64, added: u64) {
         let after = self.needed + added;
-        let Wanted { bytes: most, after: most_after } = self.wanted.unwrap_or(Wanted { bytes, after });
-        self.wanted = Some(Wanted { bytes: bytes.max(most), after: after.max(most_after) });
+        let Wanted { bytes: max_bytes, after: max_after } = self.wanted.unwrap_or(Wanted { bytes, after });
+        self.wanted = Some(Wanted { bytes: bytes.max(max_bytes), after: after.max(max_after) });
     }
 
     /// Forgets the wanted record, because its command asks again. Other commands may need less.
@@ -393,8 +393,8 @@ impl Room {
     /// Length of the next file, usually `usual_bytes`, so that the wanted record fits.
     #[must_use]
     pub(crate) fn next_file_bytes(&self, usual_bytes: u64) -> u64 {
-        let least = self.needed + 1;
-        let (bytes, after) = self.wanted.map_or((0, least), |wanted| (wanted.bytes, wanted.after.max(least)));
+        let first = self.needed + 1;
+        let (bytes, after) = self.wanted.map_or((0, first), |wanted| (wanted.bytes, wanted.after.max(first)));
         length_of_next_file(usual_bytes, bytes, after + self.waste_units)
     }
 

@@ -13,8 +13,8 @@ fn push(exchange: &mut Exchange, line: &str) {
 }
 
 /// Sends at most this many bytes.
-fn send(exchange: &mut Exchange, most: usize) -> String {
-    let bytes = &exchange.unsent()[..most.min(exchange.unsent().len())];
+fn send(exchange: &mut Exchange, max_bytes: usize) -> String {
+    let bytes = &exchange.unsent()[..max_bytes.min(exchange.unsent().len())];
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     exchange.sent(text.len());
     text
