@@ -9,12 +9,13 @@ use crate::exchange::WaitKind;
 use crate::queue::ClientId;
 use crate::stream::Stream;
 
-/// A state of up to this many jobs, tubes and connections is swept after each turn. A larger state is swept after a
-/// number of turns and requests equal to its size, so that the sweeps do not slow a debug build down.
-const MAX_SMALL_STATE: usize = 64;
+/// A new server is swept after each of this many turns. Later, the next sweep comes after as many, or after a number
+/// that is the size of a larger state. So a debug build spends little of its time on sweeps, and still finds a wrong
+/// count soon.
+const SWEPT_ONE_BY_ONE: u64 = 16;
 
-/// A larger state is not swept: a sweep needs memory in proportion to it, and would itself end a server that has no
-/// memory left.
+/// A state with more jobs, tubes and connections is not swept: a sweep needs memory in proportion to it, and would
+/// itself end a server that has no memory left.
 const MAX_SWEPT_STATE: usize = 4096;
 
 /// When to sweep next; only in debug builds.
@@ -22,33 +23,25 @@ const MAX_SWEPT_STATE: usize = 4096;
 pub(super) struct Sweeps {
     /// Turns since the start.
     turns: u64,
-    /// The number of turns and simple requests at which the next sweep is due.
+    /// The turn at whose end the next sweep is due.
     next_at: u64,
-    /// Whether the last turn has swept the state.
-    has_swept: bool,
 }
 
 impl<S: Stream> Server<S> {
-    /// Sweeps the state at the end of a turn, unless a large state was swept a short time ago.
+    /// Sweeps the state at the end of a turn, unless it was swept a short time ago.
     pub(super) fn sweep(&mut self) {
         self.sweeps.turns += 1;
-        let done = self.sweeps.turns + self.executor.counted_cost();
-        self.sweeps.has_swept = false;
-        if done < self.sweeps.next_at {
+        let turns = self.sweeps.turns;
+        if turns < self.sweeps.next_at {
             return;
         }
         let queue = self.executor.queue();
         let size = queue.figures().jobs.total() + queue.figures().tubes + self.connections.len();
-        self.sweeps.next_at = done + 1 + if size > MAX_SMALL_STATE { size as u64 } else { 0 };
+        self.sweeps.next_at =
+            turns + if turns < SWEPT_ONE_BY_ONE { 1 } else { SWEPT_ONE_BY_ONE.max(size as u64) };
         if size <= MAX_SWEPT_STATE {
             self.check_invariants();
-            self.sweeps.has_swept = true;
         }
-    }
-
-    /// Whether the last turn has asserted every invariant, so that a test need not do it again.
-    pub fn has_swept(&self) -> bool {
-        self.sweeps.has_swept
     }
 
     /// Asserts every invariant of the server, its connections and its executor.
