@@ -43,7 +43,21 @@ impl Executor {
             }
             None => Box::new(Complete::new(id, count, refusal)),
         };
-        if complete.is_whole() { self.complete_whole(caller, complete) } else { Outcome::ReadPuts(complete) }
+        if complete.is_whole() { self.complete(caller, complete, false) } else { Outcome::ReadPuts(complete) }
+    }
+
+    /// Checks the line of the next put, or executes the `complete` if all of them have arrived.
+    #[inline(never)]
+    pub(super) fn continue_puts<const GUARDED: bool>(
+        &mut self,
+        caller: &mut Caller<'_>,
+        mut complete: Box<Complete>,
+        line: Option<(PutHeader, &[u8])>,
+    ) -> Outcome {
+        let Some(line) = line else { return self.complete(caller, complete, false) };
+        let checked = self.check_line::<GUARDED>(caller, line, complete.memory_bytes());
+        complete.begin_put(checked);
+        Outcome::ReadPuts(complete)
     }
 
     /// A `complete` with one put that has arrived whole and has no tags. `body` ends with the CRLF.
@@ -64,9 +78,9 @@ impl Executor {
         let begun = refused.unwrap_or_else(|| self.begin_complete(caller, (id, 1), None));
         let Outcome::ReadPuts(mut complete) = begun else { return begun };
         let memory_bytes = complete.memory_bytes();
-        let checked = self.check_put_of_complete::<GUARDED>(caller, (header, b""), memory_bytes);
+        let checked = self.check_line::<GUARDED>(caller, (header, b""), memory_bytes);
         complete.take_last_put(checked, body);
-        self.complete_whole(caller, complete)
+        self.complete(caller, complete, false)
     }
 
     /// Executes a `complete` with one put on a server without access rules. Returns `None`, and changes nothing, if
@@ -106,8 +120,8 @@ impl Executor {
         Some(answer(output, &Reply::Completed(IdList::of_reply(&[new.id]))))
     }
 
-    /// The line of a put of a `complete`, with `text` after its size. The `complete` already uses `memory_bytes`.
-    pub(super) fn check_put_of_complete<const GUARDED: bool>(
+    /// The line of a put, with `text` after its size. The `complete` already uses `memory_bytes`.
+    fn check_line<const GUARDED: bool>(
         &mut self,
         caller: &Caller<'_>,
         (header, text): (PutHeader, &[u8]),
@@ -120,12 +134,6 @@ impl Executor {
         let extras = extras.map_err(|refusal| (header, refusal))?;
         self.queue.mark_producer(client);
         Ok(Put::new(self.queue.allocate_id(), header, extras))
-    }
-
-    /// Called when all puts of a `complete` have arrived. It may have to wait for the pace of its identity.
-    pub(super) fn complete_whole(&mut self, caller: &mut Caller<'_>, complete: Box<Complete>) -> Outcome {
-        let is_permitted = complete.puts.is_empty();
-        self.complete(caller, complete, is_permitted)
     }
 
     /// Continues a `complete` that was put off.
@@ -156,12 +164,12 @@ impl Executor {
         self.persistence.log_changes(&mut self.queue, caller.now);
         self.complete_buffers.plan.clear();
         let planned = self.plan_complete(caller, &complete);
-        let permission = if is_permitted || matches!(planned, Err(NotDone::Refused(_))) {
+        let count = complete.puts.len() as u32;
+        let permission = if is_permitted || count == 0 || matches!(planned, Err(NotDone::Refused(_))) {
             Permission::Now
         } else {
             // The end of the job's reservation is too late, since the client would no longer have the job.
             let reserved_until = self.queue.job(complete.id).map(|job| job.record.deadline_at);
-            let count = complete.puts.len() as u32;
             self.permit_puts(caller.client, count, reserved_until, caller.now)
         };
         let outcome = match (permission, planned) {

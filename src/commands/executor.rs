@@ -257,16 +257,11 @@ impl Executor {
                 )
             }
             Request::Refused(refusal) => self.refuse_put(refusal, output),
-            Request::PutOfComplete(header, text, memory_bytes) => {
-                let put = (header, text);
-                let caller = &Caller::new(client, output, now);
-                Outcome::OfComplete(self.check_put_of_complete::<GUARDED>(caller, put, memory_bytes))
+            Request::Puts(complete, line) => {
+                self.continue_puts::<GUARDED>(&mut Caller::new(client, output, now), complete, line)
             }
             Request::CompleteWith(id, header, body) => {
                 self.complete_with::<GUARDED>(&mut Caller::new(client, output, now), id, (header, body))
-            }
-            Request::Complete(complete) => {
-                self.complete_whole(&mut Caller::new(client, output, now), complete)
             }
             Request::Lost => {
                 self.counters.malformed += 1;

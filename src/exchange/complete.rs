@@ -4,13 +4,13 @@
 //! `complete` is refused while it is read. All n commands are read in any case, so that the bytes after them are
 //! executed as commands. The server checks each line; nothing is executed before the last body has arrived.
 
-use super::body_room::{Arriving, BodyArrival};
+use super::body_room::{Arriving, BodyArrival, split_body};
 use super::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
-use super::{Put, TOO_LONG};
+use super::{Exchange, Phase, Put, Request, TOO_LONG};
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId};
-use crate::protocol::{MAX_COMPLETED_PUTS, PutHeader, put_line};
+use crate::protocol::{Command, MAX_COMPLETED_PUTS, PutHeader, Verb, plain_put_line, put_line};
 use crate::refusal::CommandRefusal;
 
 /// A `complete`.
@@ -42,16 +42,54 @@ enum CompleteStep {
     SkipLine(PutHeader),
 }
 
-/// The result of reading a piece of input.
-pub(super) enum CompleteProgress<'a> {
-    /// More input is needed.
-    WantsInput,
-    /// The line of a put, with the text after its size: [`Complete::begin_put`] must follow.
+/// The result of reading a piece of input that is long enough.
+enum CompleteProgress<'a> {
+    /// The line of a put, with the text after its size.
     Line(PutHeader, &'a [u8]),
     /// The last put has been read.
     Whole,
     /// The line is not a `put`, or its size cannot be read: the start of the next command is unknown.
     Lost,
+}
+
+impl<R> Exchange<R> {
+    /// The request for the line of a `complete` with one put. If the whole put has arrived and has no tags, as is
+    /// usual, the request contains it, so that the exchange need not keep it.
+    #[inline(never)]
+    pub(super) fn complete_of_one<'a>(&mut self, id: JobId, input: &mut &'a [u8]) -> Request<'a> {
+        let mut rest = *input;
+        if let Line::Whole(line) = take_line(&mut rest)
+            && let Some(header) = plain_put_line(line)
+            && let Some((body, rest)) = split_body(header.size, rest)
+        {
+            *input = rest;
+            self.count_line();
+            return Request::CompleteWith(id, header, body);
+        }
+        Request::Command(Command::Complete { id, count: 1 })
+    }
+
+    /// Continues to read a `complete`.
+    pub(super) fn next_of_complete<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
+        let Phase::Complete(complete) = &mut self.phase else { return None };
+        let progress = complete.read(input)?;
+        let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
+        let Phase::Complete(complete) = phase else { return None };
+        Some(match progress {
+            CompleteProgress::Line(header, text) => {
+                self.count_line();
+                Request::Puts(complete, Some((header, text)))
+            }
+            CompleteProgress::Whole => Request::Puts(complete, None),
+            CompleteProgress::Lost => Request::Lost,
+        })
+    }
+}
+
+/// Whether a line that begins like this is a `complete`. After it come commands that must not be executed by
+/// themselves.
+pub(super) fn is_complete(start: &[u8]) -> bool {
+    start.starts_with(Verb::Complete.as_str().as_bytes())
 }
 
 impl Complete {
@@ -74,27 +112,35 @@ impl Complete {
         self.left == 0
     }
 
-    /// Continues to read.
-    pub(super) fn read<'a>(&mut self, input: &mut &'a [u8]) -> CompleteProgress<'a> {
+    /// Continues to read; `None` if more input is needed.
+    fn read<'a>(&mut self, input: &mut &'a [u8]) -> Option<CompleteProgress<'a>> {
         loop {
             if self.left == 0 {
-                return CompleteProgress::Whole;
+                return Some(CompleteProgress::Whole);
             }
             if input.is_empty() {
-                return CompleteProgress::WantsInput;
+                return None;
             }
             let is_done = match &mut self.step {
-                CompleteStep::Line => match self.read_line(input) {
-                    Some(progress) => return progress,
-                    None => true,
+                CompleteStep::Line => match take_line(input) {
+                    Line::Part => false,
+                    Line::Whole(line) => {
+                        let put = put_line(line);
+                        return Some(put.map_or(CompleteProgress::Lost, |(header, text)| {
+                            CompleteProgress::Line(header, text)
+                        }));
+                    }
+                    // If anything follows the size, be it the CRLF, the size is enough to find the body.
+                    Line::TooLong(start) => match put_line(start) {
+                        Some((header, text)) if !text.is_empty() => {
+                            self.step = CompleteStep::SkipLine(header);
+                            true
+                        }
+                        Some(_) | None => return Some(CompleteProgress::Lost),
+                    },
                 },
-                CompleteStep::SkipLine(header) => {
-                    let header = *header;
-                    return if skip_line(input) {
-                        CompleteProgress::Line(header, TOO_LONG)
-                    } else {
-                        CompleteProgress::WantsInput
-                    };
+                &mut CompleteStep::SkipLine(header) => {
+                    return skip_line(input).then_some(CompleteProgress::Line(header, TOO_LONG));
                 }
                 CompleteStep::SkipBody(left) => {
                     let is_done = skip_body(left, input);
@@ -106,27 +152,8 @@ impl Complete {
                 CompleteStep::Body(_) => self.read_body(input),
             };
             if !is_done {
-                return CompleteProgress::WantsInput;
+                return None;
             }
-        }
-    }
-
-    /// The line of a put; `None` if the input continues in another step.
-    fn read_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<CompleteProgress<'a>> {
-        match take_line(input) {
-            Line::Whole(line) => Some(
-                put_line(line)
-                    .map_or(CompleteProgress::Lost, |(header, text)| CompleteProgress::Line(header, text)),
-            ),
-            Line::Part => Some(CompleteProgress::WantsInput),
-            // If anything follows the size, be it the CRLF, the size is enough to find the body.
-            Line::TooLong(start) => match put_line(start) {
-                Some((header, text)) if !text.is_empty() => {
-                    self.step = CompleteStep::SkipLine(header);
-                    None
-                }
-                Some(_) | None => Some(CompleteProgress::Lost),
-            },
         }
     }
 
@@ -155,7 +182,7 @@ impl Complete {
     }
 
     /// Continues after the server has checked the line of a put.
-    pub(super) fn begin_put(&mut self, checked: Result<Put, (PutHeader, CommandRefusal)>) {
+    pub fn begin_put(&mut self, checked: Result<Put, (PutHeader, CommandRefusal)>) {
         match checked {
             Ok(put) if self.refusal.is_some() => {
                 self.step = CompleteStep::SkipBody(refused_body_bytes(put.size));
@@ -170,7 +197,10 @@ impl Complete {
     pub fn take_last_put(&mut self, checked: Result<Put, (PutHeader, CommandRefusal)>, mut body: &[u8]) {
         self.begin_put(checked);
         let progress = self.read(&mut body);
-        debug_assert!(matches!(progress, CompleteProgress::Whole), "the last body completes the command");
+        debug_assert!(
+            matches!(progress, Some(CompleteProgress::Whole)),
+            "the last body completes the command"
+        );
     }
 
     /// Skips the body, which comes next.

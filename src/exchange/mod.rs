@@ -42,13 +42,11 @@ pub use self::output::Output;
 pub use self::put::{Put, PutExtras};
 
 use self::activity::LineCount;
-use self::body_room::{Arriving, BodyArrival, split_body};
-use self::complete::CompleteProgress;
+use self::body_room::{Arriving, BodyArrival};
+use self::complete::is_complete;
 use self::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
 use crate::job::{Body, JobId};
-use crate::protocol::{
-    Command, ParseError, PutHeader, Verb, longest_line, parse, plain_put_line, tagged_put,
-};
+use crate::protocol::{Command, ParseError, PutHeader, longest_line, parse, tagged_put};
 use crate::refusal::CommandRefusal;
 
 /// Replaces the tags of a `put` on a line that is too long.
@@ -65,11 +63,9 @@ pub enum Request<'a> {
     Put(Put, Body),
     /// A body that must not be stored has ended: answer with this.
     Refused(CommandRefusal),
-    /// The line of a put of a `complete`, with the text after its size, must be checked. The number is that of the
-    /// bytes held so far.
-    PutOfComplete(PutHeader, &'a [u8], usize),
-    /// All puts of a `complete` have arrived.
-    Complete(Box<Complete>),
+    /// Check the next line of the puts of a `complete`: its numbers, and the text after its size. Without a line, all
+    /// puts have arrived.
+    Puts(Box<Complete>, Option<(PutHeader, &'a [u8])>),
     /// A `complete` of this job with its only put, whose body, with the CRLF after it, has arrived.
     CompleteWith(JobId, PutHeader, &'a [u8]),
     /// A `complete`, or one of its puts, is malformed: the start of the next command is unknown.
@@ -213,41 +209,6 @@ impl<R: Debug> Exchange<R> {
         }
     }
 
-    /// The request for the line of a `complete` with one put. If the whole put has arrived and has no tags, as is
-    /// usual, the request contains it, so that the exchange need not keep it.
-    #[inline(never)]
-    fn complete_of_one<'a>(&mut self, id: JobId, input: &mut &'a [u8]) -> Request<'a> {
-        let mut rest = *input;
-        if let Line::Whole(line) = take_line(&mut rest)
-            && let Some(header) = plain_put_line(line)
-            && let Some((body, rest)) = split_body(header.size, rest)
-        {
-            *input = rest;
-            self.count_line();
-            return Request::CompleteWith(id, header, body);
-        }
-        Request::Command(Command::Complete { id, count: 1 })
-    }
-
-    /// Continues to read a `complete`.
-    fn next_of_complete<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
-        let Phase::Complete(complete) = &mut self.phase else { return None };
-        match complete.read(input) {
-            CompleteProgress::WantsInput => None,
-            CompleteProgress::Line(header, text) => {
-                let memory_bytes = complete.memory_bytes();
-                self.count_line();
-                Some(Request::PutOfComplete(header, text, memory_bytes))
-            }
-            CompleteProgress::Lost => Some(self.finish(Request::Lost)),
-            CompleteProgress::Whole => {
-                let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
-                let Phase::Complete(complete) = phase else { return None };
-                Some(Request::Complete(complete))
-            }
-        }
-    }
-
     fn next_body<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
         let Phase::WantBody(arriving) = &mut self.phase else { return None };
         match arriving.take(input) {
@@ -279,7 +240,7 @@ impl<R: Debug> Exchange<R> {
     #[inline(always)]
     pub fn apply(&mut self, outcome: Outcome<R>) {
         debug_assert!(
-            matches!(self.phase, Phase::WantCommand | Phase::Complete(_)),
+            matches!(self.phase, Phase::WantCommand),
             "no body or rest is in progress when an outcome is applied: {:?}",
             self.phase
         );
@@ -294,12 +255,6 @@ impl<R: Debug> Exchange<R> {
             }
             Outcome::Unfinished(unfinished) => Phase::Unfinished(unfinished),
             Outcome::ReadPuts(complete) => Phase::Complete(complete),
-            Outcome::OfComplete(checked) => {
-                if let Phase::Complete(complete) = &mut self.phase {
-                    complete.begin_put(checked);
-                }
-                return;
-            }
             Outcome::Close => Phase::Closing,
             Outcome::Abort => Phase::Aborted,
         };
@@ -506,13 +461,7 @@ fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, TryReserveError> {
     Ok(copy)
 }
 
-/// Whether a line that begins like this is a `complete`.
-fn is_complete(start: &[u8]) -> bool {
-    start.starts_with(Verb::Complete.as_str().as_bytes())
-}
-
-/// The request for a line that is not a command. After a `complete` come commands that must not be executed by
-/// themselves.
+/// The request for a line that is not a command.
 #[cold]
 fn malformed<'a>(line: &[u8], error: ParseError) -> Request<'a> {
     if is_complete(line) { Request::Lost } else { Request::Malformed(error) }

@@ -19,10 +19,8 @@ pub enum Outcome<R> {
     ReadBody(Put),
     /// A `put` is refused: its body comes next and is skipped, and then the refusal is answered.
     SkipBody(PutHeader, CommandRefusal),
-    /// The puts of a `complete` come next.
+    /// The puts of a `complete`, or the rest of them, come next.
     ReadPuts(Box<Complete>),
-    /// The line of a put of a `complete` is accepted or refused: its body comes next, and is skipped if it is refused.
-    OfComplete(Result<Put, (PutHeader, CommandRefusal)>),
     /// The command has passed its checks and is not finished. The client's later commands wait.
     Unfinished(Unfinished<R>),
     /// The connection is to be closed once the replies have been sent.

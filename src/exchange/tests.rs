@@ -38,8 +38,9 @@ fn transcript_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
                 Request::Command(Command::Complete { id, count }) => {
                     exchange.apply(Outcome::ReadPuts(Box::new(Complete::new(id, count, None))));
                 }
-                Request::PutOfComplete(header, ..) => {
-                    exchange.apply(Outcome::OfComplete(Ok(Put::new(JobId(1), header, None))));
+                Request::Puts(mut complete, Some((header, _))) => {
+                    complete.begin_put(Ok(Put::new(JobId(1), header, None)));
+                    exchange.apply(Outcome::ReadPuts(complete));
                 }
                 Request::Lost => exchange.close(),
                 _ => {}

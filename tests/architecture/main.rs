@@ -426,6 +426,7 @@ const NAMED_ELSEWHERE: &[(&str, &str)] = &[
     ("Put", "src/commands/guard/judge.rs"),
     // Puts follow its line.
     ("Complete", "src/exchange/mod.rs"),
+    ("Complete", "src/exchange/complete.rs"),
     ("Complete", "src/commands/complete.rs"),
     ("Put", "src/commands/complete.rs"),
     ("PutWith", "src/commands/complete.rs"),

@@ -240,7 +240,6 @@ impl Executor {
                 | Outcome::ReadBody(_)
                 | Outcome::SkipBody(..)
                 | Outcome::ReadPuts(_)
-                | Outcome::OfComplete(_)
                 | Outcome::Unfinished(Unfinished::Waiting { .. }) => {
                     debug_assert!(false, "an order has no input, no wait and no connection");
                     failure.map_or(Progress::Done, Progress::Failed)
