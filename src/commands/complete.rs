@@ -202,9 +202,7 @@ impl Executor {
             return Err(CommandRefusal::NotFound.into());
         }
         found_before(CommandRefusal::NotFound)?;
-        if self.guard.is_some()
-            && !puts.iter().all(|(put, _)| self.may_put_into(client, put.tube(), put.tags().set()))
-        {
+        if self.guard.is_some() && !puts.iter().all(|(put, _)| self.may_put(client, put.tags().set())) {
             return Err(CommandRefusal::Forbidden.into());
         }
         found_before(CommandRefusal::OutOfMemory)?;

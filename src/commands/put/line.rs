@@ -71,9 +71,7 @@ impl Executor {
             let readable = tags.unwrap_or_default();
             let is_allowed = match of {
                 LineOf::Put => self.may_name(client, &readable),
-                LineOf::Complete { .. } => {
-                    self.may_put_into(client, readable.tube.map(Name::as_str), &readable)
-                }
+                LineOf::Complete { .. } => self.may_put(client, &readable),
             };
             if !is_allowed {
                 self.note_refused_put(client, now);
