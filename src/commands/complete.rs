@@ -16,7 +16,7 @@ use crate::job::{Body, JobId};
 use crate::protocol::{Command, IdList, PutHeader, Reply};
 use crate::queue::{ClientId, CompletedPut, EncodedBody, NewJob, Planned, Queue};
 use crate::refusal::CommandRefusal;
-use crate::tags::TagSet;
+use crate::tags::{EncodedTags, TagSet};
 
 /// The buffers of a `complete`. They are kept between commands for their capacity: most completes have one put, and
 /// should cost less than a put and a delete.
@@ -77,8 +77,7 @@ impl Executor {
         let refused = if GUARDED { self.guard_command(caller, &command) } else { None };
         let begun = refused.unwrap_or_else(|| self.begin_complete(caller, (id, 1), None));
         let Outcome::ReadPuts(mut complete) = begun else { return begun };
-        let memory_bytes = complete.memory_bytes();
-        let checked = self.check_line::<GUARDED>(caller, (header, b""), memory_bytes);
+        let checked = self.check_line::<GUARDED>(caller, (header, b""), complete.memory_bytes());
         complete.take_last_put(checked, body);
         self.complete(caller, complete, false)
     }
@@ -106,7 +105,7 @@ impl Executor {
         let body = &body[..size as usize];
         self.persistence.log_changes(&mut self.queue, now);
         let new = NewJob { id: self.queue.next_id(), priority, delay_s, ttr_s };
-        let asked = CompletedPut { new, tags: &[], tube: None, body_bytes: body.len() };
+        let asked = CompletedPut { new, tags: &EncodedTags::NONE, body_bytes: body.len() };
         let body = Body::copy_of(body).ok()?;
         let puts = iter::once((asked, Planned::New));
         let room = self.persistence.room_for_complete(&self.queue, client, puts).ok()?;
@@ -157,13 +156,8 @@ impl Executor {
         mut complete: Box<Complete>,
         is_permitted: bool,
     ) -> Outcome {
-        for (put, _) in complete.puts.iter().filter(|(put, _)| !put.is_plain()) {
-            // Jobs with the keys of the puts end if their time is over.
-            self.queue.duplicate(caller.client, put.tags().set(), caller.now);
-        }
-        self.persistence.log_changes(&mut self.queue, caller.now);
-        self.complete_buffers.plan.clear();
-        let planned = self.plan_complete(caller, &complete);
+        let tags = tags_of(&complete.puts);
+        let planned = self.plan_complete(caller, &complete, &tags);
         let count = complete.puts.len() as u32;
         let permission = if is_permitted || count == 0 || matches!(planned, Err(NotDone::Refused(_))) {
             Permission::Now
@@ -175,26 +169,35 @@ impl Executor {
         let outcome = match (permission, planned) {
             (Permission::Later, _) => return self.continue_complete(caller, complete),
             (Permission::TooLate, _) => self.refuse_late_put(caller.output),
-            (Permission::Now, Ok(room)) => self.carry_out_complete(caller, &mut complete, room),
+            (Permission::Now, Ok(room)) => {
+                let (id, puts) = (complete.id, (&complete.puts[..], &tags[..]));
+                self.carry_out_complete(caller, id, puts, &mut complete.bodies, room)
+            }
             (Permission::Now, Err(NotDone::Refused(refusal))) => self.refuse_put(refusal, caller.output),
             (Permission::Now, Err(NotDone::NoRoomYet(()))) => {
                 return RestKind::Complete(complete).later(Until::BinlogRoom);
             }
         };
         complete.puts.clear();
+        complete.bodies.clear();
         self.complete_buffers.complete = Some(complete);
         outcome
     }
 
-    /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes
-    /// nothing, but counts a put that a full tube refuses.
+    /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes nothing, but
+    /// jobs with the keys of the puts end if their time is over, and a put that a full tube refuses is counted.
     fn plan_complete(
         &mut self,
         caller: &Caller<'_>,
         complete: &Complete,
+        tags: &[EncodedTags<'_>],
     ) -> Result<Option<CompleteRoom>, NotDone<CommandRefusal>> {
         let &Caller { client, now, .. } = caller;
         let Complete { id, puts, refusal, .. } = complete;
+        for tags in tags {
+            self.queue.duplicate(client, tags.set(), now);
+        }
+        self.persistence.log_changes(&mut self.queue, now);
         // Of the reasons found while reading, only one that comes before these in the list counts.
         let found_before =
             |least: CommandRefusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
@@ -202,15 +205,16 @@ impl Executor {
             return Err(CommandRefusal::NotFound.into());
         }
         found_before(CommandRefusal::NotFound)?;
-        if self.guard.is_some() && !puts.iter().all(|(put, _)| self.may_put(client, put.tags().set())) {
+        if self.guard.is_some() && !asked(puts, tags).all(|put| self.may_put(client, put.tags.set())) {
             return Err(CommandRefusal::Forbidden.into());
         }
         found_before(CommandRefusal::OutOfMemory)?;
-        if self.lacks_room_for_puts(caller, complete) {
+        if self.lacks_room_for_puts(caller, complete, tags) {
             return Err(CommandRefusal::OutOfMemory.into());
         }
-        let asked = puts.iter().map(|(put, _)| completed_put(put));
+        let asked = asked(puts, tags);
         let plan = &mut self.complete_buffers.plan;
+        plan.clear();
         // It ends before the first put whose tube is full.
         plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now).map_while(Result::ok));
         // For the log, the puts from there on are new ones: its reason comes before that of the tube.
@@ -223,7 +227,7 @@ impl Executor {
         if self.is_draining && (!puts.is_empty() || refusal.is_some()) {
             return Err(CommandRefusal::Draining.into());
         }
-        if let Some((refused, _)) = puts.get(plan.len()) {
+        if let Some(refused) = puts.get(plan.len()) {
             self.count_full_tube(client, refused.tube());
             return Err(CommandRefusal::TubeFull.into());
         }
@@ -233,36 +237,40 @@ impl Executor {
 
     /// Whether memory is low for the jobs of a `complete`, their tubes and their cooldowns, or its identity has reached
     /// its limit of bytes.
-    fn lacks_room_for_puts(&mut self, caller: &Caller<'_>, complete: &Complete) -> bool {
-        let puts = &complete.puts;
+    fn lacks_room_for_puts(
+        &mut self,
+        caller: &Caller<'_>,
+        complete: &Complete,
+        tags: &[EncodedTags<'_>],
+    ) -> bool {
         let memory_bytes = complete.body_bytes() + caller.output.memory_bytes();
-        let mut cooling = self.queue.cooldown_bytes_with(&TagSet::NONE);
-        for (put, _) in puts.iter().filter(|(put, _)| !put.is_plain()) {
-            let tags = put.tags();
-            let tags = tags.set();
+        let without = self.queue.cooldown_bytes_with(&TagSet::NONE);
+        let mut cooling = without;
+        for tags in tags.iter().map(EncodedTags::set) {
             let lacks_tube = tags.tube.is_some_and(|tube| {
                 self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), caller.client, memory_bytes)
             });
-            let asks = self.queue.cooldown_bytes_with(tags) - self.queue.cooldown_bytes_with(&TagSet::NONE);
+            let asks = self.queue.cooldown_bytes_with(tags) - without;
             cooling += asks;
             if lacks_tube || asks > 0 && self.memory.forbids_cooldowns(cooling) {
                 return true;
             }
         }
-        !puts.is_empty()
-            && (self.exceeds_owned(caller.client, complete)
+        !complete.puts.is_empty()
+            && (self.exceeds_owned(caller.client, complete, tags)
                 || self.lacks_memory_for(memory_bytes)
                 || self.queue.make_room_for_put().is_err())
     }
 
     /// Whether the jobs of a `complete` exceed the limit of the client's identity.
-    fn exceeds_owned(&self, client: ClientId, complete: &Complete) -> bool {
+    fn exceeds_owned(&self, client: ClientId, complete: &Complete, tags: &[EncodedTags<'_>]) -> bool {
         let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
         let Some((name, most)) = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?))) else {
             return false;
         };
-        let bytes = |put: &Put| self.queue.owned_bytes_of_put(client, put.size as usize, put.tags().set());
-        let owned: u64 = complete.puts.iter().map(|(put, _)| bytes(put)).sum();
+        let bytes =
+            |put: CompletedPut<'_>| self.queue.owned_bytes_of_put(client, put.body_bytes, put.tags.set());
+        let owned: u64 = asked(&complete.puts, tags).map(bytes).sum();
         let left = self.queue.owned_bytes(&name) - self.queue.bytes_left_by(complete.id, &name);
         left.saturating_add(owned) > most
     }
@@ -270,41 +278,49 @@ impl Executor {
     fn carry_out_complete(
         &mut self,
         caller: &mut Caller<'_>,
-        complete: &mut Complete,
+        id: JobId,
+        (puts, tags): (&[Put], &[EncodedTags<'_>]),
+        bodies: &mut Vec<Body>,
         room: Option<CompleteRoom>,
     ) -> Outcome {
         let &mut Caller { client, ref mut output, now, .. } = caller;
-        let Complete { id, puts, .. } = complete;
-        for (put, body) in &mut *puts {
-            let body = std::mem::replace(body, Body::from(Vec::new()));
+        let CompleteBuffers { plan, bodies: encoded, ids, .. } = &mut self.complete_buffers;
+        for (put, body) in puts.iter().zip(bodies.drain(..)) {
             let Ok(body) = Queue::encode_body(body, put.encoded_tags()) else {
-                self.complete_buffers.bodies.clear();
+                encoded.clear();
                 return self.refuse_put(CommandRefusal::OutOfMemory, output);
             };
-            self.complete_buffers.bodies.push(body);
+            encoded.push(body);
         }
-        let asked = puts.iter().map(|(put, _)| completed_put(put));
-        let CompleteBuffers { plan, bodies, ids, .. } = &mut self.complete_buffers;
         ids.clear();
-        ids.extend(puts.iter().zip(&*plan).map(|((put, _), planned)| match planned {
+        ids.extend(puts.iter().zip(&*plan).map(|(put, planned)| match planned {
             Planned::Duplicate { first, .. } => *first,
             Planned::New => put.id,
         }));
-        if let Some(body) = self.queue.complete(client, *id, asked, bodies.drain(..), plan, now)
+        let asked = asked(puts, tags);
+        if let Some(body) = self.queue.complete(client, id, asked, encoded.drain(..), plan, now)
             && let Some(watch) = body.watch()
         {
             self.detach_body(watch, body);
         }
-        debug_assert!(self.queue.job(*id).is_none(), "a completed job does not exist");
-        self.persistence.log_complete(&mut self.queue, *id, room, now);
+        debug_assert!(self.queue.job(id).is_none(), "a completed job does not exist");
+        self.persistence.log_complete(&mut self.queue, id, room, now);
         self.meter.cost += puts.len() as u64;
         answer(output, &Reply::Completed(IdList::of_reply(&self.complete_buffers.ids)))
     }
 }
 
-/// The put, as the queue takes it.
+/// Tags of the puts; none if no put has tags.
+fn tags_of(puts: &[Put]) -> Vec<EncodedTags<'_>> {
+    if puts.iter().all(Put::is_plain) { Vec::new() } else { puts.iter().map(Put::tags).collect() }
+}
+
+/// The puts with these tags, as the queue takes them.
 #[inline]
-fn completed_put(put: &Put) -> CompletedPut<'_> {
-    let (tags, tube) = (put.encoded_tags(), put.tube());
-    CompletedPut { new: new_job(put), tags, tube, body_bytes: put.size as usize }
+fn asked<'a>(puts: &'a [Put], tags: &'a [EncodedTags<'a>]) -> impl Iterator<Item = CompletedPut<'a>> + Clone {
+    puts.iter().enumerate().map(|(index, put)| CompletedPut {
+        new: new_job(put),
+        tags: tags.get(index).unwrap_or(&EncodedTags::NONE),
+        body_bytes: put.size as usize,
+    })
 }

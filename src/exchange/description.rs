@@ -61,7 +61,7 @@ impl Described for Put {
     fn describe(&self, out: &mut Writer<'_>) {
         self.id.describe(out);
         self.header().describe(out);
-        out.bytes(self.tags().bytes());
+        out.bytes(self.encoded_tags());
         self.tube().map(Box::<str>::from).describe(out);
     }
 

@@ -28,7 +28,7 @@ fn complete(fixture: &mut Fixture, id: u64, body_len: usize) -> Result<(), NoRoo
         .collect();
     let tags: Vec<EncodedTags<'_>> = bytes.iter().map(|bytes| EncodedTags::read(bytes).unwrap()).collect();
     let room = loop {
-        let puts = tags.iter().map(|tags| (7, body_len, *tags));
+        let puts = tags.iter().map(|tags| (7, body_len, tags));
         match fixture.log.reserve_complete(puts, 0) {
             Ok(room) => break room,
             Err(NoRoom::Full) => return Err(NoRoom::Full),

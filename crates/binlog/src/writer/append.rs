@@ -231,7 +231,7 @@ impl Binlog {
     /// If they do not fit; nothing has changed.
     pub fn reserve_complete<'a>(
         &mut self,
-        puts: impl Iterator<Item = (usize, usize, EncodedTags<'a>)>,
+        puts: impl Iterator<Item = (usize, usize, &'a EncodedTags<'a>)>,
         updates: u64,
     ) -> Result<CompleteRoom, NoRoom> {
         if self.is_store_full() {
@@ -244,7 +244,7 @@ impl Binlog {
                 return Err(NoRoom::Full);
             }
             count += 1;
-            bytes += whole_bytes(tube_len, body_len, &tags);
+            bytes += whole_bytes(tube_len, body_len, tags);
             added += 1 + self.contents.room.units_for(JobRoom::of(tube_len, tags.set(), false));
         }
         // A single put may be as long as any other: the next file is made long enough.

@@ -10,7 +10,7 @@ use beanstalkd_queue::{
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, JobId, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{EncodedTags, TagSet};
+use beanstalkd_types::tags::{EncodedTags, Name, TagSet};
 
 use super::{ClientCommand, Operation, completed_puts, job_of, rules};
 use crate::tags::encoded;
@@ -363,15 +363,17 @@ impl Pair {
             return;
         }
         let encoded: Vec<Vec<u8>> = puts.iter().map(|put| encoded(&put.tags)).collect();
-        let asked: Vec<queue::CompletedPut<'_>> = puts
+        let tags: Vec<EncodedTags<'_>> = puts
             .iter()
             .zip(&encoded)
-            .map(|(put, bytes)| queue::CompletedPut {
-                new: put.new,
-                tags: bytes,
-                tube: put.tags.tube.as_ref().map(|tube| tube.as_str()),
-                body_bytes: put.body.len(),
+            .map(|(put, bytes)| {
+                EncodedTags::with_tube(bytes, put.tags.tube.as_ref().map(|tube| Name::from(tube.as_str())))
             })
+            .collect();
+        let asked: Vec<queue::CompletedPut<'_>> = puts
+            .iter()
+            .zip(&tags)
+            .map(|(put, tags)| queue::CompletedPut { new: put.new, tags, body_bytes: put.body.len() })
             .collect();
         let plan = queue.plan_complete(id, job, asked.iter().copied(), now);
         let plan: Vec<Planned> = plan.map_while(Result::ok).collect();
@@ -384,7 +386,7 @@ impl Pair {
             return model.refuse_for(&tube);
         }
         let pack = |put: &queue::CompletedPut<'_>, body: &[u8]| {
-            Queue::encode_body(Body::copy_of(body).expect("there is memory"), put.tags)
+            Queue::encode_body(Body::copy_of(body).expect("there is memory"), put.tags.bytes())
                 .expect("there is memory")
         };
         let bodies: Vec<EncodedBody> =
