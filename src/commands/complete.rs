@@ -93,11 +93,10 @@ impl Executor {
     ) -> Option<Outcome> {
         let &mut Caller { client, ref mut output, now, .. } = caller;
         let PutHeader { priority, delay_s, ttr_s, size } = header;
-        let memory_bytes = size_of::<Complete>() + output.memory_bytes();
-        let needs_usual_path = u64::from(size) > self.memory.max_job_bytes
+        let of = LineOf::Complete { memory_bytes: size_of::<Complete>() + output.memory_bytes() };
+        let needs_usual_path = self.check_put_line::<false>(client, header, b"", of, now).is_err()
             || !self.queue.has_reserved(client, id)
             || self.queue.has_tags(id)
-            || self.lacks_memory_for(size as usize + memory_bytes)
             || self.admit_put(client, &TagSet::NONE, size as usize, output, now).is_err();
         if needs_usual_path {
             return None;
@@ -159,7 +158,8 @@ impl Executor {
         let tags = tags_of(&complete.puts);
         let planned = self.plan_complete(caller, &complete, &tags);
         let count = complete.puts.len() as u32;
-        let permission = if is_permitted || count == 0 || matches!(planned, Err(NotDone::Refused(_))) {
+        let asks_pace = !is_permitted && count > 0 && self.has_pace(caller.client);
+        let permission = if !asks_pace || matches!(planned, Err(NotDone::Refused(_))) {
             Permission::Now
         } else {
             // The end of the job's reservation is too late, since the client would no longer have the job.
