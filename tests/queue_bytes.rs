@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use beanstalkd_queue::{ClientId, NewJob, Queue, Rate, Reserve, TubeRule};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, JobId, JobState, Priority};
-use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
+use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, JobTags, TagSet};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
@@ -44,9 +44,9 @@ fn put(queue: &mut Queue, client: ClientId) {
 }
 
 fn put_tagged(queue: &mut Queue, client: ClientId, new: NewJob, body: Body, tags: TagSet<'_>) {
-    let mut bytes = Vec::new();
+    let (mut bytes, tags) = (Vec::new(), JobTags::from(tags));
     tags.encode(&mut bytes).unwrap();
-    queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
+    queue.put_tagged(client, None, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
 }
 
 fn set_rules(queue: &mut Queue, rule: TubeRule) {

@@ -97,14 +97,14 @@ impl Executor {
         let needs_usual_path = self.check_put_line::<false>(client, header, b"", of, now).is_err()
             || !self.queue.has_reserved(client, id)
             || self.queue.has_tags(id)
-            || self.admit_put(client, &TagSet::NONE, size as usize, output, now).is_err();
+            || self.admit_put(client, None, &TagSet::NONE, size as usize, output, now).is_err();
         if needs_usual_path {
             return None;
         }
         let body = &body[..size as usize];
         self.persistence.log_changes(&mut self.queue, now);
         let new = NewJob { id: self.queue.next_id(), priority, delay_s, ttr_s };
-        let asked = CompletedPut { new, tags: &EncodedTags::NONE, body_bytes: body.len() };
+        let asked = CompletedPut { new, tags: &EncodedTags::NONE, tube: None, body_bytes: body.len() };
         let body = Body::copy_of(body).ok()?;
         let puts = iter::once((asked, Planned::New));
         let room = self.persistence.room_for_complete(&self.queue, client, puts).ok()?;
@@ -184,8 +184,8 @@ impl Executor {
         outcome
     }
 
-    /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes nothing, but
-    /// jobs with the keys of the puts end if their time is over, and a put that a full tube refuses is counted.
+    /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes nothing,
+    /// but jobs with the keys of the puts end if their time is over, and a put that a full tube refuses is counted.
     fn plan_complete(
         &mut self,
         caller: &Caller<'_>,
@@ -194,8 +194,8 @@ impl Executor {
     ) -> Result<Option<CompleteRoom>, NotDone<CommandRefusal>> {
         let &Caller { client, now, .. } = caller;
         let Complete { id, puts, refusal, .. } = complete;
-        for tags in tags {
-            self.queue.duplicate(client, tags.set(), now);
+        for put in tagged(puts, tags) {
+            self.queue.duplicate(client, put.tube, put.tags.set(), now);
         }
         self.persistence.log_changes(&mut self.queue, now);
         // Of the reasons found while reading, only one that comes before these in the list counts.
@@ -205,7 +205,9 @@ impl Executor {
             return Err(CommandRefusal::NotFound.into());
         }
         found_before(CommandRefusal::NotFound)?;
-        if self.guard.is_some() && !asked(puts, tags).all(|put| self.may_put(client, put.tags.set())) {
+        if self.guard.is_some()
+            && !asked(puts, tags).all(|put| self.may_put(client, put.tube, put.tags.set()))
+        {
             return Err(CommandRefusal::Forbidden.into());
         }
         found_before(CommandRefusal::OutOfMemory)?;
@@ -246,11 +248,11 @@ impl Executor {
         let memory_bytes = complete.body_bytes() + caller.output.memory_bytes();
         let without = self.queue.cooldown_bytes_with(&TagSet::NONE);
         let mut cooling = without;
-        for tags in tags.iter().map(EncodedTags::set) {
-            let lacks_tube = tags.tube.is_some_and(|tube| {
-                self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), caller.client, memory_bytes)
+        for put in tagged(&complete.puts, tags) {
+            let lacks_tube = put.tube.is_some_and(|tube| {
+                self.lacks_memory_to(MemoryClass::AddsTube(tube), caller.client, memory_bytes)
             });
-            let asks = self.queue.cooldown_bytes_with(tags) - without;
+            let asks = self.queue.cooldown_bytes_with(put.tags.set()) - without;
             cooling += asks;
             if lacks_tube || asks > 0 && self.memory.forbids_cooldowns(cooling) {
                 return true;
@@ -268,8 +270,9 @@ impl Executor {
         let Some((name, most)) = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?))) else {
             return false;
         };
-        let bytes =
-            |put: CompletedPut<'_>| self.queue.owned_bytes_of_put(client, put.body_bytes, put.tags.set());
+        let bytes = |put: CompletedPut<'_>| {
+            self.queue.owned_bytes_of_put(client, put.tube, put.body_bytes, put.tags.set())
+        };
         let owned: u64 = asked(&complete.puts, tags).map(bytes).sum();
         let left = self.queue.owned_bytes(&name) - self.queue.bytes_left_by(complete.id, &name);
         left.saturating_add(owned) > most
@@ -321,6 +324,12 @@ fn asked<'a>(puts: &'a [Put], tags: &'a [EncodedTags<'a>]) -> impl Iterator<Item
     puts.iter().enumerate().map(|(index, put)| CompletedPut {
         new: new_job(put),
         tags: tags.get(index).unwrap_or(&EncodedTags::NONE),
+        tube: put.tube(),
         body_bytes: put.size as usize,
     })
+}
+
+/// The puts, if any of them has tags.
+fn tagged<'a>(puts: &'a [Put], tags: &'a [EncodedTags<'a>]) -> impl Iterator<Item = CompletedPut<'a>> {
+    asked(&puts[..tags.len()], tags)
 }

@@ -200,10 +200,7 @@ impl Complete {
     pub fn take_last_put(&mut self, checked: Result<Put, (PutHeader, CommandRefusal)>, mut body: &[u8]) {
         self.begin_put(checked);
         let progress = self.read(&mut body);
-        debug_assert!(
-            matches!(progress, Some(CompleteProgress::Whole)),
-            "the last body completes the command"
-        );
+        debug_assert!(matches!(progress, Some(CompleteProgress::Whole)), "the last body ends the command");
     }
 
     /// Skips the body, which comes next.

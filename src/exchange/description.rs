@@ -11,7 +11,7 @@ use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::{ReplyBuffer, longest_line};
 use crate::refusal::CommandRefusal;
-use crate::tags::TagSet;
+use crate::tags::JobTags;
 use crate::tube_name::TubeName;
 
 /// The maximum of unsent replies, in bytes, with which an exchange can be handed over. Only one whose last reply has a
@@ -68,7 +68,7 @@ impl Described for Put {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (id, header, tags) = (from.value()?, from.value()?, from.bytes()?);
         let tube: Option<Box<str>> = from.value()?;
-        if !tags.is_empty() && TagSet::decode_checked(tags).is_none() {
+        if !tags.is_empty() && JobTags::decode_checked(tags).is_none() {
             return Err(Malformed("the tags of a put"));
         }
         if tube.as_ref().is_some_and(|name| TubeName::check(name.as_bytes()).is_none()) {

@@ -8,7 +8,7 @@ use std::collections::TryReserveError;
 use crate::job::{JobId, Priority};
 use crate::protocol::PutHeader;
 use crate::seconds::Seconds;
-use crate::tags::{EncodedTags, Name, TagSet};
+use crate::tags::{EncodedTags, JobTags, Name};
 
 /// A `put` whose line is accepted. Each connection has room for one, so rarely used parts are stored separately.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Put {
 /// The parts of a `put` that a put without tags and in whole seconds does not have.
 #[derive(Debug, Default)]
 pub struct PutExtras {
-    /// The encoded tags, from [`TagSet::encode`](crate::tags::TagSet::encode); empty if there are none.
+    /// The encoded tags, from [`JobTags::encode`]; empty if there are none.
     tags: Vec<u8>,
     /// The tube into which the job goes, if it is not the used one.
     tube: Option<Box<str>>,
@@ -35,17 +35,21 @@ pub struct PutExtras {
 }
 
 impl PutExtras {
-    /// The extras of a put with these tags, in the memory of `spare` if there is one.
+    /// The extras of a put with these tags, into this tube or the used one, in the memory of `spare` if there is one.
     ///
     /// # Errors
     /// If the allocator has no memory.
     #[inline]
-    pub fn new(tags: &TagSet<'_>, spare: Option<Box<Self>>) -> Result<Box<Self>, TryReserveError> {
+    pub fn new(
+        tags: &JobTags<'_>,
+        target: Option<Name<'_>>,
+        spare: Option<Box<Self>>,
+    ) -> Result<Box<Self>, TryReserveError> {
         let mut extras = spare.unwrap_or_default();
         let Self { tags: encoded, tube, delay_thousandths, ttr_thousandths } = &mut *extras;
         encoded.clear();
         tags.encode(encoded)?;
-        *tube = tags.tube.map(|name| name.as_str().into());
+        *tube = target.map(|name| name.as_str().into());
         (*delay_thousandths, *ttr_thousandths) = (0, 0);
         Ok(extras)
     }
@@ -100,7 +104,7 @@ impl Put {
         if self.is_plain() {
             return EncodedTags::NONE;
         }
-        EncodedTags::with_tube(self.encoded_tags(), self.tube().map(Name::from))
+        EncodedTags::read(self.encoded_tags()).expect("the bytes of tags are tags")
     }
 
     /// The extras, if it has some.
@@ -135,7 +139,7 @@ impl Put {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tags::Idempotency;
+    use crate::tags::{Idempotency, TagSet};
 
     #[test]
     fn extras_in_spare_memory_keep_nothing_of_the_last_put() {
@@ -143,18 +147,17 @@ mod tests {
             |delay_s| PutHeader { priority: Priority(1), delay_s, ttr_s: Seconds::new(2, 345), size: 3 };
         let tags = TagSet {
             idempotency: Some(Idempotency { key: Name::from("a-long-key"), cooldown_s: Seconds::ZERO }),
-            tube: Some(Name::from("other")),
             ..TagSet::NONE
         };
-        let first = PutExtras::new(&tags, None).unwrap();
+        let first = PutExtras::new(&tags.into(), Some(Name::from("other")), None).unwrap();
         let put = Put::new(JobId(1), header(Seconds::new(1, 234)), Some(first));
-        assert_eq!((*put.tags().set(), put.tube()), (tags, Some("other")));
+        assert_eq!((*put.tags().set(), put.tube()), (tags.into(), Some("other")));
         assert_eq!(put.header(), header(Seconds::new(1, 234)));
 
         let group = TagSet { group: Some(Name::from("g")), ..TagSet::NONE };
-        let second = PutExtras::new(&group, put.into_extras()).unwrap();
+        let second = PutExtras::new(&group.into(), None, put.into_extras()).unwrap();
         let plain = PutHeader { ttr_s: Seconds::new(2, 0), ..header(Seconds::ZERO) };
         let put = Put::new(JobId(2), plain, Some(second));
-        assert_eq!((*put.tags().set(), put.tube(), put.header()), (group, None, plain));
+        assert_eq!((*put.tags().set(), put.tube(), put.header()), (group.into(), None, plain));
     }
 }

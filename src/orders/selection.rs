@@ -100,7 +100,7 @@ impl Filter {
             && self.younger_than_s.is_none_or(|age_s| age_ns < age_s.saturating_mul(NS_PER_S))
             && self.min_priority.is_none_or(|min| record.priority.0 >= min)
             && self.max_priority.is_none_or(|max| record.priority.0 <= max)
-            && (!self.is_dead || job.tags.is_some_and(|tags| tags.dead.is_some()))
+            && (!self.is_dead || job.tags.is_some_and(|tags| tags.dead().is_some()))
             && self.tag.as_ref().is_none_or(|tag| job.tags.is_some_and(|tags| tag.matches(&tags)))
     }
 }

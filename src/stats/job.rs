@@ -7,7 +7,7 @@ use super::{Figure, JobStats, Value};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobState;
 use crate::queue;
-use crate::tags::{Name, TagSet, Trace};
+use crate::tags::{JobTags, Name, Trace};
 
 /// A job as its stats see it.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl StatsJob<'_> {
         self.job.expires_at.map_or(0, |at| at.since_ns(self.now).div_ceil(NS_PER_S).max(1))
     }
 
-    fn tags(&self) -> Option<&TagSet<'_>> {
+    fn tags(&self) -> Option<&JobTags<'_>> {
         self.job.tags.as_ref()
     }
 
@@ -114,6 +114,6 @@ pub const TAGS: &[Figure<JobStats>] = &[
     Row::plain("failures", Gauge(|view| view.job.failures().into())),
     Row::plain("dead-from", Text(|view| view.dead_from)),
     Row::plain("dead-since",
-        Gauge(|view| view.tags().and_then(|tags| tags.dead).map_or(0, |dead| dead.since_s.into()))),
+        Gauge(|view| view.tags().and_then(|tags| tags.dead()).map_or(0, |dead| dead.since_s.into()))),
     Row::plain("trace", Text(|view| view.tags().and_then(|tags| tags.trace).map_or("", Trace::as_str))),
 ];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use beanstalkd_binlog::{SequenceNumber, SyncPolicy};
 use beanstalkd_types::job::{JobRecord, JobState};
-use beanstalkd_types::tags::TagSet;
+use beanstalkd_types::tags::JobTags;
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::harness::{Harness, Version};
@@ -14,7 +14,7 @@ use beanstalkd_testkit::tags::{self, encoded};
 
 /// The encoding of the same tags, with the job freed from the group that it waits for.
 pub fn as_free(tags: &[u8]) -> Vec<u8> {
-    TagSet::decode(tags).map_or(Vec::new(), |tags| encoded(&tags::as_free(tags)))
+    JobTags::decode(tags).map_or(Vec::new(), |tags| encoded(tags::as_free(tags)))
 }
 
 impl Harness {

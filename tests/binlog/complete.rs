@@ -23,7 +23,7 @@ fn complete(fixture: &mut Fixture, id: u64, body_len: usize) -> Result<(), NoRoo
     let bytes: Vec<Vec<u8>> = TAGS
         .iter()
         .map(|group| {
-            group.map_or(Vec::new(), |group| encoded(&TagSet { group: Some(group.into()), ..TagSet::NONE }))
+            group.map_or(Vec::new(), |group| encoded(TagSet { group: Some(group.into()), ..TagSet::NONE }))
         })
         .collect();
     let tags: Vec<EncodedTags<'_>> = bytes.iter().map(|bytes| EncodedTags::read(bytes).unwrap()).collect();
@@ -80,8 +80,8 @@ fn files(body_len: usize) -> [BTreeMap<u32, Vec<u8>>; 2] {
         idempotency: Some(beanstalkd_types::tags::Idempotency { key: "k".into(), cooldown_s: 60.into() }),
         ..TagSet::NONE
     };
-    let bytes = encoded(&tags);
-    let tags = EncodedTags::of(&bytes, tags);
+    let bytes = encoded(tags);
+    let tags = EncodedTags::of(&bytes, tags.into());
     fixture.log.reserve_put(7, 1, &tags).unwrap();
     let body = Body::copy_of(b"x").unwrap();
     fixture

@@ -19,7 +19,7 @@ use beanstalkd_testkit::tags::{TagChoice, encoded};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, Counting, JobId, JobRecord, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{EncodedTags, TagSet};
+use beanstalkd_types::tags::{EncodedTags, JobTags};
 use beanstalkd_types::tube_name::TubeName;
 
 /// The client of the model.
@@ -37,7 +37,6 @@ pub const TAGS: TagChoice<'_> = TagChoice {
     awaited: (3, &NAMES),
     expiries_s: (4, &[Seconds::ONE, Seconds::new(50, 0), Seconds::new(100, 0)]),
     trace: 4,
-    ..TagChoice::NEVER
 };
 
 /// The state of a job.
@@ -46,7 +45,7 @@ pub struct Job {
     pub record: JobRecord,
     pub tube: TubeName,
     pub body: Vec<u8>,
-    /// The tags, encoded by `TagSet`; empty if there are none.
+    /// The tags, encoded by `JobTags`; empty if there are none.
     pub tags: Vec<u8>,
     /// The number of its burial, counted over all jobs, if it is buried.
     pub buried: u64,
@@ -246,7 +245,7 @@ impl Harness {
     fn job(&self, id: u64) -> Option<Job> {
         let job = self.model.job(id)?;
         let tube = TubeName::parse(self.model.tube(job.tube).name.as_bytes()).unwrap();
-        let (body, tags) = (job.body.to_vec(), encoded(&job.tags));
+        let (body, tags) = (job.body.to_vec(), encoded(job.tags));
         Some(Job { record: job.record(), tube, body, tags, buried: burial(&self.model, id) })
     }
 
@@ -312,7 +311,7 @@ impl Harness {
         // The records of the jobs that it has freed are from before that.
         for job in self.model.jobs.clone() {
             let newest = self.newest(job.id).expect("it was logged");
-            let tags = encoded(&job.tags);
+            let tags = encoded(job.tags);
             if newest.tags != tags {
                 self.note(job.id, Some(Job { tags, ..newest }));
             }
@@ -378,8 +377,8 @@ impl Harness {
         let id = JobId(self.model.next_id);
         self.log.reserve_id(id).expect("fewer ids are used than announced");
         let tags = self.tags.tags(random);
-        let bytes = encoded(&tags);
-        let in_log = EncodedTags::of(&bytes, tags);
+        let bytes = encoded(tags);
+        let in_log = EncodedTags::of(&bytes, tags.into());
         if self.reserve(|log| log.reserve_put(tube.len(), length as usize, &in_log))?.is_err() {
             return Ok(());
         }
@@ -440,13 +439,13 @@ fn burial(model: &Model, id: u64) -> u64 {
 }
 
 /// The tags, which stay in memory. There are few different ones.
-fn interned(tags: &[u8]) -> TagSet<'static> {
+fn interned(tags: &[u8]) -> JobTags<'static> {
     static KNOWN: Mutex<BTreeSet<&[u8]>> = Mutex::new(BTreeSet::new());
     let mut known = KNOWN.lock().unwrap();
     if !known.contains(tags) {
         known.insert(tags.to_vec().leak());
     }
-    TagSet::decode(known.get(tags).unwrap()).expect("tags that were put")
+    JobTags::decode(known.get(tags).unwrap()).expect("tags that were put")
 }
 
 fn failed(error: &BinlogError) -> End {

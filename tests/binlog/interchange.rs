@@ -11,7 +11,7 @@ use beanstalkd_binlog::{
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{Dead, EncodedTags, Name, TagSet};
+use beanstalkd_types::tags::{Dead, EncodedTags, Failures, JobTags, Name};
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::after_crash::as_free;
@@ -78,13 +78,14 @@ fn random_tags(random: &mut Random) -> Vec<u8> {
         awaited: (3, &["g"]),
         ..TagChoice::NEVER
     };
-    let mut tags = choice.tags(random);
+    let mut tags = JobTags::from(choice.tags(random));
     if random.once_in(3) {
         let since_s = random.next() as u32;
-        tags.dead = random.once_in(2).then(|| Dead { from: key.into(), since_s });
-        tags.failures = Some(random.below(9) as u32);
+        let (is_dead, failures) = (random.once_in(2), random.below(9) as u32);
+        let dead = Failures::Dead(Dead { from: key.into(), since_s, failures });
+        tags.failures = Some(if is_dead { dead } else { Failures::Forgiven(failures) });
     }
-    if tags.is_empty() { Vec::new() } else { encoded(&tags) }
+    if tags.is_empty() { Vec::new() } else { encoded(tags) }
 }
 
 fn random_tube(random: &mut Random) -> String {
@@ -278,11 +279,11 @@ impl History {
 
     fn delete_in_ours(&mut self, id: u64, log: &mut Binlog) {
         let job = self.jobs.remove(&id).unwrap();
-        let tags = TagSet::decode(&job.tags).unwrap_or_default();
+        let tags = JobTags::decode(&job.tags).unwrap_or_default();
         let until = now().plus_seconds(5000);
         let cooldown = tags.idempotency.map(|tag| Cooldown { tube: &job.tube, key: tag.key.as_str(), until });
         let is_member = |job: &Job| {
-            TagSet::decode(&job.tags).is_some_and(|tags| tags.group.is_some_and(|group| group == "g"))
+            JobTags::decode(&job.tags).is_some_and(|tags| tags.group.is_some_and(|group| group == "g"))
         };
         let freed_group = tags.group.map(Name::as_str).filter(|_| !self.jobs.values().any(is_member));
         log.append_delete_with(JobId(id), &SideEffects { cooldown, freed_group, completes: None });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use beanstalkd_binlog::{Cooldown, NoRoom, OpenError, SideEffects, SyncPolicy, Warning, WholeJob};
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState};
-use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
+use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, JobTags, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::fixture::{Fixture, START as NOW, job};
@@ -25,9 +25,10 @@ impl Log {
         Self { fixture: Fixture::open(disk, SyncPolicy::EachCommit, FILE_BYTES) }
     }
 
-    fn put(&mut self, tags: &TagSet<'_>) -> u64 {
-        let (id, bytes) = (self.fixture.next_id, encoded(tags));
-        let tags = EncodedTags::of(&bytes, *tags);
+    fn put<'a>(&mut self, tags: impl Into<JobTags<'a>>) -> u64 {
+        let (id, tags) = (self.fixture.next_id, tags.into());
+        let bytes = encoded(tags);
+        let tags = EncodedTags::of(&bytes, tags);
         while let Err(no_room) = self.fixture.log.reserve_put(7, 4, &tags) {
             assert_eq!(no_room, NoRoom::Pending);
             self.fixture.help().unwrap();
@@ -38,9 +39,9 @@ impl Log {
         id
     }
 
-    fn move_to(&mut self, id: u64, tube: &str, tags: &TagSet<'_>) {
+    fn move_to(&mut self, id: u64, tube: &str, tags: JobTags<'_>) {
         let (bytes, tube) = (encoded(tags), TubeName::parse(tube.as_bytes()).unwrap());
-        let tags = EncodedTags::of(&bytes, *tags);
+        let tags = EncodedTags::of(&bytes, tags);
         self.fixture.log.reserve_move(tube.as_bytes().len(), 4, &tags, None).unwrap();
         self.fixture.log.append_moved(
             &WholeJob { tags, ..WholeJob::plain(&job(id), &tube, &Body::copy_of(b"body").unwrap()) },
@@ -97,21 +98,21 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
         ..TagSet::default()
     };
     type Change = Box<dyn Fn(&mut Log)>;
-    let (key, tags) = (long.clone(), encoded(&all));
+    let (key, tags) = (long.clone(), encoded(all));
     let changes: [(&str, Change); 5] = [
-        ("put", Box::new(move |log| assert_eq!(log.put(&TagSet::decode(&tags).unwrap()), 1))),
+        ("put", Box::new(move |log| assert_eq!(log.put(JobTags::decode(&tags).unwrap()), 1))),
         (
             "held",
             Box::new({
                 let key = key.clone();
-                move |log| assert_eq!(log.put(&waiting(&key)), 2)
+                move |log| assert_eq!(log.put(waiting(&key)), 2)
             }),
         ),
         (
             "move",
             Box::new({
-                let tags = encoded(&all);
-                move |log| log.move_to(1, "moved", &TagSet::decode(&tags).unwrap())
+                let tags = encoded(all);
+                move |log| log.move_to(1, "moved", JobTags::decode(&tags).unwrap())
             }),
         ),
         (
@@ -159,7 +160,7 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
     assert!(torn_images > 2000, "{torn_images}");
     let (jobs, cooldowns) = &states[3];
     assert_eq!(
-        TagSet::decode(&jobs[0].3).unwrap().after.unwrap(),
+        JobTags::decode(&jobs[0].3).unwrap().after.unwrap(),
         After { group: (&*long).into(), is_free: true }
     );
     assert_eq!(cooldowns[&1], ("default".to_owned(), long.clone(), NOW.plus_seconds(60)));
@@ -170,11 +171,11 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
 fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
-    log.put(&unique("a.key.so.long.that.it.needs.a.second.record.of.the.log"));
-    log.put(&waiting("g"));
-    log.put(&grouped("g"));
+    log.put(unique("a.key.so.long.that.it.needs.a.second.record.of.the.log"));
+    log.put(waiting("g"));
+    log.put(grouped("g"));
     let first = used(&disk.files()[&1]);
-    log.put(&unique("k"));
+    log.put(unique("k"));
     log.commit();
     let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None, completes: None };
     log.fixture.log.append_delete_with(JobId(4), &side_effects);
@@ -229,7 +230,7 @@ fn cooldowns_are_copied_until_they_end_and_the_directory_stays_small() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     for _ in 0..COOLDOWNS {
-        let id = log.put(&unique("k"));
+        let id = log.put(unique("k"));
         let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None, completes: None };
         log.fixture.log.append_delete_with(JobId(id), &side_effects);
         log.commit();
@@ -269,8 +270,8 @@ fn a_delete_has_room_for_its_cooldown_and_the_end_of_its_group_on_a_full_disk() 
         let disk = SimDisk::default();
         disk.set_room(Some(room));
         let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
-        let bytes = encoded(&tags);
-        let tags = EncodedTags::of(&bytes, tags);
+        let bytes = encoded(tags);
+        let tags = EncodedTags::of(&bytes, tags.into());
         let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"").unwrap());
         loop {
             match fixture.log.reserve_put(7, 0, &tags) {
@@ -316,7 +317,7 @@ fn deletes_without_room_after_a_restart_are_logged_later_with_their_effects() {
     let mut log = Log::open(&disk);
     let count = 150;
     for _ in 0..count {
-        log.put(&TagSet { group: Some("g".into()), ..unique("k") });
+        log.put(TagSet { group: Some("g".into()), ..unique("k") });
         log.commit();
     }
     let disk = disk.fork();
@@ -353,17 +354,17 @@ fn deletes_without_room_after_a_restart_are_logged_later_with_their_effects() {
 fn a_group_without_members_holds_no_job_after_a_start() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
-    log.put(&waiting("g"));
-    log.put(&waiting("other"));
-    log.put(&grouped("other"));
+    log.put(waiting("g"));
+    log.put(waiting("other"));
+    log.put(grouped("other"));
     log.commit();
     log.fixture.log.close(NOW).unwrap();
-    let is_free = |found: &Found, at: usize| TagSet::decode(&found.0[at].3).unwrap().after.unwrap().is_free;
+    let is_free = |found: &Found, at: usize| JobTags::decode(&found.0[at].3).unwrap().after.unwrap().is_free;
     let settings = config(SyncPolicy::EachCommit, FILE_BYTES, 9);
     // A member that is put after the start does not hold the freed job again.
     let mut log = Log::open(&disk);
-    log.put(&grouped("g"));
-    log.put(&waiting("g"));
+    log.put(grouped("g"));
+    log.put(waiting("g"));
     log.commit();
     log.fixture.log.close(NOW).unwrap();
     let (_, _, restored) = open(&disk, settings, NOW).unwrap();
@@ -377,7 +378,7 @@ fn a_start_on_a_full_disk_logs_the_groups_without_members_later() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     for number in 0..GROUPS {
-        log.put(&waiting(&format!("a.group.without.members.{number}")));
+        log.put(waiting(&format!("a.group.without.members.{number}")));
         log.commit();
     }
     // There is room only for the file that a start needs.
@@ -404,10 +405,10 @@ fn without_descriptors_a_first_reservation_waits_with_the_states_after_it() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     for _ in 1..OTHERS {
-        log.put(&TagSet::default());
+        log.put(TagSet::default());
         log.commit();
     }
-    let id = log.put(&TagSet { expires_after_s: Some(100.into()), ..TagSet::default() });
+    let id = log.put(TagSet { expires_after_s: Some(100.into()), ..TagSet::default() });
     log.commit();
     disk.lack_descriptors(true);
     for other in 1..OTHERS {
@@ -441,7 +442,7 @@ fn without_descriptors_a_first_reservation_waits_with_the_states_after_it() {
 fn cooldowns_end_while_no_server_runs() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
-    let id = log.put(&unique("k"));
+    let id = log.put(unique("k"));
     let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None, completes: None };
     log.fixture.log.append_delete_with(JobId(id), &side_effects);
     log.commit();

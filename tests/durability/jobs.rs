@@ -139,7 +139,7 @@ fn seen_job(stats: &BTreeMap<String, String>, body: Vec<u8>) -> SeenJob {
 
 /// A `put` of `body` with tags.
 pub fn put_with(priority: u32, delay: u32, ttr: u32, tags: &TagSet<'_>, body: &[u8]) -> Vec<u8> {
-    let line = format!("put {priority} {delay} {ttr} {}{}\r\n", body.len(), words_of(tags));
+    let line = format!("put {priority} {delay} {ttr} {}{}\r\n", body.len(), words_of(tags, None));
     [line.as_bytes(), body, b"\r\n"].concat()
 }
 

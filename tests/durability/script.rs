@@ -353,7 +353,7 @@ impl Tube {
         self.note_delay(delay);
         let (priority, delay_s, ttr_s) = (Priority(priority), delay.into(), ttr.into());
         let new = NewJob { id: JobId(key), priority, delay_s, ttr_s };
-        CompletedPut { new, tags, body: body.as_slice().into() }
+        CompletedPut { new, tags: tags.into(), tube: None, body: body.as_slice().into() }
     }
 
     fn note_delay(&mut self, delay: u32) {

@@ -3,16 +3,16 @@
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-use beanstalkd_model::{CompletedPut, PutTags};
+use beanstalkd_model::{CompletedPut, PutWords};
 use beanstalkd_protocol::{
     Arguments, ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord, PutHeader, Verb,
 };
 use beanstalkd_queue::NewJob;
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::tags::TagChoice;
+use beanstalkd_testkit::tags::{TagChoice, some};
 use beanstalkd_types::job::{Counting, JobId, JobState, Position, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::TagSet;
+use beanstalkd_types::tags::{Name, PutTags, TagSet};
 
 /// A request. A `put` is two requests, its line and its body; in a `complete` it is one, which the server executes at
 /// the end of its line.
@@ -32,7 +32,7 @@ pub enum Request {
     PutOfComplete {
         put: CompletedPut,
         size: u32,
-        kind: PutTags,
+        kind: PutWords,
         ended_well: bool,
     },
     /// The last body of a `complete`.
@@ -48,7 +48,7 @@ pub enum Request {
 #[derive(Clone, Copy, Debug)]
 pub enum Tags {
     /// Tags, or nothing.
-    Good(TagSet<'static>),
+    Good(PutTags<'static>),
     /// An invalid tag: the body is skipped.
     Bad(&'static str),
     /// A word that is not a tag: the body is not read as a body.
@@ -57,11 +57,11 @@ pub enum Tags {
 
 impl Tags {
     /// The kind of the tags in the model.
-    pub fn kind(&self) -> PutTags {
+    pub fn kind(&self) -> PutWords {
         match self {
-            Self::Good(_) => PutTags::Good,
-            Self::Bad(_) => PutTags::Bad,
-            Self::Unknown(_) => PutTags::Unknown,
+            Self::Good(_) => PutWords::Good,
+            Self::Bad(_) => PutWords::Bad,
+            Self::Unknown(_) => PutWords::Unknown,
         }
     }
 }
@@ -268,8 +268,8 @@ fn put_of_complete(parts: Vec<(Request, usize)>) -> Option<(Request, usize)> {
     let (Request::Put { priority, delay_s, ttr_s, size, tags }, end) = parts.next()? else { return None };
     let (Request::Body { bytes, ended_well }, _) = parts.next()? else { return None };
     let new = NewJob { id: JobId(0), priority: Priority(priority), delay_s, ttr_s };
-    let set = if let Tags::Good(tags) = tags { tags } else { TagSet::default() };
-    let put = CompletedPut { new, body: bytes, tags: set };
+    let asked = if let Tags::Good(tags) = tags { tags } else { PutTags::default() };
+    let put = CompletedPut { new, body: bytes, tags: asked.kept.into(), tube: asked.tube.map(Name::as_str) };
     Some((Request::PutOfComplete { put, size, kind: tags.kind(), ended_well }, end))
 }
 
@@ -323,9 +323,7 @@ const TAGS: TagChoice<'_> = TagChoice {
     groups: (3, &["g", "h"]),
     awaited: (4, &["g", "h"]),
     expiries_s: (4, &[HALF, whole(2), whole(10)]),
-    tubes: (4, &TUBES),
     trace: 6,
-    ..TagChoice::NEVER
 };
 
 /// Those of a script in which keys take turns.
@@ -351,7 +349,8 @@ fn tags(random: &mut Random, has_turns: bool) -> Tags {
     }
     let tags = if has_turns { TAGS_OF_TURNS } else { TAGS }.tags(random);
     // If a flush ends the last members of two groups, the order in the model may differ.
-    Tags::Good(TagSet { group: tags.group.filter(|_| tags.concurrency.is_none()), ..tags })
+    let kept = TagSet { group: tags.group.filter(|_| tags.concurrency.is_none()), ..tags };
+    Tags::Good(PutTags { kept, tube: some(random, (8, &TUBES)).map(Into::into) })
 }
 
 /// A tag that makes a line too long.
@@ -373,7 +372,7 @@ const TOO_LONG: &str = {
 
 /// One of the ways to write the words after a size.
 fn tags_text(random: &mut Random, tags: Tags) -> String {
-    let tags = match tags {
+    let PutTags { kept: tags, tube } = match tags {
         Tags::Good(tags) => tags,
         Tags::Bad(text) | Tags::Unknown(text) => return text.to_owned(),
     };
@@ -389,7 +388,7 @@ fn tags_text(random: &mut Random, tags: Tags) -> String {
         tags.group.map(|group| format!("grp:{group}")),
         tags.after.map(|after| format!("aft:{}", after.group)),
         tags.expires_after_s.map(|seconds| format!("exp:{seconds}")),
-        tags.tube.map(|tube| format!("tub:{tube}")),
+        tube.map(|tube| format!("tub:{tube}")),
         tags.trace.map(|trace| format!("trc:{}", trace.as_str())),
     ]
     .into_iter()

@@ -8,7 +8,7 @@ use beanstalkd_model::{Facts, Model, Server};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobId, JobRecord};
-use beanstalkd_types::tags::{After, TagSet};
+use beanstalkd_types::tags::{After, JobTags, TagSet};
 
 use crate::crashes::MAX_JOB_BYTES;
 use beanstalkd_testkit::simulated::{Cooldowns, Restored, START};
@@ -223,8 +223,8 @@ impl Versions {
             let at = index_in(body);
             let known = &self.jobs[at];
             assert!(known.body == *body && known.tube == tube.as_str(), "{record:?} was never put");
-            let tags = TagSet::decode(tags).unwrap_or_default();
-            assert_eq!(as_free(tags), as_free(known.tags));
+            let tags = JobTags::decode(tags).unwrap_or_default();
+            assert_eq!(as_free(tags), as_free(known.tags.into()));
             assert!(model.job(at as u64).is_none(), "{record:?} is restored twice");
             let after = known
                 .tags

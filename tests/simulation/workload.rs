@@ -113,11 +113,11 @@ impl ServersOnDisk {
         if is_shared {
             self.use_tube(client, SHARED_TUBE);
         }
-        let (put, bytes) = self.new_job(tube, (priority, delay_s), tags, filler);
-        let (now, tags) = (self.now, TagSet { tube: None, ..put.tags });
+        let (put, bytes) = self.new_job(tube, (priority, delay_s), (tags, None), filler);
+        let now = self.now;
         let ((), steps) = self.versions.execute(|Server { model, .. }| {
             let own = model.use_temporarily(client as u32, tube);
-            model.put_tagged(client as u32, put.new, put.body, tags, now);
+            model.put_tagged(client as u32, put.new, put.body, put.tags, now);
             model.restore_used(client as u32, own);
         });
         self.ask_bytes(client, &bytes, Expected::Ids("INSERTED", vec![put.new.id.0 as usize], steps));
@@ -126,17 +126,17 @@ impl ServersOnDisk {
         }
     }
 
-    /// A put that the server does not refuse, and its bytes. The tags may name another tube than the used one.
+    /// A put that the server does not refuse, and its bytes. Its tag `tub` names another tube than the used one.
     fn new_job(
         &mut self,
         tube: &str,
         (priority, delay_s): (u32, u32),
-        tags: TagSet<'static>,
+        (tags, tub): (TagSet<'static>, Option<&'static str>),
         filler: usize,
     ) -> (CompletedPut, Vec<u8>) {
-        let at = self.versions.new_job(tube, TagSet { tube: None, ..tags }, filler);
+        let at = self.versions.new_job(tube, tags, filler);
         let body = &self.versions.jobs[at].body;
-        let line = format!("put {priority} {delay_s} {LONG_S} {}{}\r\n", body.len(), words_of(&tags));
+        let line = format!("put {priority} {delay_s} {LONG_S} {}{}\r\n", body.len(), words_of(&tags, tub));
         let bytes = [line.as_bytes(), body, b"\r\n"].concat();
         let new = NewJob {
             id: JobId(at as u64),
@@ -144,7 +144,7 @@ impl ServersOnDisk {
             delay_s: delay_s.into(),
             ttr_s: LONG_S.into(),
         };
-        (CompletedPut { new, body: body.as_slice().into(), tags }, bytes)
+        (CompletedPut { new, body: body.as_slice().into(), tags: tags.into(), tube: tub }, bytes)
     }
 
     /// Completes a job that the client has reserved, with puts into its own tube and the shared one.
@@ -171,8 +171,8 @@ impl ServersOnDisk {
             puts.push((is_shared, tags));
         }
         let (mut news, mut bytes) = (Vec::new(), format!("complete {id} {count}\r\n").into_bytes());
-        for (is_shared, mut tags) in puts {
-            tags.tube = is_shared.then_some(SHARED_TUBE.into());
+        for (is_shared, tags) in puts {
+            let tub = is_shared.then_some(SHARED_TUBE);
             let tube = if is_shared { SHARED_TUBE } else { &own };
             let delay_s = if !is_shared && self.random.once_in(4) { LONG_S } else { 0 };
             // Several fit into the smallest file of the log.
@@ -182,7 +182,7 @@ impl ServersOnDisk {
                 _ => self.random.below(100),
             };
             let priority = self.random.below(3) as u32;
-            let (new, put) = self.new_job(tube, (priority, delay_s), tags, filler as usize);
+            let (new, put) = self.new_job(tube, (priority, delay_s), (tags, tub), filler as usize);
             news.push(new);
             bytes.extend(put);
         }
@@ -208,7 +208,6 @@ impl ServersOnDisk {
             awaited: (3, names),
             expiries_s: (3, &[Seconds::new(LONG_S, 0)]),
             trace: 4,
-            ..TagChoice::NEVER
         };
         choice.tags(&mut self.random)
     }
@@ -239,7 +238,7 @@ impl ServersOnDisk {
     /// Puts a job with the key of another one, which stores nothing.
     fn put_again(&mut self, client: usize, first: usize, priority: u32, tags: &TagSet<'_>) {
         let id = self.versions.jobs[first].id.expect("its put was answered");
-        let line = format!("put {priority} 0 {LONG_S} 5{}\r\nagain\r\n", words_of(tags));
+        let line = format!("put {priority} 0 {LONG_S} 5{}\r\nagain\r\n", words_of(tags, None));
         let now = self.now;
         let (duplicate, steps) =
             self.versions.execute(|oracle| oracle.model.duplicate(client as u32, tags, priority, now));

@@ -150,7 +150,7 @@ impl OwnTube<'_> {
         let key = self.harness.history().putting_apart();
         let body = body(key, random.index(100));
         let (priority, delay) = (random.below(4) as u32, if random.once_in(5) { LONG_S } else { 0 });
-        let line = format!("put {priority} {delay} {LONG_S} {}{}", body.len(), words_of(&tags));
+        let line = format!("put {priority} {delay} {LONG_S} {}{}", body.len(), words_of(&tags, None));
         let reply = self.client.ask(&[line.as_bytes(), b"\r\n", &body, b"\r\n"].concat())?;
         self.harness.replies.fetch_add(1, Ordering::Relaxed);
         if reply == b"DRAINING\r\n" {

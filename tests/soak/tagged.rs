@@ -116,8 +116,8 @@ impl Tagged {
         let awaited = members.map(|(&id, _)| id).collect();
         let key = history.putting_apart();
         let body = body(key, random.index(200));
-        let (priority, tub) = (random.below(4), TagSet { tube: Some(tube.into()), ..tags });
-        let line = format!("put {priority} 0 {LONG_S} {}{}\r\n", body.len(), words_of(&tub));
+        let priority = random.below(4);
+        let line = format!("put {priority} 0 {LONG_S} {}{}\r\n", body.len(), words_of(&tags, Some(tube)));
         self.puts.insert(key, Put { tube: Some(tube), tags, released: 0, releasing: 0, awaited });
         (key, [line.as_bytes(), &body, b"\r\n"].concat())
     }

@@ -9,7 +9,7 @@ use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, Wall
 use super::marker::{FIXED_AT, KIND_AT, MAGIC, MAGIC_AT};
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::tags::TagSet;
+use crate::tags::{JobTags, TagSet};
 use crate::tube_name::TubeName;
 
 /// Offsets in the fixed part, as in doc/binlog.md: of the job's id, of the number of the part, and of the length of the
@@ -36,7 +36,7 @@ const _: () = assert!(MAX_SESSION_BYTES <= MAX_BYTES);
 /// The short records of such a session.
 pub(super) const MAX_SESSION_UNITS: u64 = MAX_SESSION_BYTES.div_ceil(PART_BYTES) as u64;
 /// The maximum length of an attachment.
-const MAX_BYTES: usize = TagSet::MAX_BYTES;
+const MAX_BYTES: usize = JobTags::MAX_BYTES;
 const _: () = assert!(MAX_COOLDOWN_BYTES <= MAX_BYTES && MAX_BYTES.div_ceil(PART_BYTES) <= u8::MAX as usize);
 
 /// The maximum number of short records for a delete: for a cooldown, for a group that it frees, and for itself. One

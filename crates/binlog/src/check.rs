@@ -16,7 +16,7 @@ use super::storage::Storage;
 use crate::clock::NS_PER_S;
 use crate::job::{JobId, JobRecord};
 use crate::json;
-use crate::tags::{After, Concurrency, Dead, Idempotency, TagSet};
+use crate::tags::{After, Concurrency, Dead, Idempotency, JobTags};
 
 /// The contents of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,7 +159,7 @@ fn write_jobs(jobs: &LoggedJobs, out: &mut dyn io::Write) -> io::Result<()> {
     for (id, job) in jobs.alive.iter() {
         let record = job.to_record(id, &jobs.histories, StartTimes::AS_LOGGED);
         let tube = jobs.tubes.name(job.tube).as_str();
-        let tags = TagSet::decode_checked(jobs.tagged.of(id));
+        let tags = JobTags::decode_checked(jobs.tagged.of(id));
         json::write_line(&mut *out, &DumpedJob { record, tube, tags, body: job.body.as_slice() })?;
     }
     for (job, cooldown) in jobs.tagged.cooldowns.iter() {
@@ -172,7 +172,7 @@ fn write_jobs(jobs: &LoggedJobs, out: &mut dyn io::Write) -> io::Result<()> {
 struct DumpedJob<'a> {
     record: JobRecord,
     tube: &'a str,
-    tags: Option<TagSet<'a>>,
+    tags: Option<JobTags<'a>>,
     body: &'a [u8],
 }
 
@@ -212,7 +212,7 @@ impl Serialize for DumpedJob<'_> {
 
 /// The tags of a job, by the keys of `stats-job`, and all together in the words of `put`. `expires-in` changes with
 /// time, so `expires` gives the instant instead, as long as no client has reserved the job.
-fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &TagSet<'_>) -> Result<(), M::Error> {
+fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &JobTags<'_>) -> Result<(), M::Error> {
     let mut words = Vec::new();
     if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {
         line.serialize_entry("idempotency-key", key.as_str())?;
@@ -247,7 +247,7 @@ fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &TagSet<'_>)
     if let Some(owner) = tags.owner {
         line.serialize_entry("owner", owner.as_str())?;
     }
-    if let Some(Dead { from, since_s }) = tags.dead {
+    if let Some(Dead { from, since_s, .. }) = tags.dead() {
         line.serialize_entry("dead-from", from.as_str())?;
         line.serialize_entry("dead-since", &since_s)?;
     }
@@ -278,7 +278,7 @@ mod tests {
     use crate::clock::Timestamp;
     use crate::job::{Counters, JobId, JobState, Priority};
     use crate::seconds::Seconds;
-    use crate::tags::Trace;
+    use crate::tags::{TagSet, Trace};
 
     const RECORD: JobRecord = JobRecord {
         id: JobId(7),
@@ -292,7 +292,7 @@ mod tests {
     };
 
     fn dumped<'a>(tube: &'a str, tags: &'a [u8], body: &'a [u8]) -> String {
-        json::line(&DumpedJob { record: RECORD, tube, tags: TagSet::decode_checked(tags), body })
+        json::line(&DumpedJob { record: RECORD, tube, tags: JobTags::decode_checked(tags), body })
     }
 
     #[test]
@@ -316,9 +316,8 @@ mod tests {
             after: Some(After { group: "a".into(), is_free: false }),
             expires_after_s: Some(100.into()),
             trace: Trace::check(b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
-            owner: Some("team".into()),
-            ..TagSet::default()
         };
+        let tags = JobTags { owner: Some("team".into()), ..tags.into() };
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
         let line = dumped("t", &bytes, b"");

@@ -15,13 +15,13 @@ use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room, WholeJo
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord, JobState};
-use crate::tags::{EncodedTags, TagSet};
+use crate::tags::{EncodedTags, JobTags};
 use crate::tube_name::TubeName;
 
 /// Zeros at the end of an old file are freed if there are at least this many bytes.
 const MIN_TRIM_BYTES: u64 = 4096;
 
-/// Takes a replayed job: its record, its tube, its body, and its encoded tags (see [`TagSet`](crate::tags::TagSet)),
+/// Takes a replayed job: its record, its tube, its body, and its encoded tags (see [`JobTags`](crate::tags::JobTags)),
 /// empty if it has none.
 pub type Restore<'a> = dyn FnMut(JobRecord, &TubeName, Body, &[u8]) + 'a;
 
@@ -241,7 +241,7 @@ fn beginning(replay: &mut Replay, judgement: &Judgement, next_index: u32) -> Beg
     for (id, tags) in replay.jobs.tagged.tags.iter() {
         if let Some(job) = replay.jobs.alive.get(id) {
             let tube_len = replay.jobs.tubes.name(job.tube).as_bytes().len();
-            let tags = TagSet::decode(tags).unwrap_or_default();
+            let tags = JobTags::decode(tags).unwrap_or_default();
             room.reserve_for(id, JobRoom::of(tube_len, &tags, job.was_reserved(&replay.jobs.histories)));
         }
     }

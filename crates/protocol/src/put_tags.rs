@@ -9,7 +9,7 @@ use super::command::{Command, PutHeader, put_numbers};
 use super::manage::arguments;
 use crate::job::JobId;
 use crate::number::{leading_u64, whole_u32};
-use crate::tags::{Name, TagError, TagSet};
+use crate::tags::{Name, PutTags, TagError};
 
 /// The longest line of a `put` with tags, in bytes with its CRLF: all tags with names of 200 bytes and numbers of ten
 /// digits, with some room for leading zeros and spaces.
@@ -35,7 +35,7 @@ pub fn put_line(start: &[u8]) -> Option<(PutHeader, &[u8])> {
 #[must_use]
 pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
     let (header, text) = put_line(start)?;
-    first_word(text).filter(|(word, _)| TagSet::is_tag(word)).map(|_| header)
+    first_word(text).filter(|(word, _)| PutTags::is_tag(word)).map(|_| header)
 }
 
 /// The tube in the text after a size, if the text has the tag `tub`.
@@ -49,13 +49,13 @@ pub fn target_of(text: &[u8]) -> Option<&str> {
 ///
 /// # Errors
 /// If the text has anything other than valid tags.
-pub fn parse_tags(mut text: &[u8]) -> Result<TagSet<'_>, TagError> {
-    let mut tags = TagSet::default();
+pub fn parse_tags(mut text: &[u8]) -> Result<PutTags<'_>, TagError> {
+    let mut tags = PutTags::default();
     while let Some((word, rest)) = first_word(text) {
         tags.add(word)?;
         text = rest;
     }
-    if tags.is_empty() || !text.iter().all(|&byte| byte == b' ') {
+    if tags == PutTags::default() || !text.iter().all(|&byte| byte == b' ') {
         return Err(TagError::UnknownWord);
     }
     Ok(tags)
@@ -72,7 +72,7 @@ fn first_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
     use crate::job::Priority;
-    use crate::tags::{After, Concurrency, Idempotency, Trace};
+    use crate::tags::{After, Concurrency, Idempotency, TagSet, Trace};
     use crate::tube_name::TubeName;
     use crate::{Command, ParseError, parse};
 
@@ -80,25 +80,25 @@ mod tests {
 
     #[test]
     fn tags_stand_in_any_order() {
-        let all = TagSet {
+        let kept = TagSet {
             idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 60.into() }),
             concurrency: Some(Concurrency { key: "c".into(), limit: 3 }),
             group: Some("g".into()),
             after: Some(After { group: "a".into(), is_free: false }),
             expires_after_s: Some(7.into()),
-            tube: Some("t".into()),
             trace: Trace::check(TRACE.as_bytes()),
-            ..TagSet::default()
         };
+        let all = PutTags { kept, tube: Some("t".into()) };
         let tail = format!(" tub:t trc:{TRACE}");
         let with = |text: &str| parse_tags(format!("{text}{tail}").leak().as_bytes());
         assert_eq!(with(" idp:k:60 con:c:3 grp:g aft:a exp:7"), Ok(all));
         assert_eq!(with("  exp:007   aft:a grp:g con:c:3 idp:k:0060  "), Ok(all));
-        let plain = TagSet {
+        let kept = TagSet {
             idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 0.into() }),
             concurrency: Some(Concurrency { key: "k".into(), limit: 1 }),
             ..TagSet::default()
         };
+        let plain = PutTags { kept, tube: None };
         assert_eq!(parse_tags(b" con:k idp:k"), Ok(plain));
         assert_eq!(parse_tags(b" idp:k:0 con:k:1"), Ok(plain));
     }

@@ -10,7 +10,7 @@ use beanstalkd_types::random::Generator;
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Body, Counting, JobId, JobState, Priority};
-use crate::tags::{Concurrency, EncodedTags, TagSet};
+use crate::tags::{Concurrency, EncodedTags, JobTags, Name, TagSet};
 use crate::{ClientId, NewJob, Queue, Release, Reserve, TubeRule};
 
 /// The instant at which tests begin.
@@ -29,11 +29,12 @@ pub(crate) struct TestJob<'a> {
     pub(crate) ttr_s: u32,
     pub(crate) body: &'a [u8],
     pub(crate) tags: TagSet<'a>,
+    pub(crate) owner: Option<Name<'a>>,
 }
 
 impl Default for TestJob<'_> {
     fn default() -> Self {
-        Self { priority: 0, delay_s: 0, ttr_s: 100, body: b"x", tags: TagSet::default() }
+        Self { priority: 0, delay_s: 0, ttr_s: 100, body: b"x", tags: TagSet::NONE, owner: None }
     }
 }
 
@@ -54,12 +55,13 @@ impl TestJob<'_> {
     /// Puts the job with an id that was assigned before.
     pub(crate) fn put_as(self, id: JobId, queue: &mut Queue, client: ClientId, now: Timestamp) {
         let (new, body) = (self.with_id(id), Body::copy_of(self.body).unwrap());
-        if self.tags.is_empty() {
+        let tags = JobTags { owner: self.owner, ..self.tags.into() };
+        if tags.is_empty() {
             queue.put(client, new, body, now);
         } else {
             let mut bytes = Vec::new();
-            self.tags.encode(&mut bytes).unwrap();
-            queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, self.tags), now).unwrap();
+            tags.encode(&mut bytes).unwrap();
+            queue.put_tagged(client, None, new, body, &EncodedTags::of(&bytes, tags), now).unwrap();
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The tags of a job: the requests of a `put` that C's protocol does not have, and what the server and the queue keep
-//! in the same place: the owner, the origin and the failures of a dead job, the arrival in a tube.
+//! in the same place: the owner, the failures, the arrival in a tube.
 //!
-//! Owns: the words of the tags, their compact encoding, which the queue and the binlog keep, and the limits of their
-//! numbers. Never decides what a tag does. A job without tags has no value of this type.
+//! Owns: the compact encoding in which the queue and the binlog keep the tags of a job. Never decides what a tag does.
 
 use std::collections::TryReserveError;
+use std::ops::Deref;
 
 pub use crate::name::Name;
-use crate::number::whole_u32;
 use crate::seconds::Seconds;
+pub use crate::tag_words::{PutTags, TagError};
 pub use crate::trace::Trace;
 use crate::tube_name::TubeName;
 
-/// The tags of a job, at least one, each at most once. Keys and names follow the rules of tube names.
+/// The tags that a `put` asks for and its job keeps, each at most once. Keys and names follow the rules of tube names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TagSet<'a> {
     /// `idp:<key>[:<seconds>]`: the job is the only one with this key in its tube.
@@ -25,28 +25,22 @@ pub struct TagSet<'a> {
     pub after: Option<After<'a>>,
     /// `exp:<seconds>`: the job is deleted if nobody has reserved it within this time after the put; more than 0.
     pub expires_after_s: Option<Seconds>,
-    /// `tub:<tube>`: the tube into which the job goes, in place of the used one. It is not kept with the job.
-    pub tube: Option<Name<'a>>,
     /// `trc:<traceparent>`: the trace that the job belongs to.
     pub trace: Option<Trace<'a>>,
-    /// The owner of the job, if the bytes of the owner's jobs are limited. The server sets it; no word of `put` does.
-    pub owner: Option<Name<'a>>,
-    /// The origin of a dead job. The queue sets it.
-    pub dead: Option<Dead<'a>>,
-    /// Of a dead job, how often it has failed; of any other job, how many of its failures no longer count. The queue
-    /// sets it.
-    pub failures: Option<u32>,
-    /// The time from the put until the job came into its tube, if a rule of that tube needs it. The queue sets it.
-    pub arrived_after_s: Option<Seconds>,
 }
 
-/// Why a word is not accepted as a tag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TagError {
-    /// The word is not a tag.
-    UnknownWord,
-    /// The tag is malformed, repeated or out of range.
-    BadTag,
+/// What is kept with a job: the tags of its `put`, which can be read from this directly, and values that no word of
+/// `put` sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobTags<'a> {
+    /// The tags of its `put`.
+    pub asked: TagSet<'a>,
+    /// The owner of the job, if the bytes of the owner's jobs are limited. The server sets it.
+    pub owner: Option<Name<'a>>,
+    /// What the counters of the job do not say about its failures. The queue sets it.
+    pub failures: Option<Failures<'a>>,
+    /// The time from the put until the job came into its tube, if a rule of that tube needs it. The queue sets it.
+    pub arrived_after_s: Option<Seconds>,
 }
 
 /// The tag `idp`.
@@ -67,6 +61,15 @@ pub struct Concurrency<'a> {
     pub limit: u32,
 }
 
+/// What the counters of a job do not say about its failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failures<'a> {
+    /// A rule has sent the job to a dead tube.
+    Dead(Dead<'a>),
+    /// The job was dead and went back; so many of its failures no longer count.
+    Forgiven(u32),
+}
+
 /// A job that a rule has sent to a dead tube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dead<'a> {
@@ -74,6 +77,8 @@ pub struct Dead<'a> {
     pub from: Name<'a>,
     /// When the job came into the dead tube, in seconds since 1970.
     pub since_s: u32,
+    /// How often the job had failed by then.
+    pub failures: u32,
 }
 
 /// The tag `aft`.
@@ -152,7 +157,7 @@ impl FieldKind {
     }
 }
 
-impl<'a> TagSet<'a> {
+impl TagSet<'_> {
     /// No tags.
     pub const NONE: Self = Self {
         idempotency: None,
@@ -160,53 +165,44 @@ impl<'a> TagSet<'a> {
         group: None,
         after: None,
         expires_after_s: None,
-        tube: None,
         trace: None,
-        owner: None,
-        dead: None,
-        failures: None,
-        arrived_after_s: None,
     };
+}
+
+impl<'a> Deref for JobTags<'a> {
+    type Target = TagSet<'a>;
+
+    #[inline]
+    fn deref(&self) -> &TagSet<'a> {
+        &self.asked
+    }
+}
+
+impl<'a> From<TagSet<'a>> for JobTags<'a> {
+    fn from(asked: TagSet<'a>) -> Self {
+        Self { asked, ..Self::NONE }
+    }
+}
+
+impl<'a> JobTags<'a> {
+    /// No tags.
+    pub const NONE: Self = Self { asked: TagSet::NONE, owner: None, failures: None, arrived_after_s: None };
 
     /// The largest encoding of a job's tags, in bytes.
     pub const MAX_BYTES: usize =
         6 * (2 + TubeName::MAX_BYTES) + (6 + 4 + 4) + 2 * (1 + 6) + (2 + Trace::BYTES) + (1 + 4);
-
-    /// Whether the word begins like a tag.
-    #[must_use]
-    pub fn is_tag(word: &[u8]) -> bool {
-        matches!(
-            word.first_chunk(),
-            Some(b"idp:" | b"con:" | b"grp:" | b"aft:" | b"exp:" | b"tub:" | b"trc:")
-        )
-    }
-
-    /// Adds the tag in a word, such as `idp:order-7:60`.
-    ///
-    /// # Errors
-    /// If the word is not a tag, or if the tag cannot be added.
-    pub fn add(&mut self, word: &'a [u8]) -> Result<(), TagError> {
-        let (kind, value) = word.split_first_chunk().ok_or(TagError::UnknownWord)?;
-        let is_new = match kind {
-            b"idp:" => set(&mut self.idempotency, idempotency(value)),
-            b"con:" => set(&mut self.concurrency, concurrency(value)),
-            b"grp:" => set(&mut self.group, Name::check(value)),
-            b"aft:" => set(&mut self.after, Name::check(value).map(|group| After { group, is_free: false })),
-            b"exp:" => {
-                set(&mut self.expires_after_s, Seconds::parse(value).filter(|seconds| !seconds.is_zero()))
-            }
-            b"tub:" => set(&mut self.tube, Name::check(value)),
-            b"trc:" => set(&mut self.trace, Trace::check(value)),
-            _ => return Err(TagError::UnknownWord),
-        };
-        is_new.ok_or(TagError::BadTag)
-    }
 
     /// Whether there is no tag.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The facts of a job that a rule has sent to a dead tube.
+    #[must_use]
+    pub fn dead(&self) -> Option<Dead<'a>> {
+        if let Some(Failures::Dead(dead)) = self.failures { Some(dead) } else { None }
     }
 
     /// Appends the encoded tags to `out`.
@@ -269,10 +265,10 @@ impl<'a> TagSet<'a> {
         if let Some(name) = self.owner {
             field(FieldKind::Owner, name, NO);
         }
-        if let Some(Dead { from, since_s }) = self.dead {
+        if let Some(Dead { from, since_s, .. }) = self.dead() {
             field(FieldKind::Dead, from, since_s.into());
         }
-        if let Some(failures) = self.failures {
+        if let Some(Failures::Dead(Dead { failures, .. }) | Failures::Forgiven(failures)) = self.failures {
             field(FieldKind::Failures, Name(b""), failures.into());
         }
         if let Some(seconds) = self.arrived_after_s {
@@ -308,7 +304,7 @@ impl<'a> TagSet<'a> {
         let tags = Self::decode(bytes)?;
         let keys = [tags.idempotency.map(|tag| tag.key), tags.concurrency.map(|tag| tag.key)];
         let groups =
-            [tags.group, tags.after.map(|tag| tag.group), tags.owner, tags.dead.map(|dead| dead.from)];
+            [tags.group, tags.after.map(|tag| tag.group), tags.owner, tags.dead().map(|dead| dead.from)];
         let are_names = keys.into_iter().chain(groups).flatten().all(|name| Name::check(name.0).is_some())
             && tags.trace.is_none_or(|trace| Trace::check(trace.name().0).is_some());
         // If a field stood twice, or if a number had a shorter form, the encoding of these tags would be shorter.
@@ -327,31 +323,39 @@ impl<'a> TagSet<'a> {
     fn read(&mut self, mut bytes: &'a [u8]) -> Option<()> {
         while let Some((&kind, rest)) = bytes.split_first() {
             bytes = rest;
-            let kind = FieldKind::of(kind)?;
+            let (kind, asked) = (FieldKind::of(kind)?, &mut self.asked);
             let name = if kind.has_name() { take_name(&mut bytes)? } else { Name(b"") };
             let number = take_number(&mut bytes, kind.number_bytes())?;
             match kind {
                 FieldKind::Idempotency
                 | FieldKind::IdempotencyWithCooldown
                 | FieldKind::IdempotencyWithFraction => {
-                    self.idempotency = Some(Idempotency { key: name, cooldown_s: number });
+                    asked.idempotency = Some(Idempotency { key: name, cooldown_s: number });
                 }
-                FieldKind::Concurrency => self.concurrency = Some(Concurrency { key: name, limit: 1 }),
+                FieldKind::Concurrency => asked.concurrency = Some(Concurrency { key: name, limit: 1 }),
                 FieldKind::ConcurrencyWithLimit => {
-                    self.concurrency =
+                    asked.concurrency =
                         Some(Concurrency { key: name, limit: number.whole() }).filter(|_| !number.is_zero());
                 }
-                FieldKind::Group => self.group = Some(name),
+                FieldKind::Group => asked.group = Some(name),
                 FieldKind::After | FieldKind::AfterFree => {
-                    self.after = Some(After { group: name, is_free: kind == FieldKind::AfterFree });
+                    asked.after = Some(After { group: name, is_free: kind == FieldKind::AfterFree });
                 }
                 FieldKind::Expiry | FieldKind::ExpiryWithFraction => {
-                    self.expires_after_s = Some(number).filter(|seconds| !seconds.is_zero());
+                    asked.expires_after_s = Some(number).filter(|seconds| !seconds.is_zero());
                 }
-                FieldKind::Trace => self.trace = Some(Trace::again(name)),
+                FieldKind::Trace => asked.trace = Some(Trace::again(name)),
                 FieldKind::Owner => self.owner = Some(name),
-                FieldKind::Dead => self.dead = Some(Dead { from: name, since_s: number.whole() }),
-                FieldKind::Failures => self.failures = Some(number.whole()),
+                // The number of a dead job follows its origin.
+                FieldKind::Dead if self.failures.is_some() => return None,
+                FieldKind::Dead => {
+                    let dead = Dead { from: name, since_s: number.whole(), failures: 0 };
+                    self.failures = Some(Failures::Dead(dead));
+                }
+                FieldKind::Failures => match &mut self.failures {
+                    Some(Failures::Dead(dead)) => dead.failures = number.whole(),
+                    none => *none = Some(Failures::Forgiven(number.whole())),
+                },
                 FieldKind::Arrival => self.arrived_after_s = Some(number),
             }
         }
@@ -382,34 +386,24 @@ impl<'a> TagSet<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct EncodedTags<'a> {
     bytes: &'a [u8],
-    set: TagSet<'a>,
+    set: JobTags<'a>,
 }
 
 impl<'a> EncodedTags<'a> {
     /// No tags.
-    pub const NONE: Self = Self { bytes: &[], set: TagSet::NONE };
+    pub const NONE: Self = Self { bytes: &[], set: JobTags::NONE };
 
-    /// Reads bytes from [`TagSet::encode`]; `None` if they cannot be tags.
-    #[must_use]
-    pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        TagSet::decode(bytes).map(|set| Self { bytes, set })
-    }
-
-    /// Reads bytes from [`TagSet::encode`], with the tube that the tags name.
-    ///
-    /// # Panics
-    /// If the bytes cannot be tags.
+    /// Reads bytes from [`JobTags::encode`]; `None` if they cannot be tags.
     #[must_use]
     #[inline]
-    pub fn with_tube(bytes: &'a [u8], tube: Option<Name<'a>>) -> Self {
-        let mut tags = Self { bytes, set: TagSet { tube, ..TagSet::NONE } };
-        tags.set.read(bytes).expect("the bytes of tags are tags");
-        tags
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let mut tags = Self { bytes, set: JobTags::NONE };
+        tags.set.read(bytes).map(|()| tags)
     }
 
     /// Encoded tags that have been decoded already.
     #[must_use]
-    pub fn of(bytes: &'a [u8], set: TagSet<'a>) -> Self {
+    pub fn of(bytes: &'a [u8], set: JobTags<'a>) -> Self {
         debug_assert_eq!(set.encoded_len(), bytes.len(), "the encoded bytes have the computed length");
         Self { bytes, set }
     }
@@ -422,38 +416,9 @@ impl<'a> EncodedTags<'a> {
 
     /// The decoded tags.
     #[must_use]
-    pub fn set(&self) -> &TagSet<'a> {
+    pub fn set(&self) -> &JobTags<'a> {
         &self.set
     }
-}
-
-/// Sets a tag that has a value and is not set yet.
-fn set<T>(tag: &mut Option<T>, value: Option<T>) -> Option<()> {
-    if tag.is_some() {
-        return None;
-    }
-    *tag = Some(value?);
-    Some(())
-}
-
-fn idempotency(value: &[u8]) -> Option<Idempotency<'_>> {
-    let (key, cooldown_s) = with_number(value, Seconds::ZERO, Seconds::parse)?;
-    Some(Idempotency { key, cooldown_s })
-}
-
-fn concurrency(value: &[u8]) -> Option<Concurrency<'_>> {
-    let (key, limit) = with_number(value, 1, whole_u32)?;
-    (limit > 0).then_some(Concurrency { key, limit })
-}
-
-/// `<name>[:<number>]`
-fn with_number<T>(value: &[u8], default: T, number: impl Fn(&[u8]) -> Option<T>) -> Option<(Name<'_>, T)> {
-    let colon = value.iter().position(|&byte| byte == b':');
-    let (name, number) = match colon {
-        Some(colon) => (&value[..colon], number(&value[colon + 1..])?),
-        None => (value, default),
-    };
-    Some((Name::check(name)?, number))
 }
 
 fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<Name<'a>> {
@@ -485,28 +450,26 @@ mod tests {
 
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902B7-01";
 
-    fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
+    fn encoded(tags: &JobTags<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
         assert_eq!(bytes.len(), tags.encoded_len());
         bytes
     }
 
-    fn all_tags(name: &str, number: u32, thousandths: u16) -> TagSet<'_> {
+    fn all_tags(name: &str, number: u32, thousandths: u16) -> JobTags<'_> {
         let name = Name::from(name);
-        TagSet {
+        let asked = TagSet {
             idempotency: Some(Idempotency { key: name, cooldown_s: Seconds::new(number, thousandths) }),
             concurrency: Some(Concurrency { key: name, limit: number }),
             group: Some(name),
             after: Some(After { group: name, is_free: number.is_multiple_of(2) }),
             expires_after_s: Some(Seconds::new(number, thousandths)),
-            tube: None,
             trace: Trace::check(TRACE.as_bytes()),
-            owner: Some(name),
-            dead: Some(Dead { from: name, since_s: number }),
-            failures: Some(number),
-            arrived_after_s: Some(Seconds::new(number, thousandths)),
-        }
+        };
+        let failures = Some(Failures::Dead(Dead { from: name, since_s: number, failures: number / 2 }));
+        let arrived_after_s = Some(Seconds::new(number, thousandths));
+        JobTags { asked, owner: Some(name), failures, arrived_after_s }
     }
 
     #[test]
@@ -516,49 +479,42 @@ mod tests {
             all_tags("a", 1, 0),
             all_tags("a", 1, 1),
             all_tags(&long, u32::MAX, 999),
-            TagSet { group: Some("g".into()), ..TagSet::default() },
-            TagSet { owner: Some("o".into()), ..TagSet::default() },
+            TagSet { group: Some("g".into()), ..TagSet::default() }.into(),
+            JobTags { owner: Some("o".into()), ..JobTags::default() },
+            JobTags { failures: Some(Failures::Forgiven(3)), ..JobTags::default() },
             TagSet {
                 idempotency: Some(Idempotency { key: "k".into(), cooldown_s: Seconds::ZERO }),
                 ..TagSet::default()
-            },
+            }
+            .into(),
         ] {
             let bytes = encoded(&tags);
-            assert!(bytes.len() <= TagSet::MAX_BYTES);
-            assert_eq!(TagSet::decode(&bytes), Some(tags));
-            assert_eq!(TagSet::concurrency_in(&bytes), tags.concurrency);
+            assert!(bytes.len() <= JobTags::MAX_BYTES);
+            assert_eq!(JobTags::decode(&bytes), Some(tags));
+            assert_eq!(JobTags::concurrency_in(&bytes), tags.concurrency);
         }
-        assert_eq!(encoded(&all_tags(&long, u32::MAX, 999)).len(), TagSet::MAX_BYTES);
+        assert_eq!(encoded(&all_tags(&long, u32::MAX, 999)).len(), JobTags::MAX_BYTES);
     }
 
     #[test]
     fn the_mark_of_a_free_group_is_set_in_the_encoded_bytes() {
-        let held = |tags| TagSet { after: Some(After { group: "g".into(), is_free: false }), ..tags };
-        for tags in [TagSet::default(), all_tags("name", 6, 0), all_tags("name", 7, 7)] {
-            let (mut bytes, tags) = (encoded(&held(tags)), held(tags));
-            TagSet::set_free(&mut bytes);
-            let free = TagSet { after: Some(After { group: "g".into(), is_free: true }), ..tags };
-            assert_eq!(TagSet::decode(&bytes), Some(free));
+        for mut tags in [JobTags::default(), all_tags("name", 6, 0), all_tags("name", 7, 7)] {
+            tags.asked.after = Some(After { group: "g".into(), is_free: false });
+            let mut bytes = encoded(&tags);
+            JobTags::set_free(&mut bytes);
+            tags.asked.after = Some(After { group: "g".into(), is_free: true });
+            assert_eq!(JobTags::decode(&bytes), Some(tags));
         }
-        let mut others = encoded(&TagSet {
-            group: Some("\u{36}".into()),
-            expires_after_s: Some(6.into()),
-            ..TagSet::default()
-        });
+        let (group, expires_after_s) = (Some("\u{36}".into()), Some(6.into()));
+        let mut others = encoded(&TagSet { group, expires_after_s, ..TagSet::default() }.into());
         let before = others.clone();
-        TagSet::set_free(&mut others);
+        JobTags::set_free(&mut others);
         assert_eq!(others, before);
     }
 
     #[test]
-    fn the_tube_of_a_put_is_not_encoded() {
-        let tags = TagSet { tube: Some("t".into()), ..TagSet::NONE };
-        assert!(encoded(&tags).is_empty() && !tags.is_empty());
-    }
-
-    #[test]
     fn bytes_that_encode_does_not_write_are_refused() {
-        assert_eq!(TagSet::decode_checked(b""), None);
+        assert_eq!(JobTags::decode_checked(b""), None);
         for bad in [
             &b"\x00"[..],
             b"\x09",
@@ -577,12 +533,14 @@ mod tests {
             b"\x04\x01a\x00\x00\x00\x00",
             b"\x08\x00\x00\x00\x00",
             b"\x08\x01\x00\x00",
+            b"\x14\x01a\x01\x00\x00\x00",
+            b"\x15\x01\x00\x00\x00\x14\x01a\x01\x00\x00\x00",
         ] {
-            assert_eq!(TagSet::decode_checked(bad), None, "{bad:?}");
+            assert_eq!(JobTags::decode_checked(bad), None, "{bad:?}");
         }
         let bytes = encoded(&all_tags("name", 300, 30));
         for end in 1..bytes.len() {
-            let cut = TagSet::decode_checked(&bytes[..end]);
+            let cut = JobTags::decode_checked(&bytes[..end]);
             assert!(cut.is_none_or(|tags| encoded(&tags) == bytes[..end]), "cut at {end}");
         }
     }

@@ -46,7 +46,7 @@ impl<'a> Trace<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tags::TagSet;
+    use crate::tags::{JobTags, TagSet};
 
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902B7-01";
 
@@ -62,10 +62,10 @@ mod tests {
         }
         assert!(Trace::check(&TRACE.as_bytes()[1..]).is_none() && Trace::check(&[b'0'; 56]).is_none());
         let mut bytes = Vec::new();
-        let tags = TagSet { trace: Trace::check(TRACE.as_bytes()), ..TagSet::NONE };
+        let tags = JobTags::from(TagSet { trace: Trace::check(TRACE.as_bytes()), ..TagSet::NONE });
         tags.encode(&mut bytes).unwrap();
-        assert!(TagSet::decode_checked(&bytes).is_some());
+        assert!(JobTags::decode_checked(&bytes).is_some());
         *bytes.last_mut().unwrap() = b'g';
-        assert_eq!(TagSet::decode_checked(&bytes), None);
+        assert_eq!(JobTags::decode_checked(&bytes), None);
     }
 }

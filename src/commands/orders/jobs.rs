@@ -181,7 +181,7 @@ impl Executor {
             // A dead job that goes back to its original tube is no longer dead.
             JobAction::Redrive(_) => {
                 let source: Box<str> =
-                    job.tags.and_then(|tags| tags.dead).ok_or(ChangeRefusal::NotDead)?.from.as_str().into();
+                    job.tags.and_then(|tags| tags.dead()).ok_or(ChangeRefusal::NotDead)?.from.as_str().into();
                 self.move_for_order(client, id, &source, now)?;
             }
             JobAction::Priority(priority) if record.priority == *priority => return Ok(false),

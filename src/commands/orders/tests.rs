@@ -11,7 +11,7 @@ use crate::queue::{ClientId, FlushScope, NewJob, Release, Reserve, TubeRule};
 use crate::refusal::{ChangeRefusal, PutRefusal};
 use crate::seconds::Seconds;
 use crate::stats::ServerInfo;
-use crate::tags::{Idempotency, TagSet};
+use crate::tags::{Idempotency, JobTags, TagSet};
 use crate::tube_name::TubeName;
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -229,7 +229,7 @@ impl Harness {
     fn is_dead(&self, id: JobId) -> bool {
         let job = self.executor.queue.job(id).unwrap();
         assert_eq!(job.tube.as_str(), if job.failures() > 0 { "t" } else { "source" });
-        job.tags.is_some_and(|tags| tags.dead.is_some())
+        job.tags.is_some_and(|tags| tags.dead().is_some())
     }
 }
 
@@ -367,7 +367,7 @@ fn a_flush_has_a_client_until_it_ends_or_is_stopped() {
 
 fn new(tube: &TubeName, bytes: usize, priority: u32, tags: TagSet<'_>) -> crate::orders::PutOrder {
     let mut encoded = Vec::new();
-    tags.encode(&mut encoded).unwrap();
+    JobTags::from(tags).encode(&mut encoded).unwrap();
     crate::orders::PutOrder {
         tube: tube.clone(),
         body: Body::from(vec![0; bytes]),

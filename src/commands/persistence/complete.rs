@@ -5,7 +5,6 @@ use crate::binlog::{CompleteRoom, NoRoom, WholeJob};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::queue::{Change, ClientId, CompletedPut, Planned, Queue};
-use crate::tags::Name;
 
 impl Persistence {
     /// Whether all records of a `complete` with these puts fit, with the later deletes of its jobs. As for a put, the
@@ -25,7 +24,7 @@ impl Persistence {
             binlog.reserve_id(put.new.id)?;
         }
         let puts = news.map(|put| {
-            let tube = put.tags.set().tube.map_or_else(|| queue.used_tube(client).as_str(), Name::as_str);
+            let tube = put.tube.unwrap_or_else(|| queue.used_tube(client).as_str());
             (tube.len(), put.body_bytes, put.tags)
         });
         binlog.reserve_complete(puts, updates).map(Some)

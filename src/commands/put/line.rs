@@ -10,7 +10,7 @@ use crate::exchange::PutExtras;
 use crate::protocol::{PutHeader, parse_tags};
 use crate::queue::ClientId;
 use crate::refusal::CommandRefusal;
-use crate::tags::{Name, TagSet};
+use crate::tags::{JobTags, Name, PutTags, TagSet};
 
 /// The command to which the line belongs.
 #[derive(Clone, Copy, Debug)]
@@ -64,20 +64,21 @@ impl Executor {
         of: LineOf,
         now: Timestamp,
     ) -> Result<Option<Box<PutExtras>>, CommandRefusal> {
-        let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
+        let tags = if text.is_empty() { Ok(PutTags::default()) } else { parse_tags(text) };
         let mut owner = None;
         if GUARDED {
             // With a wrong tag, the used tube counts, as in the table of commands.
-            let readable = tags.unwrap_or_default();
+            let PutTags { kept, tube } = tags.unwrap_or_default();
+            let tube = tube.map(Name::as_str);
             let is_allowed = match of {
-                LineOf::Put => self.may_name(client, &readable),
-                LineOf::Complete { .. } => self.may_put(client, &readable),
+                LineOf::Put => self.may_name(client, &kept),
+                LineOf::Complete { .. } => self.may_put(client, tube, &kept),
             };
             if !is_allowed {
                 self.note_refused_put(client, now);
                 return Err(CommandRefusal::Forbidden);
             }
-            owner = self.owner_of_put(client, header.size as usize, &readable, of);
+            owner = self.owner_of_put(client, tube, header.size as usize, &kept, of);
         }
         self.check_size(header, of)?;
         if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds) {
@@ -95,6 +96,7 @@ impl Executor {
     pub(in crate::commands) fn owner_of_put(
         &self,
         client: ClientId,
+        tube: Option<&str>,
         body_bytes: usize,
         tags: &TagSet<'_>,
         of: LineOf,
@@ -105,22 +107,21 @@ impl Executor {
             LineOf::Put => self.queue.owned_bytes(&name),
             LineOf::Complete { .. } => 0,
         };
-        let exceeds =
-            others.saturating_add(self.queue.owned_bytes_of_put(client, body_bytes, tags)) > max_bytes;
-        Some((name, exceeds))
+        let asked = self.queue.owned_bytes_of_put(client, tube, body_bytes, tags);
+        Some((name, others.saturating_add(asked) > max_bytes))
     }
 
     /// The extras of a put with these tags, if its job has this owner.
     #[inline]
     fn extras_of(
         &mut self,
-        mut tags: TagSet<'_>,
+        PutTags { kept: mut asked, tube }: PutTags<'_>,
         owner: Option<&str>,
     ) -> Result<Box<PutExtras>, CommandRefusal> {
-        if let Some(tag) = &mut tags.idempotency {
+        if let Some(tag) = &mut asked.idempotency {
             tag.cooldown_s = self.queue.cooldown_s(*tag);
         }
-        let tags = TagSet { owner: owner.map(Name::from), ..tags };
-        PutExtras::new(&tags, self.memory.spare_extras.take()).map_err(|_| CommandRefusal::OutOfMemory)
+        let tags = JobTags { owner: owner.map(Name::from), ..asked.into() };
+        PutExtras::new(&tags, tube, self.memory.spare_extras.take()).map_err(|_| CommandRefusal::OutOfMemory)
     }
 }

@@ -20,7 +20,7 @@ use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
 use crate::refusal::{CommandRefusal, PutRefusal};
-use crate::tags::{EncodedTags, Name, TagError, TagSet};
+use crate::tags::{EncodedTags, TagError, TagSet};
 
 /// The result of a put.
 pub(super) enum Stored {
@@ -71,7 +71,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let stored = if put.is_plain() {
-            self.store(client, new_job(&put), &EncodedTags::NONE, body, output, now)
+            self.store(client, &put, &EncodedTags::NONE, body, output, now)
         } else {
             self.store_with_extras(client, &put, body, output, now)
         };
@@ -158,8 +158,8 @@ impl Executor {
         // A put that is refused anyway does not wait. If the log has no room, that shows only later.
         let waits = self.has_pace(client) && {
             let (tags, size) = (put.tags(), put.size as usize);
-            self.check_rights_to_put(client, tags.set(), size).is_ok()
-                && self.admit_put(client, tags.set(), size, output, now).is_ok()
+            self.check_rights_to_put(client, put.tube(), tags.set(), size).is_ok()
+                && self.admit_put(client, put.tube(), tags.set(), size, output, now).is_ok()
                 && self.permit_puts(client, 1, None, now) == Permission::Later
         };
         if waits { self.continue_put(caller, put, body) } else { self.put_permitted(caller, put, body) }
@@ -169,7 +169,7 @@ impl Executor {
     fn put_permitted(&mut self, caller: &mut Caller<'_>, put: Put, body: Body) -> Outcome {
         let &mut Caller { client, ref mut output, now, .. } = caller;
         let tags = put.tags();
-        if let Err(refusal) = self.check_rights_to_put(client, tags.set(), put.size as usize) {
+        if let Err(refusal) = self.check_rights_to_put(client, put.tube(), tags.set(), put.size as usize) {
             if refusal == CommandRefusal::Forbidden
                 && let Some(guard) = &mut self.guard
             {
@@ -177,31 +177,32 @@ impl Executor {
             }
             return self.refuse_put(refusal, output);
         }
-        let stored = self.store(client, new_job(&put), &tags, body, output, now);
+        let stored = self.store(client, &put, &tags, body, output, now);
         self.answer_put(put, stored, output)
     }
 
-    /// Whether the access rules still allow a put whose line they have allowed, and the limits of its identity. Only new
-    /// rules can forbid it; in that case the roles for the used tube have been forgotten.
+    /// Whether the access rules still allow a put whose line they have allowed, and the limits of its identity. Only
+    /// new rules can forbid it; in that case the roles for the used tube have been forgotten.
     fn check_rights_to_put(
         &self,
         client: ClientId,
+        tube: Option<&str>,
         tags: &TagSet<'_>,
         body_bytes: usize,
     ) -> Result<(), CommandRefusal> {
         let known = self.guard.as_ref().and_then(|guard| guard.client(client));
-        let is_known = known.is_some_and(|known| known.used.is_some()) && tags.tube.is_none();
-        if !is_known && !self.may_put(client, tags) {
+        let is_known = known.is_some_and(|known| known.used.is_some()) && tube.is_none();
+        if !is_known && !self.may_put(client, tube, tags) {
             return Err(CommandRefusal::Forbidden);
         }
-        let owner = self.owner_of_put(client, body_bytes, tags, LineOf::Put);
+        let owner = self.owner_of_put(client, tube, body_bytes, tags, LineOf::Put);
         if owner.is_some_and(|(_, exceeds)| exceeds) { Err(CommandRefusal::OutOfMemory) } else { Ok(()) }
     }
 
-    /// Whether the client may put a job with these tags into the tube that they name, or into the used one.
-    pub(super) fn may_put(&self, client: ClientId, tags: &TagSet<'_>) -> bool {
+    /// Whether the client may put a job with these tags into this tube, or into the used one.
+    pub(super) fn may_put(&self, client: ClientId, tube: Option<&str>, tags: &TagSet<'_>) -> bool {
         let Some(grants) = self.grants(client) else { return false };
-        let tube = tags.tube.map_or_else(|| self.queue.used_tube(client).as_str(), Name::as_str);
+        let tube = tube.unwrap_or_else(|| self.queue.used_tube(client).as_str());
         grants.judge(Roles::PRODUCE, tube) == Verdict::Allowed && self.may_name(client, tags)
     }
 }

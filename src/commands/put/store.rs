@@ -8,7 +8,7 @@ use crate::exchange::{Output, Put};
 use crate::job::Body;
 use crate::queue::{ClientId, Duplicate, NewJob};
 use crate::refusal::PutRefusal;
-use crate::tags::{EncodedTags, Name, TagSet};
+use crate::tags::{EncodedTags, TagSet};
 
 impl Executor {
     /// Decides about a put whose body is complete: the job that has its key, or the first of the reasons against it,
@@ -19,12 +19,12 @@ impl Executor {
     pub(in crate::commands) fn admit_put(
         &mut self,
         client: ClientId,
+        tube: Option<&str>,
         tags: &TagSet<'_>,
         body_bytes: usize,
         output: &Output,
         now: Timestamp,
     ) -> Result<Option<Duplicate>, PutRefusal> {
-        let tube = tags.tube.map(Name::as_str);
         if self.is_draining {
             return Err(PutRefusal::Draining);
         }
@@ -34,7 +34,7 @@ impl Executor {
             return Err(PutRefusal::OutOfMemory);
         }
         if tags.idempotency.is_some() {
-            let duplicate = self.queue.duplicate(client, tags, now);
+            let duplicate = self.queue.duplicate(client, tube, tags, now);
             // The end of a job is logged before room is reserved.
             self.persistence.log_changes(&mut self.queue, now);
             if duplicate.is_some() {
@@ -64,22 +64,23 @@ impl Executor {
         output: &Output,
         now: Timestamp,
     ) -> Result<Stored, NotStored> {
-        self.store(client, new_job(put), &put.tags(), body, output, now)
+        self.store(client, put, &put.tags(), body, output, now)
     }
 
-    /// Stores a job in the tube that its tags name or in the one that the client uses, unless another job has its key.
+    /// Stores a job with these tags in the tube of its put or in the one that the client uses, unless another job has
+    /// its key.
     #[inline(always)]
     pub(super) fn store(
         &mut self,
         client: ClientId,
-        new: NewJob,
+        put: &Put,
         tags: &EncodedTags<'_>,
         body: Body,
         output: &Output,
         now: Timestamp,
     ) -> Result<Stored, NotStored> {
-        let tube = tags.set().tube.map(Name::as_str);
-        match self.admit_put(client, tags.set(), body.len(), output, now) {
+        let (new, tube) = (new_job(put), put.tube());
+        match self.admit_put(client, tube, tags.set(), body.len(), output, now) {
             Ok(None) => {}
             Ok(Some(duplicate)) => return self.put_duplicate(duplicate, new, body, now),
             Err(refusal) => {
@@ -95,7 +96,7 @@ impl Executor {
         }
         if tags.bytes().is_empty() && tube.is_none() {
             self.queue.put(client, new, body, now);
-        } else if self.queue.put_tagged(client, new, body, tags, now).is_err() {
+        } else if self.queue.put_tagged(client, tube, new, body, tags, now).is_err() {
             return Err(PutRefusal::OutOfMemory.into());
         }
         debug_assert!(self.queue.job(new.id).is_some(), "the job of a put exists");

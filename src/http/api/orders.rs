@@ -16,7 +16,7 @@ use crate::job::{Body, JobId, Priority};
 use crate::orders::selection::JobWalk;
 use crate::orders::{FLUSHES, JobAction, Order, PutOrder, Selection, flush_action};
 use crate::seconds::Seconds;
-use crate::tags::TagSet;
+use crate::tags::{JobTags, PutTags};
 use crate::tube_name::TubeName;
 
 /// The maximum number of jobs that a request can name: they fit into its body with room to spare.
@@ -78,12 +78,12 @@ impl UnreadKeys {
              trc:TRACEPARENT";
         let tags = self.take("tags", expected, |value| {
             let Value::Array(words) = value else { return None };
-            let mut tags = TagSet::default();
+            let mut tags = PutTags::default();
             for word in &words {
                 tags.add(word.as_str()?.as_bytes()).ok()?;
             }
             let mut bytes = Vec::new();
-            tags.encode(&mut bytes).ok()?;
+            JobTags::from(tags.kept).encode(&mut bytes).ok()?;
             // The path of the request has the tube of the job.
             tags.tube.is_none().then_some(bytes)
         })?;

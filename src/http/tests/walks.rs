@@ -6,7 +6,7 @@ use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk, WalkBudget, WalkStep};
 use crate::orders::tag_filter::TagFilter;
 use crate::queue::{ClientId, NewJob, Reserve};
-use crate::tags::{EncodedTags, TagSet};
+use crate::tags::{EncodedTags, JobTags, TagSet};
 use crate::tube_name::TubeName;
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -109,12 +109,12 @@ fn a_filter_by_tag_matches_only_jobs_with_the_tag() {
     let mut ids = Vec::new();
     for group in ["a", "b"] {
         let id = tube.queue.allocate_id();
-        let tags = TagSet { group: Some(group.into()), ..TagSet::default() };
+        let tags = JobTags::from(TagSet { group: Some(group.into()), ..TagSet::default() });
         let new = NewJob { id, priority: Priority(1), delay_s: 0.into(), ttr_s: 100.into() };
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
         let tags = EncodedTags::of(&bytes, tags);
-        tube.queue.put_tagged(tube.client, new, Body::copy_of(b"x").unwrap(), &tags, NOW).unwrap();
+        tube.queue.put_tagged(tube.client, None, new, Body::copy_of(b"x").unwrap(), &tags, NOW).unwrap();
         ids.push(id);
     }
     let find = |tag| {

@@ -7,7 +7,7 @@ use beanstalkd_model::{ANY_NUMBER, Accepted, Answer, Server as Model};
 use beanstalkd_protocol::{Command, ParseError, PutHeader, parse, parse_tags};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
-use beanstalkd_types::tags::TagSet;
+use beanstalkd_types::tags::PutTags;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -236,7 +236,7 @@ impl Session<'_> {
         body.truncate(body.len() - 2);
         // The tags outlive the process: the model keeps them as they are.
         let tags: &'static [u8] = tags.to_vec().leak();
-        let tags = if tags.is_empty() { Ok(TagSet::default()) } else { parse_tags(tags) };
+        let tags = if tags.is_empty() { Ok(PutTags::default()) } else { parse_tags(tags) };
         let mut model = lock(&self.shared.model);
         let Ok(tags) = tags else { return Ok(b"BAD_FORMAT\r\n".to_vec()) };
         let Answer::Body(id) = model.command(self.number, Command::Put(header), NOW) else {

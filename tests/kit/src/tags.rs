@@ -1,7 +1,7 @@
 //! Random tags of puts.
 
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{After, Concurrency, Idempotency, TagSet, Trace};
+use beanstalkd_types::tags::{After, Concurrency, Idempotency, JobTags, TagSet, Trace};
 
 use crate::TRACE;
 use crate::random::Random;
@@ -24,10 +24,8 @@ pub struct TagChoice<'a> {
     /// The groups of `aft`.
     pub awaited: Often<'a, &'static str>,
     pub expiries_s: Often<'a, Seconds>,
-    pub tubes: Often<'a, &'static str>,
     /// One put in so many has a trace.
     pub trace: u64,
-    pub owners: Often<'a, &'static str>,
 }
 
 impl TagChoice<'_> {
@@ -40,9 +38,7 @@ impl TagChoice<'_> {
         groups: (0, &[]),
         awaited: (0, &[]),
         expiries_s: (0, &[]),
-        tubes: (0, &[]),
         trace: 0,
-        owners: (0, &[]),
     };
 
     /// The tags of a put.
@@ -60,26 +56,24 @@ impl TagChoice<'_> {
             group: some(random, self.groups).map(Into::into),
             after: some(random, self.awaited).map(|group| After { group: group.into(), is_free: false }),
             expires_after_s: some(random, self.expiries_s),
-            tube: some(random, self.tubes).map(Into::into),
             trace: some(random, (self.trace, &[TRACE])).and_then(Trace::check),
-            owner: some(random, self.owners).map(Into::into),
-            ..TagSet::default()
         }
     }
 }
 
 /// The encoded tags; empty if there are none.
-pub fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
+pub fn encoded<'a>(tags: impl Into<JobTags<'a>>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    tags.encode(&mut bytes).expect("there is memory");
+    tags.into().encode(&mut bytes).expect("there is memory");
     bytes
 }
 
 /// The tags of the job after its group has lost its last member.
-pub fn as_free(tags: TagSet<'_>) -> TagSet<'_> {
-    TagSet { after: tags.after.map(|after| After { is_free: true, ..after }), ..tags }
+pub fn as_free(mut tags: JobTags<'_>) -> JobTags<'_> {
+    tags.asked.after = tags.after.map(|after| After { is_free: true, ..after });
+    tags
 }
 
-fn some<T: Copy>(random: &mut Random, (one_in, values): Often<'_, T>) -> Option<T> {
+pub fn some<T: Copy>(random: &mut Random, (one_in, values): Often<'_, T>) -> Option<T> {
     (one_in > 0 && random.once_in(one_in)).then(|| random.pick(values))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use beanstalkd_queue::NewJob;
 use beanstalkd_types::clock::Timestamp;
-use beanstalkd_types::tags::TagSet;
+use beanstalkd_types::tags::JobTags;
 
 use crate::queue::Model;
 use crate::tags::{self, Ending};
@@ -14,8 +14,9 @@ use crate::tags::{self, Ending};
 pub struct CompletedPut {
     pub new: NewJob,
     pub body: Arc<[u8]>,
-    /// Includes the tube, if it is not the used one.
-    pub tags: TagSet<'static>,
+    pub tags: JobTags<'static>,
+    /// Its tube, if it is not the used one.
+    pub tube: Option<&'static str>,
 }
 
 /// The result of a put.
@@ -46,10 +47,10 @@ impl Model {
         let done = done?;
         let news =
             || puts.iter().zip(&done).filter(|(_, done)| matches!(done, Done::New)).map(|(put, _)| put);
-        let key = |tags: &TagSet<'static>| tags.idempotency.map(|tag| tag.key);
+        let key = |tags: &JobTags<'static>| tags.idempotency.map(|tag| tag.key);
         let used = &self.tube(self.client(client).using).name;
         let takes_key = news().any(|put| {
-            let tube = put.tags.tube.map_or(used.as_str(), |tube| tube.as_str());
+            let tube = put.tube.unwrap_or(used);
             key(&put.tags).is_some() && (tube, key(&put.tags)) == (name.as_str(), key(&job.tags))
         });
         let ending = if takes_key { Ending::Flushed } else { Ending::Deleted };
@@ -78,18 +79,17 @@ impl Model {
         known: Option<&Done>,
         now: Timestamp,
     ) -> Result<Done, String> {
-        let before = put.tags.tube.map(|tube| self.use_temporarily(client, tube.as_str()));
-        let without_tube = TagSet { tube: None, ..put.tags };
+        let before = put.tube.map(|tube| self.use_temporarily(client, tube));
         let tube = self.tube(self.client(client).using).name.clone();
         let duplicate = match known {
             Some(Done::New) => None,
-            Some(Done::Duplicate(_)) | None => self.duplicate(client, &without_tube, put.new.priority.0, now),
+            Some(Done::Duplicate(_)) | None => self.duplicate(client, &put.tags, put.new.priority.0, now),
         };
         let done = match duplicate {
             Some(tags::Duplicate { first, .. }) => Ok(Done::Duplicate(first)),
             None if known.is_none() && self.is_full(&tube, put.body.len()) => Err(tube),
             None => {
-                self.put_tagged(client, put.new, Arc::clone(&put.body), without_tube, now);
+                self.put_tagged(client, put.new, Arc::clone(&put.body), put.tags, now);
                 Ok(Done::New)
             }
         };

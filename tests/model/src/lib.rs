@@ -34,7 +34,7 @@ pub use complete::CompletedPut;
 pub use manage::Times;
 pub use queue::{Client, DEFAULT, Job, Model, NO_JUMPS_FROM, State, Tube, TubeIndex, Wait};
 pub use restart::Facts;
-pub use server::{ANY_NUMBER, Accepted, Answer, Batch, Completing, PutTags, Server};
+pub use server::{ANY_NUMBER, Accepted, Answer, Batch, Completing, PutWords, Server};
 pub use sessions::Session;
 pub use stats::{BINLOG_FILE_BYTES, PID, VERSION};
 pub use tags::{Cooldown, Duplicate, Ending, words_of};

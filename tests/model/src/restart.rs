@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use beanstalkd_types::clock::{NS_PER_MS, Timestamp};
 use beanstalkd_types::job::{JobId, JobRecord, JobState};
-use beanstalkd_types::tags::{Name, TagSet};
+use beanstalkd_types::tags::{JobTags, Name};
 
 use crate::queue::{Job, Model, State};
 use crate::sessions::Session;
@@ -33,13 +33,13 @@ impl Facts {
         mut record: JobRecord,
         tube: &str,
         is_held: bool,
-        tags: &TagSet<'_>,
+        tags: &JobTags<'_>,
         failures: u32,
         session: Option<(String, u32)>,
     ) -> Self {
         let may_expire = tags.expires_after_s.is_some() && record.counters.reserves == 0;
         (record.id, record.created_at, record.counters.reserves) = (JobId(0), Timestamp::default(), 0);
-        let dead_from = tags.dead.map_or(String::new(), |dead| dead.from.as_str().to_owned());
+        let dead_from = tags.dead().map_or(String::new(), |dead| dead.from.as_str().to_owned());
         Self { record, tube: tube.to_owned(), is_held, may_expire, failures, dead_from, session }
     }
 
@@ -87,10 +87,10 @@ impl Model {
         record: &JobRecord,
         tube: &str,
         body: Arc<[u8]>,
-        tags: TagSet<'static>,
+        tags: impl Into<JobTags<'static>>,
         now: Timestamp,
     ) {
-        let tube = self.find_or_make(tube);
+        let (tube, tags) = (self.find_or_make(tube), tags.into());
         let is_delayed = record.state == JobState::Delayed;
         let held = is_delayed && tags.after.is_some_and(|after| !after.is_free);
         // The last record of a job that was freed is from before that.

@@ -4,7 +4,7 @@ use beanstalkd_queue::{Change, Rate, Released, TubeRule};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::Dead;
+use beanstalkd_types::tags::{Dead, Failures};
 
 use crate::queue::{GIVEN_BACK, Job, Model, State, TubeIndex, after_s};
 use crate::tags::Ending;
@@ -207,16 +207,18 @@ impl Model {
 
     /// How often the job has failed.
     pub fn failures(&self, job: &Job) -> u32 {
-        match (job.tags.dead, job.tags.failures) {
-            (Some(_), failures) => failures.unwrap_or(0),
-            (None, forgiven) => job.counters.timeouts + job.counters.releases - forgiven.unwrap_or(0),
+        let counted = job.counters.timeouts + job.counters.releases;
+        match job.tags.failures {
+            Some(Failures::Dead(dead)) => dead.failures,
+            Some(Failures::Forgiven(count)) => counted - count,
+            None => counted,
         }
     }
 
     /// A reserved job has failed: its counters already include the failure. It was released with this delay.
     pub(crate) fn fail(&mut self, id: u64, is_poisoned: bool, delay_s: Seconds, now: Timestamp) -> Released {
         let job = self.job(id).expect("it is there").clone();
-        let rule = self.rule_of(job.tube).filter(|_| job.tags.dead.is_none()).cloned();
+        let rule = self.rule_of(job.tube).filter(|_| job.tags.dead().is_none()).cloned();
         let failures = self.failures(&job);
         let most = rule.as_ref().and_then(|rule| rule.max_attempts);
         if most.is_some_and(|most| failures >= most) {
@@ -271,20 +273,19 @@ impl Model {
             self.refuse_for(target);
             return false;
         }
-        let failures = Some(self.failures(&job));
+        let failures = self.failures(&job);
         let target = self.find_or_make(target);
         self.dead += 1;
         self.tube_mut(job.tube).dead += 1;
         let tags = &mut self.job_mut(id).tags;
-        (tags.idempotency, tags.concurrency, tags.failures) = (None, None, failures);
-        tags.arrived_after_s = None;
-        if let Some(after) = &mut tags.after {
+        (tags.asked.idempotency, tags.asked.concurrency, tags.arrived_after_s) = (None, None, None);
+        if let Some(after) = &mut tags.asked.after {
             after.is_free = true;
         }
         // Leaked: a test is over soon.
         let from: &'static str = from.leak();
-        tags.dead =
-            Some(Dead { from: from.into(), since_s: u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX) });
+        let since_s = u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX);
+        tags.failures = Some(Failures::Dead(Dead { from: from.into(), since_s, failures }));
         let dead = self.job_mut(id);
         (dead.tube, dead.held, dead.is_left) = (target, false, false);
         self.leave_front(&job);
@@ -297,7 +298,7 @@ impl Model {
 
     /// When the job becomes too old for its tube, unless it is reserved before.
     fn age_ends_at(&self, job: &Job) -> Option<Timestamp> {
-        let seconds = self.rule_of(job.tube)?.max_age_s.filter(|_| job.tags.dead.is_none())?;
+        let seconds = self.rule_of(job.tube)?.max_age_s.filter(|_| job.tags.dead().is_none())?;
         let arrived = after_s(job.created_at, job.tags.arrived_after_s.unwrap_or_default());
         Some(after_s(arrived, seconds.into()))
     }
@@ -399,7 +400,7 @@ impl Model {
     /// Notes that the job has moved into its tube.
     pub(crate) fn note_arrival(&mut self, id: u64, now: Timestamp) {
         let job = self.job(id).expect("it is there");
-        if job.tags.dead.is_some() {
+        if job.tags.dead().is_some() {
             return;
         }
         let asks = self.rule_of(job.tube).is_some_and(|rule| rule.max_age_s.is_some());
@@ -412,9 +413,9 @@ impl Model {
     /// Revives a job that is moved back to the tube of this name, from which it was sent to its dead tube.
     pub(crate) fn revive_in(&mut self, id: u64, name: &str) {
         let job = self.job_mut(id);
-        if job.tags.dead.is_some_and(|dead| dead.from == name) {
+        if job.tags.dead().is_some_and(|dead| dead.from == name) {
             let forgiven = job.counters.timeouts + job.counters.releases;
-            (job.tags.dead, job.tags.failures) = (None, Some(forgiven).filter(|&count| count > 0));
+            job.tags.failures = Some(forgiven).filter(|&count| count > 0).map(Failures::Forgiven);
         }
     }
 }

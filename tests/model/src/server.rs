@@ -8,7 +8,7 @@ use beanstalkd_queue::{NewJob, PoisonLimits, Release, Released, Reserve, WaitOut
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{TagError, TagSet, Trace};
+use beanstalkd_types::tags::{PutTags, TagError, Trace};
 
 use crate::complete::CompletedPut;
 use crate::queue::Model;
@@ -80,7 +80,7 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
     pub id: Result<u64, &'static str>,
-    pub tags: TagSet<'static>,
+    pub tags: PutTags<'static>,
     pub priority: u32,
     pub delay_s: Seconds,
     pub ttr_s: Seconds,
@@ -88,7 +88,7 @@ pub struct Accepted {
 
 /// The words after the size of a `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PutTags {
+pub enum PutWords {
     /// Tags, or nothing.
     Good,
     /// An invalid tag: the body is skipped.
@@ -97,7 +97,7 @@ pub enum PutTags {
     Unknown,
 }
 
-impl PutTags {
+impl PutWords {
     fn of(text: &[u8]) -> Self {
         match parse_tags(text) {
             Ok(_) => Self::Good,
@@ -270,8 +270,7 @@ impl Server {
         now: Timestamp,
     ) -> Answer {
         let Accepted { priority, delay_s, ttr_s, tags, .. } = accepted;
-        let tags = TagSet { tube: None, ..tags };
-        if let Some(duplicate) = self.model.duplicate(client, &tags, priority, now) {
+        if let Some(duplicate) = self.model.duplicate(client, &tags.kept, priority, now) {
             return reply(duplicate.reply(duplicate.first));
         }
         let tube = self.model.tube(self.model.client(client).using).name.clone();
@@ -280,18 +279,18 @@ impl Server {
             return reply("TUBE_FULL");
         }
         let new = NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s };
-        self.model.put_tagged(client, new, bytes, tags, now);
+        self.model.put_tagged(client, new, bytes, tags.kept, now);
         reply(format!("INSERTED {id}"))
     }
 
     /// Executes the line of a `put`.
-    pub fn put(&mut self, client: u32, size: u32, tags: PutTags) -> Answer {
+    pub fn put(&mut self, client: u32, size: u32, tags: PutWords) -> Answer {
         self.commands[Verb::Put as usize] += 1;
         match tags {
             _ if size > self.max_job_bytes => Answer::Body(Err("JOB_TOO_BIG")),
-            PutTags::Unknown => self.refuse("BAD_FORMAT"),
-            PutTags::Bad => Answer::Body(Err("BAD_FORMAT")),
-            PutTags::Good => Answer::Body(Ok(self.model.allocate_id(client))),
+            PutWords::Unknown => self.refuse("BAD_FORMAT"),
+            PutWords::Bad => Answer::Body(Err("BAD_FORMAT")),
+            PutWords::Good => Answer::Body(Ok(self.model.allocate_id(client))),
         }
     }
 
@@ -301,11 +300,11 @@ impl Server {
         client: u32,
         put: CompletedPut,
         size: u32,
-        tags: PutTags,
+        tags: PutWords,
         ended_well: bool,
     ) {
         // Here the body is read as a body even after a word that is no tag.
-        let tags = if tags == PutTags::Unknown { PutTags::Bad } else { tags };
+        let tags = if tags == PutWords::Unknown { PutWords::Bad } else { tags };
         let answer = self.put(client, size, tags);
         let completing = self.completing.get_mut(&client).expect("a complete is being read");
         match answer {
@@ -489,8 +488,8 @@ impl Server {
                 reply(format!("USING{}", words.collect::<String>()))
             }
             Command::Quit => Answer::Close,
-            Command::Put(header) => self.put(client, header.size, PutTags::Good),
-            Command::PutWith(header, text) => self.put(client, header.size, PutTags::of(text)),
+            Command::Put(header) => self.put(client, header.size, PutWords::Good),
+            Command::PutWith(header, text) => self.put(client, header.size, PutWords::of(text)),
             Command::Session { name, grace } => match model.begin_session(client, name, grace.as_ms()) {
                 Some(count) => reply(format!("SESSION {count}")),
                 None => self.refuse("BAD_FORMAT"),

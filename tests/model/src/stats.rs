@@ -292,7 +292,7 @@ impl Server {
 /// The keys of `stats-job` about the tags.
 fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String); 13] {
     let name = |name: Option<&str>| format!("\"{}\"", name.unwrap_or_default());
-    let TagSet { idempotency, concurrency, group, after, .. } = job.tags;
+    let TagSet { idempotency, concurrency, group, after, .. } = job.tags.asked;
     [
         ("idempotency-key", name(idempotency.map(|tag| tag.key.as_str()))),
         ("idempotency-ttl", idempotency.map_or(0, |tag| tag.cooldown_s.rounded_up()).to_string()),
@@ -304,8 +304,8 @@ fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String);
         ("expires-in", model.expires_in_s(job, now).to_string()),
         ("session", name(model.session_of_job(job))),
         ("failures", model.failures(job).to_string()),
-        ("dead-from", name(job.tags.dead.map(|dead| dead.from.as_str()))),
-        ("dead-since", job.tags.dead.map_or(0, |dead| dead.since_s).to_string()),
+        ("dead-from", name(job.tags.dead().map(|dead| dead.from.as_str()))),
+        ("dead-since", job.tags.dead().map_or(0, |dead| dead.since_s).to_string()),
         ("trace", name(job.tags.trace.map(Trace::as_str))),
     ]
 }
@@ -328,7 +328,7 @@ fn job_bytes(job: &Job) -> usize {
     };
     let is_after_body = job.body.len() + tags < SHARED_FROM_BYTES;
     let kept = if is_after_body || tags == 0 { tags } else { 48 + job.tags.encoded_len() };
-    let TagSet { idempotency, concurrency, after, expires_after_s, .. } = job.tags;
+    let TagSet { idempotency, concurrency, after, expires_after_s, .. } = job.tags.asked;
     let indexed = [
         (idempotency.is_some(), 24),
         (concurrency.is_some(), 48),

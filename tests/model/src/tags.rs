@@ -234,7 +234,7 @@ impl Model {
         for id in ids {
             let job = self.job_mut(id);
             job.held = false;
-            job.tags.after.as_mut().expect("it was held").is_free = true;
+            job.tags.asked.after.as_mut().expect("it was held").is_free = true;
             match job.state {
                 State::Delayed { until } if until > now => {}
                 _ => self.make_ready(id, now),
@@ -311,8 +311,8 @@ pub(crate) fn id_key(job: &Job) -> (u32, u64) {
     (job.priority, job.id)
 }
 
-/// The words of a put for these tags, with a space before each.
-pub fn words_of(tags: &TagSet<'_>) -> String {
+/// The words of a put into this tube with these tags, with a space before each.
+pub fn words_of(tags: &TagSet<'_>, tube: Option<&str>) -> String {
     let mut words = String::new();
     if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {
         words += &format!(" idp:{key}:{cooldown_s}");
@@ -323,7 +323,7 @@ pub fn words_of(tags: &TagSet<'_>) -> String {
     words.extend(tags.group.map(|group| format!(" grp:{group}")));
     words.extend(tags.after.map(|after| format!(" aft:{}", after.group)));
     words.extend(tags.expires_after_s.map(|seconds| format!(" exp:{seconds}")));
-    words.extend(tags.tube.map(|tube| format!(" tub:{tube}")));
+    words.extend(tube.map(|tube| format!(" tub:{tube}")));
     words.extend(tags.trace.map(|trace| format!(" trc:{}", trace.as_str())));
     words
 }

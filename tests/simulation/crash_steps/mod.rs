@@ -18,9 +18,9 @@ use beanstalkd_protocol::{Command, parse};
 use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule};
 use beanstalkd_types::clock::{NS_PER_MS, Timestamp};
 use beanstalkd_types::job::{JobId, JobState};
-use beanstalkd_types::tags::{Concurrency, TagSet};
+use beanstalkd_types::tags::{Concurrency, PutTags, TagSet};
 
-use beanstalkd_model::{Accepted, Answer, Facts, Model, PutTags, Server as Oracle};
+use beanstalkd_model::{Accepted, Answer, Facts, Model, PutWords, Server as Oracle};
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
@@ -460,12 +460,12 @@ impl Steps {
             let (key, limit) = key.strip_prefix(" con:")?.split_once(':')?;
             Some(Concurrency { key: key.into(), limit: limit.parse().expect("a number") })
         });
-        let Answer::Body(id) = self.oracle.put(index, header.size, PutTags::Good) else {
+        let Answer::Body(id) = self.oracle.put(index, header.size, PutWords::Good) else {
             unreachable!("a body follows")
         };
         let accepted = Accepted {
             id,
-            tags: TagSet { concurrency, ..TagSet::default() },
+            tags: PutTags { kept: TagSet { concurrency, ..TagSet::NONE }, tube: None },
             priority: header.priority.0,
             delay_s: header.delay_s,
             ttr_s: header.ttr_s,

@@ -145,7 +145,7 @@ impl Harness {
             (Answer::None, _) => {}
             (Answer::Close, _) => client.has_quit = true,
             (Answer::Body(id), Request::Put { priority, delay_s, ttr_s, tags, .. }) => {
-                let tags = if let Tags::Good(tags) = tags { tags } else { TagSet::default() };
+                let tags = if let Tags::Good(tags) = tags { tags } else { PutTags::default() };
                 client.accepted = Some(Accepted { id, tags, priority, delay_s, ttr_s });
             }
             (Answer::Body(_), request) => unreachable!("{request:?} has no body"),

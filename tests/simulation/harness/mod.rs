@@ -15,7 +15,7 @@ use beanstalkd_protocol::Command;
 use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::JobId;
-use beanstalkd_types::tags::TagSet;
+use beanstalkd_types::tags::PutTags;
 
 use crate::script::{Knowledge, Request, Tags, request};
 use beanstalkd_model::{ANY_NUMBER, Accepted, Answer, NO_JUMPS_FROM, Server as Oracle};

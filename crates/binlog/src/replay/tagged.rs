@@ -12,7 +12,7 @@ use crate::attachment::{AttachmentKind, LoggedCooldown, Part};
 use crate::cooldowns::Cooldowns;
 use crate::format::SHORT_BYTES;
 use crate::job::JobId;
-use crate::tags::{After, Name, TagSet};
+use crate::tags::{After, JobTags, Name};
 use crate::tube_name::TubeName;
 
 /// The attachments of a record: its tags, a cooldown, a freed group.
@@ -168,7 +168,7 @@ impl Tagged {
     pub(crate) fn find(&self, id: JobId, mut attachments: Vec<Attachment>) -> FoundTags {
         match attachments.pop() {
             Some(Attachment { kind: AttachmentKind::Tags, bytes, .. })
-                if attachments.is_empty() && TagSet::decode_checked(&bytes).is_some() =>
+                if attachments.is_empty() && JobTags::decode_checked(&bytes).is_some() =>
             {
                 FoundTags::Here(bytes)
             }
@@ -186,7 +186,7 @@ impl Tagged {
             }
             FoundTags::Earlier => Ok(self.of(id).len()),
             FoundTags::Here(bytes) => {
-                let after = TagSet::decode_checked(&bytes).and_then(|tags| tags.after);
+                let after = JobTags::decode_checked(&bytes).and_then(|tags| tags.after);
                 if let Some(After { group, is_free: false }) = after {
                     if !self.waiting.contains_key(group.as_str()) {
                         self.waiting.try_reserve(1)?;
@@ -227,7 +227,7 @@ impl Tagged {
         let mut freed = self.waiting.remove(group).unwrap_or_default();
         freed.retain(|&id| match self.tags.get_mut(id) {
             Some(tags) if waits_for(tags, group) => {
-                TagSet::set_free(tags);
+                JobTags::set_free(tags);
                 true
             }
             _ => false,
@@ -238,7 +238,7 @@ impl Tagged {
     /// The groups without members for which jobs wait. A delete and the group that it frees are one change, so such a
     /// group can be left only by damage, by a power loss that lost unacknowledged puts, or by C.
     pub(crate) fn groups_without_members(&self) -> BTreeSet<Box<str>> {
-        let tags = || self.tags.iter().filter_map(|(_, bytes)| TagSet::decode_checked(bytes));
+        let tags = || self.tags.iter().filter_map(|(_, bytes)| JobTags::decode_checked(bytes));
         let members: HashSet<Name<'_>> = tags().filter_map(|tags| tags.group).collect();
         let waited_for = tags().filter_map(|tags| tags.after).filter(|after| !after.is_free);
         waited_for
@@ -251,7 +251,7 @@ impl Tagged {
 
 /// Whether a job with these tags waits for `group`.
 fn waits_for(tags: &[u8], group: &str) -> bool {
-    let after = TagSet::decode_checked(tags).and_then(|tags| tags.after);
+    let after = JobTags::decode_checked(tags).and_then(|tags| tags.after);
     after.is_some_and(|after| after.group.as_str() == group && !after.is_free)
 }
 
@@ -259,7 +259,7 @@ fn waits_for(tags: &[u8], group: &str) -> bool {
 mod tests {
     use super::*;
     use crate::attachment::parts;
-    use crate::tags::Idempotency;
+    use crate::tags::{Idempotency, TagSet};
 
     const HERE: LogPosition = LogPosition { file: 3, offset: 4096 };
     const JOB: JobId = JobId(7);
@@ -310,7 +310,8 @@ mod tests {
     fn tags_that_are_damaged_are_those_of_an_earlier_record_or_lost() {
         let mut bytes = Vec::new();
         let key = Idempotency { key: Name::from("key"), cooldown_s: 60.into() };
-        TagSet { idempotency: Some(key), ..TagSet::default() }.encode(&mut bytes).unwrap();
+        let tags = TagSet { idempotency: Some(key), ..TagSet::NONE };
+        JobTags::from(tags).encode(&mut bytes).unwrap();
         let whole = |kind| Attachment { kind, job: JOB, bytes: bytes.clone().into_boxed_slice() };
         let damaged = || Attachment { bytes: Box::from(&b"\xff"[..]), ..whole(AttachmentKind::Tags) };
         let mut tagged = Tagged::default();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::TagSet;
+use beanstalkd_types::tags::PutTags;
 
 use super::data::TraceParent;
 
@@ -59,7 +59,7 @@ impl FromStr for Tag {
     fn from_str(text: &str) -> Result<Self, TagError> {
         // The number parser skips spaces; a word may have none.
         let is_word = !text.contains(' ');
-        match TagSet::default().add(text.as_bytes()) {
+        match PutTags::default().add(text.as_bytes()) {
             Ok(()) if is_word => Ok(Self(text.to_owned())),
             _ => Err(TagError(text.to_owned())),
         }

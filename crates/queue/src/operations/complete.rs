@@ -20,18 +20,15 @@ use crate::{ClientId, Queue};
 pub struct CompletedPut<'a> {
     /// The job, if it is new.
     pub new: NewJob,
-    /// Tags of the job, and its tube if that is not the one that the client uses.
+    /// Tags of the job.
     pub tags: &'a EncodedTags<'a>,
+    /// Tube of the job, if that is not the one that the client uses.
+    pub tube: Option<&'a str>,
     /// The length of its body in bytes.
     pub body_bytes: usize,
 }
 
 impl<'a> CompletedPut<'a> {
-    /// Tube of the job, if that is not the one that the client uses.
-    fn tube(&self) -> Option<&'a str> {
-        self.tags.set().tube.map(Name::as_str)
-    }
-
     /// Idempotency key of the job, if it has one.
     fn key(&self) -> Option<Name<'a>> {
         self.tags.set().idempotency.map(|tag| tag.key)
@@ -84,7 +81,7 @@ impl<'a> Planning<'a> {
     /// The outcome of the next put.
     #[inline]
     fn plan(&mut self, put: &CompletedPut<'a>) -> Result<Planned, TubeFull> {
-        let key = put.key().map(|key| (self.queue.target_of(self.client, put.tube()), key.as_str()));
+        let key = put.key().map(|key| (self.queue.target_of(self.client, put.tube), key.as_str()));
         if let Some(key) = key
             && let Some((first, priority)) = self.first_with(key)
         {
@@ -112,7 +109,7 @@ impl<'a> Planning<'a> {
     /// Whether the tube of a put has room for it; if so, takes the room.
     #[cold]
     fn finds_room(&mut self, put: &CompletedPut<'a>) -> bool {
-        let tube = self.queue.target_of(self.client, put.tube());
+        let tube = self.queue.target_of(self.client, put.tube);
         let load = self.loads.entry(tube).or_default();
         let has_room = !self.queue.is_full_without(self.completed, tube, *load, put.body_bytes);
         if has_room {
@@ -240,7 +237,7 @@ impl Queue {
         for (put, _) in puts.filter(|(_, planned)| **planned == Planned::New) {
             stays |= put.tags.set().group == tags.group;
             let takes_key = key.is_some() && put.key() == key;
-            if takes_key && self.tubes.find(self.target_of(client, put.tube())) == tube {
+            if takes_key && self.tubes.find(self.target_of(client, put.tube)) == tube {
                 ending = Ending::Flushed;
             }
         }
@@ -254,7 +251,7 @@ impl Queue {
         EncodedBody(mut packed): EncodedBody,
         now: Timestamp,
     ) {
-        let tube = self.target(client, put.tube());
+        let tube = self.target(client, put.tube);
         if put.tags.bytes().is_empty() {
             self.put_into(tube, put.new, packed.body, now);
         } else {

@@ -12,7 +12,7 @@ use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::TubeKey;
 use crate::state::tag_storage::StoredBody;
-use crate::tags::{After, EncodedTags, Name, TagSet};
+use crate::tags::{After, EncodedTags, JobTags, TagSet};
 use crate::{Change, ClientId, Queue};
 
 /// The job of a `put`.
@@ -87,14 +87,15 @@ impl Queue {
         debug_assert!(self.has_gained(before, tube, 1), "the tube has one job more");
     }
 
-    /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into the
-    /// tube that its tags name, which is created if it does not exist, or that the client uses.
+    /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into
+    /// this tube, which is created if it does not exist, or into the one that the client uses.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
     pub fn put_tagged(
         &mut self,
         client: ClientId,
+        tube: Option<&str>,
         new: NewJob,
         body: Body,
         tags: &EncodedTags<'_>,
@@ -102,13 +103,13 @@ impl Queue {
     ) -> Result<(), TryReserveError> {
         let (bytes, tags) = (tags.bytes(), tags.set());
         if bytes.is_empty() {
-            let tube = self.target(client, tags.tube.map(Name::as_str));
+            let tube = self.target(client, tube);
             self.put_into(tube, new, body, now);
             return Ok(());
         }
         let waits_for = self.awaited_group(tags);
         let packed = StoredBody::new(body, bytes, tags.after.is_some() && waits_for.is_none())?;
-        let tube = self.target(client, tags.tube.map(Name::as_str));
+        let tube = self.target(client, tube);
         self.put_packed((client, tube), new, packed, tags, waits_for, now);
         Ok(())
     }
@@ -136,7 +137,7 @@ impl Queue {
         (client, tube): (ClientId, TubeKey),
         new: NewJob,
         packed: StoredBody,
-        tags: &TagSet<'_>,
+        tags: &JobTags<'_>,
         waits_for: Option<After<'_>>,
         now: Timestamp,
     ) {
@@ -200,7 +201,7 @@ impl Queue {
     ) -> Result<(), TryReserveError> {
         debug_assert!(self.jobs.get(record.id).is_none(), "an id is given once");
         self.numbers.skip_ids_below(record.id.0.saturating_add(1));
-        match TagSet::decode(tags).filter(|_| !tags.is_empty()) {
+        match JobTags::decode(tags).filter(|_| !tags.is_empty()) {
             Some(set) => self.restore_tagged(record, tube, body, &EncodedTags::of(tags, set), now)?,
             None => {
                 let job = self.restored(record, tube, body, now);

@@ -15,7 +15,7 @@ use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::state::times::Durations;
 use crate::state::tubes::Tube;
-use crate::tags::TagSet;
+use crate::tags::JobTags;
 use crate::tube_name::TubeName;
 use crate::{ClientId, CooldownSums, JobCounts, Queue, TubeCounters, TubeRule};
 
@@ -29,7 +29,7 @@ pub struct JobView<'a> {
     /// Body of the job.
     pub body: BodyRef<'a>,
     /// Tags of the job; `None` if it has none.
-    pub tags: Option<TagSet<'a>>,
+    pub tags: Option<JobTags<'a>>,
     /// Whether it waits for a group.
     pub is_held: bool,
     /// When it expires unless a client reserves it before.
@@ -119,7 +119,7 @@ impl<'a> JobView<'a> {
     /// The original tube of a dead job; empty for any other job.
     #[must_use]
     pub fn dead_from(&self) -> &'a str {
-        self.tags.and_then(|tags| tags.dead).map_or("", |dead| dead.from.as_str())
+        self.tags.and_then(|tags| tags.dead()).map_or("", |dead| dead.from.as_str())
     }
 
     /// Whether the job is in the tube of this name, in this state.
@@ -358,7 +358,7 @@ mod tests {
     use super::*;
     use crate::Reserve;
     use crate::state::times::TubeTimes;
-    use crate::tags::{Idempotency, Name};
+    use crate::tags::{Idempotency, Name, TagSet};
     use crate::testing::{NOW, TestJob, con};
 
     const COUNT: usize = 2048;
@@ -438,7 +438,8 @@ mod tests {
         assert_in(100..=300, grouped - keyed, "a group");
         let owned = each_takes(queue, |queue, number| {
             let name = name(number);
-            put(queue, client, TagSet { owner: Some(Name::from(name.as_str())), ..TagSet::default() });
+            let owner = Some(Name::from(name.as_str()));
+            TestJob { body: &[b'x'; 100], owner, ..TestJob::default() }.put(queue, client, NOW);
         });
         assert_in(50..=200, owned - keyed, "an owner");
         let before = queue.bytes();

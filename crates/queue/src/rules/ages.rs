@@ -19,7 +19,7 @@ use crate::seconds::Seconds;
 use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{DueKey, TubeKey};
 use crate::state::tubes::Tube;
-use crate::tags::TagSet;
+use crate::tags::JobTags;
 use crate::{Change, Queue};
 
 /// The memory of the order of a tube, in bytes, while it has few jobs or none.
@@ -33,7 +33,7 @@ pub(crate) const BYTES_PER_JOB: usize = 20;
 pub(crate) struct Ages;
 
 /// When a job that was put at `created_at` came into its tube.
-fn arrived_at(created_at: Timestamp, tags: &TagSet<'_>) -> Timestamp {
+fn arrived_at(created_at: Timestamp, tags: &JobTags<'_>) -> Timestamp {
     tags.arrived_after_s.map_or(created_at, |after| created_at.plus_seconds(after))
 }
 
@@ -41,7 +41,7 @@ impl Rule for Ages {
     const ADDED: Marks = Marks::TAGGED.union(Marks::RULED);
     #[inline]
     fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
-        if queue.max_age_of(job.tube).is_none() || job.tags.dead.is_some() {
+        if queue.max_age_of(job.tube).is_none() || job.tags.dead().is_some() {
             return;
         }
         if queue.jobs.expect(job.id).state() != JobState::Reserved {
@@ -70,7 +70,7 @@ impl Rule for Ages {
         let mut aging: BTreeMap<TubeKey, BTreeSet<DueKey>> = BTreeMap::new();
         for (id, job) in all.filter(|(_, job)| job.has(Marks::AGES)) {
             assert!(job.state() != JobState::Reserved, "a reserved job does not age");
-            assert!(queue.tags(id).is_none_or(|tags| tags.dead.is_none()), "a dead job does not age");
+            assert!(queue.tags(id).is_none_or(|tags| tags.dead().is_none()), "a dead job does not age");
             aging.entry(job.tube).or_default().insert((queue.arrived_at(id, job), id));
         }
         for tube in queue.tubes.iter() {
@@ -139,7 +139,7 @@ impl Queue {
             self.stop_aging(id);
         } else if !job.has(Marks::AGES) {
             let tags = self.tags(id).unwrap_or_default();
-            let is_aging = tags.dead.is_none() && job.state() != JobState::Reserved;
+            let is_aging = tags.dead().is_none() && job.state() != JobState::Reserved;
             let (key, tube) = ((arrived_at(job.created_at, &tags), id), job.tube);
             if is_aging {
                 self.begin_aging(key, tube);
@@ -168,7 +168,7 @@ impl Queue {
         let tube = job.tube;
         let Some(max_age_s) = self.max_age_of(tube) else { return false };
         let tags = self.tags(id).unwrap_or_default();
-        if tags.dead.is_some() {
+        if tags.dead().is_some() {
             return false;
         }
         let arrived = arrived_at(job.created_at, &tags);
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
     use crate::job::{Body, Counting, Priority};
-    use crate::tags::After;
+    use crate::tags::{After, TagSet};
     use crate::testing::{NOW, TestJob};
     use crate::{ClientId, Release, Released, Reserve, TubeRule};
 

@@ -13,7 +13,7 @@ use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::state::jobs::{Collection, Marks};
-use crate::tags::{After, Name, TagSet};
+use crate::tags::{After, JobTags, Name};
 
 /// The memory of a group besides its name and its jobs, in bytes.
 pub(crate) const GROUP_BYTES: usize = 152;
@@ -334,7 +334,7 @@ impl Queue {
 
     /// Notes in the tags of the job that it need not wait for a group.
     pub(super) fn note_free(&mut self, id: JobId) {
-        TagSet::set_free(self.rules.tags.get_mut(id, self.jobs.expect_mut(id)));
+        JobTags::set_free(self.rules.tags.get_mut(id, self.jobs.expect_mut(id)));
     }
 
     /// Whether the tags of the job say that it need not wait for a group.

@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{DueKey, TubeKey};
-use crate::tags::TagSet;
+use crate::tags::JobTags;
 
 /// The events of jobs with marks, as a rule sees them. `each_rule` calls a hook below a constant of its name for the
 /// jobs that have one of these marks, and for no others. The job is in no collection while a hook runs, except for
@@ -133,11 +133,11 @@ pub(crate) struct MarkedJob<'a> {
     pub(crate) marks: Marks,
     /// The size of the body, without the tags.
     pub(crate) body_bytes: usize,
-    pub(crate) tags: &'a TagSet<'a>,
+    pub(crate) tags: &'a JobTags<'a>,
 }
 
 impl<'a> MarkedJob<'a> {
-    pub(crate) fn new(id: JobId, job: &Job, tags: &'a TagSet<'a>) -> Self {
+    pub(crate) fn new(id: JobId, job: &Job, tags: &'a JobTags<'a>) -> Self {
         let &Job { tube, created_at, marks, .. } = job;
         Self { id, tube, created_at, marks, body_bytes: job.body().len(), tags }
     }

@@ -74,7 +74,7 @@ use crate::job::{Body, Counters, JobId, JobState, Priority};
 use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{DueKey, ReadyKey};
 use crate::state::tag_storage::TagStorage;
-use crate::tags::{Concurrency, TagSet};
+use crate::tags::{Concurrency, JobTags, TagSet};
 use crate::{Change, ClientId, LastMember, Queue};
 
 /// The state of all rules.
@@ -136,16 +136,16 @@ impl TubeTagState {
     }
 }
 
-/// Whether `stored` is the stored form of these tags: without the job's tube, and possibly marked as free of its group.
+/// Whether `stored` is the stored form of these tags, possibly marked as free of its group.
 #[inline]
-fn are_stored_as(tags: &TagSet<'_>, stored: &TagSet<'_>) -> bool {
-    *stored == TagSet { tube: None, after: stored.after, ..*tags }
-        && stored.after.is_some() == tags.after.is_some()
+fn are_stored_as(tags: &JobTags<'_>, stored: &JobTags<'_>) -> bool {
+    let asked = TagSet { after: stored.after, ..tags.asked };
+    *stored == JobTags { asked, ..*tags } && stored.after.is_some() == tags.after.is_some()
 }
 
 /// The memory of the indexes for these tags, in bytes, in the usual case. Keys in the order of hashes fill two thirds
 /// of their blocks.
-fn index_bytes(tags: &TagSet<'_>) -> usize {
+fn index_bytes(tags: &JobTags<'_>) -> usize {
     let if_any = |is_any, bytes| if is_any { bytes } else { 0 };
     if_any(tags.idempotency.is_some(), 24)
         + if_any(tags.concurrency.is_some(), 48)
@@ -198,14 +198,14 @@ impl Rules {
 
 impl Queue {
     /// The tags of a job that must have some.
-    pub(crate) fn expect_tags(&self, id: JobId) -> TagSet<'_> {
+    pub(crate) fn expect_tags(&self, id: JobId) -> JobTags<'_> {
         self.tags(id).expect("the job has tags")
     }
 
     /// The tags of a job.
-    pub(crate) fn tags(&self, id: JobId) -> Option<TagSet<'_>> {
+    pub(crate) fn tags(&self, id: JobId) -> Option<JobTags<'_>> {
         let job = self.jobs.get(id).filter(|job| job.has(Marks::TAGGED))?;
-        TagSet::decode(self.rules.tags.get(id, job))
+        JobTags::decode(self.rules.tags.get(id, job))
     }
 
     /// The tag `con` of a job.
@@ -215,7 +215,7 @@ impl Queue {
 
     /// The tag `con` of a job that has been looked up.
     fn concurrency_of<'a>(&'a self, id: JobId, job: &'a Job) -> Option<Concurrency<'a>> {
-        job.has(Marks::KEYED).then(|| TagSet::concurrency_in(self.rules.tags.get(id, job)))?
+        job.has(Marks::KEYED).then(|| JobTags::concurrency_in(self.rules.tags.get(id, job)))?
     }
 
     /// The encoded tags of the job for the log, empty if it has none. They are in `room` if they differ from those that
@@ -228,7 +228,7 @@ impl Queue {
         }
         room.clear();
         room.extend_from_slice(tags);
-        TagSet::set_free(room);
+        JobTags::set_free(room);
         room
     }
 
@@ -238,7 +238,7 @@ impl Queue {
         let job = self.jobs.expect(id);
         bytes.clear();
         bytes.extend_from_slice(self.rules.tags.get(id, job));
-        let tags = TagSet::decode(&bytes).expect("the job has tags");
+        let tags = JobTags::decode(&bytes).expect("the job has tags");
         let job = MarkedJob::new(id, job, &tags);
         let result = change(self, &job);
         self.rules.scratch = bytes;
@@ -253,7 +253,7 @@ impl Queue {
         mut job: Job,
         counters: Counters,
         separate_tags: Option<Box<[u8]>>,
-        tags: &'a TagSet<'a>,
+        tags: &'a JobTags<'a>,
     ) -> MarkedJob<'a> {
         job.marks = Marks::of_tags(tags, separate_tags.is_some());
         let added = MarkedJob::new(id, &job, tags);
@@ -308,7 +308,7 @@ impl Queue {
         if !job.has(each_rule!(union MAY_BE_RESERVED)) {
             return true;
         }
-        let tags = self.tags(id).unwrap_or(TagSet::NONE);
+        let tags = self.tags(id).unwrap_or(JobTags::NONE);
         let job = MarkedJob::new(id, job, &tags);
         each_rule!(all job, MAY_BE_RESERVED: may_be_reserved(self, &job))
     }
@@ -397,7 +397,7 @@ impl Queue {
             Some(tags) => tags,
             None => TagStorage::behind_body(&job),
         };
-        let tags = TagSet::decode(bytes).expect("the job has tags");
+        let tags = JobTags::decode(bytes).expect("the job has tags");
         let ended = MarkedJob::new(id, &job, &tags);
         if let Some(state) = left.filter(|&state| state != JobState::Ready) {
             self.left_marked(&ended, state);

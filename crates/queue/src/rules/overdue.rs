@@ -282,14 +282,14 @@ mod tests {
             assert_eq!(crowd.queue.duplicate_in(other, "work", END), is_buried.then_some(first), "{by:?}");
             crowd.queue.use_tube(crowd.producer, "work");
             let duplicate = is_buried.then_some(Duplicate::Of(first, JobState::Buried));
-            assert_eq!(crowd.queue.duplicate(crowd.producer, &tags, END), duplicate, "{by:?}");
+            assert_eq!(crowd.queue.duplicate(crowd.producer, None, &tags, END), duplicate, "{by:?}");
             crowd.queue.check_invariants();
             crowd.finish();
         }
         let mut crowd = OverdueTube::with_crowd(By::Age, 0);
         crowd.put(9, 0, tags, NOW);
         crowd.advance();
-        assert_eq!(crowd.queue.duplicate(crowd.producer, &tags, END), None);
+        assert_eq!(crowd.queue.duplicate(crowd.producer, None, &tags, END), None);
         crowd.put(9, 0, tags, END);
         crowd.queue.check_invariants();
     }

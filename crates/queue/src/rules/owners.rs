@@ -12,7 +12,7 @@ use crate::job::JobId;
 use crate::state::jobs::Marks;
 use crate::state::keys::TubeKey;
 use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT};
-use crate::tags::{Name, TagSet};
+use crate::tags::{JobTags, TagSet};
 use crate::{ClientId, Queue};
 
 /// The bytes that a job counts besides its body and its tags: roughly the queue's memory for it, so that empty jobs
@@ -125,13 +125,13 @@ impl SharedScope<Box<str>> {
 }
 
 /// The bytes that a job counts for its owner: its own, and those of the cooldown that its delete begins.
-fn job_bytes(body_bytes: usize, tags: &TagSet<'_>) -> u64 {
-    let words = TagSet { owner: None, ..*tags };
+fn job_bytes(body_bytes: usize, mut tags: JobTags<'_>) -> u64 {
+    tags.owner = None;
     let cooldown = tags
         .idempotency
         .filter(|tag| !tag.cooldown_s.is_zero())
         .map_or(0, |tag| cooldown_bytes(tag.key.len()));
-    OWNED_JOB_BYTES + (body_bytes + words.encoded_len() + index_bytes(tags) + cooldown) as u64
+    OWNED_JOB_BYTES + (body_bytes + tags.encoded_len() + index_bytes(&tags) + cooldown) as u64
 }
 
 fn group_bytes(name: &str) -> u64 {
@@ -143,7 +143,7 @@ impl Rule for Owners {
     fn added(queue: &mut Queue, job: &MarkedJob<'_>) {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();
-        queue.rules.owners.add(owner, job_bytes(job.body_bytes, job.tags));
+        queue.rules.owners.add(owner, job_bytes(job.body_bytes, *job.tags));
         queue.enter_tube(owner, job.tube);
         if let Some(group) = job.tags.group {
             queue.rules.owners.enter(SharedScope::Group(group.as_str()), owner, group_bytes(group.as_str()));
@@ -159,8 +159,8 @@ impl Rule for Owners {
 
     fn retagged(queue: &mut Queue, before: &MarkedJob<'_>, after: &MarkedJob<'_>) {
         let Some(owner) = after.tags.owner else { return };
-        queue.rules.owners.add(owner.as_str(), job_bytes(after.body_bytes, after.tags));
-        queue.rules.owners.subtract(owner.as_str(), job_bytes(before.body_bytes, before.tags));
+        queue.rules.owners.add(owner.as_str(), job_bytes(after.body_bytes, *after.tags));
+        queue.rules.owners.subtract(owner.as_str(), job_bytes(before.body_bytes, *before.tags));
     }
 
     const ENDED: Marks = Marks::TAGGED;
@@ -171,7 +171,7 @@ impl Rule for Owners {
             queue.rules.owners.leave(SharedScope::Group(group.as_str()), owner, group_bytes(group.as_str()));
         }
         queue.leave_tube(owner, job.tube);
-        queue.rules.owners.subtract(owner, job_bytes(job.body_bytes, job.tags));
+        queue.rules.owners.subtract(owner, job_bytes(job.body_bytes, *job.tags));
     }
 
     #[inline]
@@ -182,7 +182,7 @@ impl Rule for Owners {
         let tags: Vec<_> = tags.filter_map(|(id, tags)| Some((id, tags, tags.owner?))).collect();
         for (id, tags, owner) in &tags {
             let job = queue.jobs.expect(*id);
-            owners.add(owner.as_str(), job_bytes(job.body().len(), tags));
+            owners.add(owner.as_str(), job_bytes(job.body().len(), *tags));
             *jobs.entry((SharedScope::Tube(job.tube), owner.as_str())).or_default() += 1;
             if let Some(group) = tags.group {
                 *jobs.entry((SharedScope::Group(group.as_str()), owner.as_str())).or_default() += 1;
@@ -212,22 +212,25 @@ impl Queue {
         if tube == DEFAULT { 0 } else { (BYTES_PER_TUBE + self.tubes.get(tube).name.as_bytes().len()) as u64 }
     }
 
-    /// The bytes that a put with these tags, into the tube that they name or the used one, would count for its owner.
+    /// The bytes that a put with these tags, into this tube or the used one, would count for its owner.
     #[must_use]
-    pub fn owned_bytes_of_put(&self, client: ClientId, body_bytes: usize, tags: &TagSet<'_>) -> u64 {
+    pub fn owned_bytes_of_put(
+        &self,
+        client: ClientId,
+        target: Option<&str>,
+        body_bytes: usize,
+        tags: &TagSet<'_>,
+    ) -> u64 {
         let makers = &self.rules.owners.makers;
-        let tube = match tags.tube {
-            None => Some(self.client(client).using),
-            Some(name) => self.tubes.find(name.as_str()),
-        };
-        let tube_bytes = match (tube, tags.tube) {
-            (Some(tube), _) if makers.contains_key(&SharedScope::Tube(tube)) => 0,
-            (Some(tube), _) => self.tube_bytes(tube),
-            (None, name) => (BYTES_PER_TUBE + name.map_or(0, Name::len)) as u64,
+        let tube = target.map_or(Some(self.client(client).using), |name| self.tubes.find(name));
+        let tube_bytes = match tube {
+            Some(tube) if makers.contains_key(&SharedScope::Tube(tube)) => 0,
+            Some(tube) => self.tube_bytes(tube),
+            None => (BYTES_PER_TUBE + target.map_or(0, str::len)) as u64,
         };
         let group = tags.group.map(|group| group.as_str());
         let group = group.filter(|&group| !makers.contains_key(&SharedScope::Group(group).to_owned()));
-        job_bytes(body_bytes, tags) + tube_bytes + group.map_or(0, group_bytes)
+        job_bytes(body_bytes, (*tags).into()) + tube_bytes + group.map_or(0, group_bytes)
     }
 
     /// The minimum number of bytes that the end of this job frees for the owner; 0 if the job has another one. More is
@@ -235,7 +238,7 @@ impl Queue {
     #[must_use]
     pub fn bytes_left_by(&self, id: JobId, owner: &str) -> u64 {
         let tags = self.tags(id).filter(|tags| tags.owner == Some(owner.into()));
-        tags.zip(self.jobs.get(id)).map_or(0, |(tags, job)| job_bytes(job.body().len(), &tags))
+        tags.zip(self.jobs.get(id)).map_or(0, |(tags, job)| job_bytes(job.body().len(), tags))
     }
 
     /// Adds a job of the owner to the tube.

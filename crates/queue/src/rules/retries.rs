@@ -22,7 +22,7 @@ use crate::seconds::Seconds;
 use crate::state::jobs::Marks;
 use crate::state::keys::TubeKey;
 use crate::state::tag_storage::StoredBody;
-use crate::tags::{After, Dead, TagSet};
+use crate::tags::{After, Dead, Failures, JobTags, TagSet};
 use crate::{Change, TubeRule};
 
 /// How a reservation counts for its job when it ends.
@@ -66,12 +66,13 @@ impl NextState {
 }
 
 /// How many failures count for a job with these counters and tags.
-pub(crate) fn failures_of(counters: Counters, tags: Option<&TagSet<'_>>) -> u32 {
-    let noted = tags.and_then(|tags| tags.failures).unwrap_or(0);
-    if tags.is_some_and(|tags| tags.dead.is_some()) {
-        return noted;
+pub(crate) fn failures_of(counters: Counters, tags: Option<&JobTags<'_>>) -> u32 {
+    let counted = counters.timeouts.saturating_add(counters.releases);
+    match tags.and_then(|tags| tags.failures) {
+        Some(Failures::Dead(dead)) => dead.failures,
+        Some(Failures::Forgiven(count)) => counted.saturating_sub(count),
+        None => counted,
     }
-    counters.timeouts.saturating_add(counters.releases).saturating_sub(noted)
 }
 
 impl Queue {
@@ -104,7 +105,7 @@ impl Queue {
     #[cold]
     fn next_state_by_rule(&self, id: JobId, end: AttemptEnd, delay_s: Seconds) -> NextState {
         let tags = self.tags(id);
-        let rule = self.rule_of(id).filter(|_| tags.is_none_or(|tags| tags.dead.is_none()));
+        let rule = self.rule_of(id).filter(|_| tags.is_none_or(|tags| tags.dead().is_none()));
         let failures = failures_of(self.jobs.history(self.jobs.expect(id)).counters, tags.as_ref());
         match rule.and_then(|rule| rule.max_attempts) {
             Some(max) if failures >= max => return NextState::Dead,
@@ -178,7 +179,10 @@ impl Queue {
             ruled.dead += 1;
         }
         self.make_ready(id, now);
-        debug_assert!(self.tags(id).is_some_and(|tags| tags.dead.is_some()), "a job in a dead tube is dead");
+        debug_assert!(
+            self.tags(id).is_some_and(|tags| tags.dead().is_some()),
+            "a job in a dead tube is dead"
+        );
         true
     }
 
@@ -188,14 +192,12 @@ impl Queue {
         let failures = failures_of(self.jobs.history(job).counters, self.tags(id).as_ref());
         let since_s = u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX);
         let tags = self.tags(id).unwrap_or_default();
-        let tags = TagSet {
-            idempotency: None,
-            concurrency: None,
-            after: tags.after.map(|after| After { is_free: true, ..after }),
-            dead: Some(Dead { from: from.into(), since_s }),
-            failures: Some(failures),
+        let after = tags.after.map(|after| After { is_free: true, ..after });
+        let tags = JobTags {
+            asked: TagSet { idempotency: None, concurrency: None, after, ..tags.asked },
+            owner: tags.owner,
+            failures: Some(Failures::Dead(Dead { from: from.into(), since_s, failures })),
             arrived_after_s: None,
-            ..tags
         };
         let mut bytes = Vec::new();
         tags.encode(&mut bytes)?;
@@ -205,22 +207,18 @@ impl Queue {
     /// The tags of the job after a move to the tube with this name, if they change. A dead job that goes back to its
     /// original tube is no longer dead, and has no failures.
     #[must_use]
-    pub fn tags_after_move(&self, id: JobId, name: &str, now: Timestamp) -> Option<TagSet<'_>> {
+    pub fn tags_after_move(&self, id: JobId, name: &str, now: Timestamp) -> Option<JobTags<'_>> {
         let job = self.jobs.get(id)?;
         let tags = self.tags(id).unwrap_or_default();
-        let after = match tags.dead {
+        let after = match tags.dead() {
             Some(dead) if dead.from != name => tags,
             Some(_) => {
                 let Counters { timeouts, releases, .. } = self.jobs.history(job).counters;
                 let forgiven = Some(timeouts.saturating_add(releases)).filter(|&failures| failures > 0);
-                TagSet {
-                    dead: None,
-                    failures: forgiven,
-                    arrived_after_s: self.arrival_in(job, name, now),
-                    ..tags
-                }
+                let failures = forgiven.map(Failures::Forgiven);
+                JobTags { failures, arrived_after_s: self.arrival_in(job, name, now), ..tags }
             }
-            None => TagSet { arrived_after_s: self.arrival_in(job, name, now), ..tags },
+            None => JobTags { arrived_after_s: self.arrival_in(job, name, now), ..tags },
         };
         (after != tags).then_some(after)
     }
@@ -246,8 +244,8 @@ impl Queue {
         debug_assert!(state == Some(JobState::Reserved) || !self.is_linked(id), "no collection is by tags");
         let job = self.jobs.expect(id);
         let old_bytes = self.rules.tags.get(id, job).to_vec();
-        let old = TagSet::decode(&old_bytes).expect("tags were written by the queue");
-        let new = TagSet::decode(bytes).expect("tags that were just encoded can be decoded");
+        let old = JobTags::decode(&old_bytes).expect("tags were written by the queue");
+        let new = JobTags::decode(bytes).expect("tags that were just encoded can be decoded");
         let body = job.body().to_owned()?;
         let stored = if new.is_empty() {
             StoredBody { body, separate_tags: None }

@@ -26,7 +26,7 @@ use crate::job::JobId;
 use crate::state::jobs::Marks;
 use crate::state::keys::{DueKey, TubeKey};
 use crate::state::tubes::Tube;
-use crate::tags::TagSet;
+use crate::tags::JobTags;
 
 /// Tubes and jobs in one step of a reload: about 50 microseconds.
 const ITEMS_PER_STEP: usize = 256;
@@ -281,7 +281,7 @@ impl Queue {
         let Some(ruled) = &self.tubes.get(job.tube).ruled else { return };
         let is_known = job.has(Marks::RULED);
         if ruled.rule.is_some() != is_known {
-            let job = MarkedJob::new(id, job, &TagSet::NONE);
+            let job = MarkedJob::new(id, job, &JobTags::NONE);
             if is_known {
                 TubeLimits::forget(self, &job, job.tube);
             } else {
@@ -327,7 +327,7 @@ impl Queue {
         );
         job.marks |= Marks::RULED;
         if rule.max_age_s.is_some() {
-            let job = MarkedJob::new(id, job, &TagSet::NONE);
+            let job = MarkedJob::new(id, job, &JobTags::NONE);
             Ages::added(self, &job);
         }
     }

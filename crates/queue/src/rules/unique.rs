@@ -256,14 +256,20 @@ impl Queue {
         })
     }
 
-    /// The duplicate of a `put` with these tags, if there is one: in the tube that they name, or that the client uses.
+    /// The duplicate of a `put` with these tags, if there is one: in this tube, or in the one that the client uses.
     /// Ends a job with the key whose time is over.
     #[inline]
-    pub fn duplicate(&mut self, client: ClientId, tags: &TagSet<'_>, now: Timestamp) -> Option<Duplicate> {
+    pub fn duplicate(
+        &mut self,
+        client: ClientId,
+        tube: Option<&str>,
+        tags: &TagSet<'_>,
+        now: Timestamp,
+    ) -> Option<Duplicate> {
         let key = tags.idempotency?.key;
         loop {
-            let tube = match tags.tube {
-                Some(name) => self.tubes.find(name.as_str())?,
+            let tube = match tube {
+                Some(name) => self.tubes.find(name)?,
                 None => self.client(client).using,
             };
             match self.holder_of_key(tube, key, now)? {

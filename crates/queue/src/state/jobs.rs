@@ -15,7 +15,7 @@ use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::state::keys::{ClientKey, CompactU64, TubeKey};
 use crate::state::tag_storage;
-use crate::tags::TagSet;
+use crate::tags::JobTags;
 
 /// The collection of a job, with the value that is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ bitflags! {
 
 impl Marks {
     /// The marks that a job has because of its tags.
-    pub(crate) fn of_tags(tags: &TagSet<'_>, are_separate: bool) -> Self {
+    pub(crate) fn of_tags(tags: &JobTags<'_>, are_separate: bool) -> Self {
         let mut marks = Self::empty();
         marks.set(Self::TAGGED, !tags.is_empty());
         marks.set(Self::BEHIND_BODY, !tags.is_empty() && !are_separate);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, TryReserveError};
 
 use crate::job::{Body, JobId};
 use crate::state::jobs::{Job, Marks};
-use crate::tags::TagSet;
+use crate::tags::JobTags;
 
 /// A last byte that means that the two bytes before it are the length of the tags.
 const LONG: u8 = u8::MAX;
@@ -39,7 +39,7 @@ impl StoredBody {
         let start = bytes.len();
         bytes.extend_from_slice(tags);
         if is_free {
-            TagSet::set_free(&mut bytes[start..]);
+            JobTags::set_free(&mut bytes[start..]);
         }
         if let Some(body) = body {
             return Ok(Self { body, separate_tags: Some(bytes.into_boxed_slice()) });
@@ -54,12 +54,12 @@ impl StoredBody {
     /// Sets in the tags that the job's awaited group has had no members.
     pub(crate) fn set_free(&mut self) {
         match &mut self.separate_tags {
-            Some(tags) => TagSet::set_free(tags),
+            Some(tags) => JobTags::set_free(tags),
             None => {
                 let (body, tags) = split(self.body.as_slice());
                 let range = body.len()..body.len() + tags.len();
                 let bytes = self.body.as_mut_slice().expect("a body with tags behind it is not shared");
-                TagSet::set_free(&mut bytes[range]);
+                JobTags::set_free(&mut bytes[range]);
             }
         }
     }
@@ -137,14 +137,14 @@ impl TagStorage {
 mod tests {
     use super::*;
     use crate::job::SHARED_FROM_BYTES;
-    use crate::tags::{After, Name};
+    use crate::tags::{After, Name, TagSet};
 
     /// Tags whose encoding has `len` bytes, 3 to 404.
-    fn tags_of_len(len: usize, name: &str) -> TagSet<'_> {
+    fn tags_of_len(len: usize, name: &str) -> JobTags<'_> {
         let named = |len: usize| (len > 2).then(|| Name::from(&name[..len - 2]));
         let first = len.min(202);
         let after = named(len - first).map(|group| After { group, is_free: false });
-        TagSet { group: named(first), after, ..TagSet::default() }
+        TagSet { group: named(first), after, ..TagSet::NONE }.into()
     }
 
     #[test]

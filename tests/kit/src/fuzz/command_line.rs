@@ -1,7 +1,9 @@
 //! Arbitrary bytes as a command line.
 
 use beanstalkd_protocol::{Command, ParseError, parse, parse_tags};
-use beanstalkd_types::tags::TagSet;
+use beanstalkd_types::tags::JobTags;
+
+use crate::tags::encoded;
 
 /// Parses `line`. A parsed command, as it is written, must parse to the same command.
 pub fn check(line: &[u8]) {
@@ -22,9 +24,7 @@ pub fn check(line: &[u8]) {
     if let Ok(Command::PutWith(_, text)) = parsed
         && let Ok(tags) = parse_tags(text)
     {
-        let mut bytes = Vec::new();
-        tags.encode(&mut bytes).expect("there is memory");
-        // The tube is not stored.
-        assert_eq!(TagSet::decode(&bytes), Some(TagSet { tube: None, ..tags }));
+        let bytes = encoded(tags.kept);
+        assert_eq!(JobTags::decode(&bytes), Some(tags.kept.into()));
     }
 }

@@ -10,7 +10,7 @@ use beanstalkd_queue::{
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, JobId, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{EncodedTags, Name, TagSet};
+use beanstalkd_types::tags::{EncodedTags, JobTags};
 
 use super::{ClientCommand, Operation, completed_puts, job_of, rules};
 use crate::tags::encoded;
@@ -239,13 +239,13 @@ impl Pair {
     }
 
     /// A put. Its body is its priority.
-    fn put(&mut self, id: ClientId, new: NewJob, tags: TagSet<'static>) {
+    fn put(&mut self, id: ClientId, new: NewJob, tags: JobTags<'static>) {
         let (index, now, priority) = (id.index, self.now, new.priority);
         let (queue, model) = (&mut self.queue, &mut self.model);
         let body: Arc<[u8]> = priority.0.to_string().into_bytes().into();
         queue.make_room_for_put().expect("memory can be allocated");
         let copy = Body::copy_of(&body).expect("there is memory");
-        let duplicate = queue.duplicate(id, &tags, now);
+        let duplicate = queue.duplicate(id, None, &tags, now);
         let name = model.tube(model.client(index).using).name.clone();
         if duplicate.is_none() && model.is_full(&name, body.len()) {
             assert!(queue.is_full_for(id, body.len()) && queue.is_tube_full_for(&name, body.len()));
@@ -263,8 +263,9 @@ impl Pair {
             assert_eq!(Some(found), expected.map(|duplicate| shown(&duplicate)));
         } else {
             assert_eq!(model.duplicate(index, &tags, priority.0, now), None);
-            let bytes = encoded(&tags);
-            queue.put_tagged(id, new, copy, &EncodedTags::of(&bytes, tags), now).expect("there is memory");
+            let bytes = encoded(tags);
+            let tags_in_log = EncodedTags::of(&bytes, tags);
+            queue.put_tagged(id, None, new, copy, &tags_in_log, now).expect("there is memory");
             model.put_tagged(index, new, body, tags, now);
         }
     }
@@ -362,24 +363,26 @@ impl Pair {
         if !queue.has_reserved(id, job) || frees_too_many(model, job, &puts) {
             return;
         }
-        let encoded: Vec<Vec<u8>> = puts.iter().map(|put| encoded(&put.tags)).collect();
-        let tags: Vec<EncodedTags<'_>> = puts
+        let encoded: Vec<Vec<u8>> = puts.iter().map(|put| encoded(put.tags)).collect();
+        let tags: Vec<EncodedTags<'_>> = encoded
             .iter()
-            .zip(&encoded)
-            .map(|(put, bytes)| {
-                EncodedTags::with_tube(bytes, put.tags.tube.as_ref().map(|tube| Name::from(tube.as_str())))
-            })
+            .map(|bytes| EncodedTags::read(bytes).expect("the bytes of tags are tags"))
             .collect();
         let asked: Vec<queue::CompletedPut<'_>> = puts
             .iter()
             .zip(&tags)
-            .map(|(put, tags)| queue::CompletedPut { new: put.new, tags, body_bytes: put.body.len() })
+            .map(|(put, tags)| queue::CompletedPut {
+                new: put.new,
+                tags,
+                tube: put.tube,
+                body_bytes: put.body.len(),
+            })
             .collect();
         let plan = queue.plan_complete(id, job, asked.iter().copied(), now);
         let plan: Vec<Planned> = plan.map_while(Result::ok).collect();
         if let Some(refused) = puts.get(plan.len()) {
-            match refused.tags.tube {
-                Some(tube) => queue.count_refused_in(tube.as_str()),
+            match refused.tube {
+                Some(tube) => queue.count_refused_in(tube),
                 None => queue.count_refused(id),
             }
             let tube = model.complete(id.index, job.0, &puts, now).expect_err("the tube is full");

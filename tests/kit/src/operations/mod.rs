@@ -9,11 +9,11 @@ use beanstalkd_model::{CompletedPut, Model};
 use beanstalkd_queue::{NewJob, PoisonLimits, Release, ReserveMode, TubeRule};
 use beanstalkd_types::job::{Counting, JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::TagSet;
+use beanstalkd_types::tags::JobTags;
 
 use crate::random::Random;
 use crate::rules::tube_rule;
-use crate::tags::TagChoice;
+use crate::tags::{TagChoice, some};
 use crate::weighted;
 
 mod compare;
@@ -36,7 +36,6 @@ const TAGS: TagChoice<'_> = TagChoice {
     groups: (3, &["g", "h"]),
     awaited: (3, &["g", "h"]),
     expiries_s: (4, &[Seconds::new(1, 0), Seconds::new(1, 1), Seconds::new(10, 0)]),
-    owners: (4, &["o", "p"]),
     ..TagChoice::NEVER
 };
 
@@ -117,7 +116,7 @@ pub enum ClientCommand {
         priority: u32,
         delay_s: Seconds,
         ttr_s: Seconds,
-        tags: TagSet<'static>,
+        tags: JobTags<'static>,
     },
     RefusedPut,
     Reserve {
@@ -231,7 +230,7 @@ fn client_command(random: &mut Random, job: u64, tube: &'static str) -> ClientCo
             let grace_ms = random.pick(&[0, 1, 999, 1000, 1500, 60_000]);
             C::Session { name: random.pick(&["s", "s", "t"]), grace_ms }
         }),
-        (5, C::Put { priority, delay_s, ttr_s, tags: TAGS.tags(random) }),
+        (5, C::Put { priority, delay_s, ttr_s, tags: tags(random) }),
         (1, C::RefusedPut),
         (3, C::Reserve { timeout_s: None }),
         (3, C::Reserve { timeout_s: Some(timeout_s) }),
@@ -269,13 +268,18 @@ fn seconds(random: &mut Random, thousandths: &[u64]) -> Seconds {
     Seconds::of_ns(random.pick(thousandths) as i64 * 1_000_000)
 }
 
+/// The tags of a put, whose job may have an owner.
+fn tags(random: &mut Random) -> JobTags<'static> {
+    JobTags { owner: some(random, (4, &["o", "p"])).map(Into::into), ..TAGS.tags(random).into() }
+}
+
 /// Some puts of a `complete`, whose ids come from `allocate_id`; a number always stands for the same puts.
 fn completed_puts(number: u64, mut allocate_id: impl FnMut() -> JobId) -> Vec<CompletedPut> {
     let mut random = Random::new(number);
     let count = random.below(4);
     let mut put = || {
         let priority = random.pick(&[0, 1, 7, 1024]);
-        let tube = random.once_in(3).then(|| random.pick(&TUBES).into());
+        let tube = random.once_in(3).then(|| random.pick(&TUBES));
         CompletedPut {
             new: NewJob {
                 id: allocate_id(),
@@ -284,7 +288,8 @@ fn completed_puts(number: u64, mut allocate_id: impl FnMut() -> JobId) -> Vec<Co
                 ttr_s: seconds(&mut random, &[0, 1000, 60_000]),
             },
             body: priority.to_string().into_bytes().into(),
-            tags: TagSet { tube, ..TAGS.tags(&mut random) },
+            tags: tags(&mut random),
+            tube,
         }
     };
     (0..count).map(|_| put()).collect()

@@ -13,7 +13,7 @@ use beanstalkd_queue::{
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Counters, Counting, JobId, JobRecord, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{Name, TagSet};
+use beanstalkd_types::tags::{JobTags, Name};
 
 use crate::sessions::Session;
 use crate::tags::{Cooldown, Ending};
@@ -38,7 +38,7 @@ pub struct Job {
     pub ready_since: Timestamp,
     /// When it was last reserved.
     pub reserved_since: Timestamp,
-    pub tags: TagSet<'static>,
+    pub tags: JobTags<'static>,
     /// Whether the job waits for its group; its state is delayed.
     pub held: bool,
     /// Whether a duplicate has raised its priority since it was reserved.
@@ -259,7 +259,7 @@ impl Model {
     }
 
     pub fn put(&mut self, client: u32, new: NewJob, body: Arc<[u8]>, now: Timestamp) {
-        self.put_tagged(client, new, body, TagSet::default(), now);
+        self.put_tagged(client, new, body, JobTags::default(), now);
     }
 
     /// A put with tags that is no duplicate.
@@ -268,11 +268,11 @@ impl Model {
         client: u32,
         new: NewJob,
         body: Arc<[u8]>,
-        mut tags: TagSet<'static>,
+        tags: impl Into<JobTags<'static>>,
         now: Timestamp,
     ) {
         let NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s } = new;
-        let tube = self.client(client).using;
+        let (tube, mut tags) = (self.client(client).using, tags.into());
         let state =
             State::Delayed { until: if delay_s == 0 { now } else { self.end_of_delay(delay_s, now) } };
         let (ttr_s, counters) = (ttr_s.max(1.into()), Counters::default());
@@ -281,7 +281,7 @@ impl Model {
             [tags.group, self.kept_group].contains(&Some(after.group))
                 || self.members(after.group).next().is_some()
         });
-        if let Some(after) = &mut tags.after {
+        if let Some(after) = &mut tags.asked.after {
             after.is_free = !held;
         }
         self.jobs.push(Job {

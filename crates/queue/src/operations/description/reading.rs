@@ -25,7 +25,7 @@ use crate::state::sessions::{Session, SessionKey, SessionState};
 use crate::state::tag_storage::StoredBody;
 use crate::state::times::TubeTimes;
 use crate::state::tubes::{Pause, RareState, TubeCounters};
-use crate::tags::{After, EncodedTags, TagSet};
+use crate::tags::{After, EncodedTags, JobTags};
 use crate::tube_name::TubeName;
 
 use super::job::DescribedJob;
@@ -291,7 +291,7 @@ impl Queue {
             self.read_collection(described, None, now);
             return Ok(());
         }
-        let set = TagSet::decode_checked(tags).ok_or(Malformed("the tags of a job"))?;
+        let set = JobTags::decode_checked(tags).ok_or(Malformed("the tags of a job"))?;
         let waits_for = set.after.filter(|after| !after.is_free && described.state == JobState::Delayed);
         let stored = StoredBody::new(body, tags, set.after.is_some() && waits_for.is_none())
             .map_err(|_| Malformed("out of memory for a body"))?;

@@ -3,7 +3,7 @@
 use super::put;
 use crate::job::{JobRecord, Priority, SHARED_FROM_BYTES};
 use crate::rules::*;
-use crate::tags::{After, Idempotency};
+use crate::tags::{After, Idempotency, JobTags};
 use crate::testing::{NOW, TestJob, con};
 use crate::{Duplicate, GroupView, WaitJob, WaitOutcome};
 
@@ -32,7 +32,7 @@ fn the_jobs_of_a_group_are_freed_in_slices_and_a_new_member_does_not_hold_them()
     let late = put(&mut queue, client, 0, aft("g"));
     let mut room = Vec::new();
     let written = queue.tags_for_log(JobId(HELD), &mut room);
-    assert!(TagSet::decode(written).unwrap().after.unwrap().is_free, "the log knows that it is free");
+    assert!(JobTags::decode(written).unwrap().after.unwrap().is_free, "the log knows that it is free");
     let mut calls = 0;
     while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
         let before = queue.cost();
@@ -119,16 +119,16 @@ fn tags_of_large_bodies_are_kept_beside_them_and_do_the_same() {
             (vec![b'b'; len], if len == 0 { member } else { put(&mut queue, client, 9, grp("g")) });
         let id = TestJob { body: &body, tags, ..TestJob::default() }.put(&mut queue, client, NOW);
         assert!(queue.is_held(id));
-        assert_eq!(queue.duplicate(client, &tags, NOW), Some(Duplicate::Of(id, JobState::Delayed)));
+        assert_eq!(queue.duplicate(client, None, &tags, NOW), Some(Duplicate::Of(id, JobState::Delayed)));
         assert!(queue.delete(client, member, NOW).is_some());
         let job = queue.job(id).unwrap();
         assert_eq!((job.body.as_slice(), job.body.len()), (&*body, len));
         assert!(job.tags.unwrap().after.unwrap().is_free);
         queue.check_invariants();
         assert!(queue.delete(client, id, NOW).is_some());
-        assert_eq!(queue.duplicate(client, &tags, NOW), Some(Duplicate::OfDeleted(id)));
+        assert_eq!(queue.duplicate(client, None, &tags, NOW), Some(Duplicate::OfDeleted(id)));
         queue.advance(NOW.plus_seconds(5));
-        assert_eq!(queue.duplicate(client, &tags, NOW), None);
+        assert_eq!(queue.duplicate(client, None, &tags, NOW), None);
         queue.check_invariants();
     }
     assert_eq!(queue.rules.bytes(), queue.rules.groups.ended.bytes(), "nothing else is left");
@@ -150,7 +150,7 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     };
     let restore = |queue: &mut Queue, record: JobRecord, tags: TagSet<'_>| {
         let mut bytes = Vec::new();
-        tags.encode(&mut bytes).unwrap();
+        JobTags::from(tags).encode(&mut bytes).unwrap();
         queue.restore(&record, "default", Body::copy_of(b"x").unwrap(), &bytes, NOW).unwrap();
     };
     let key = |key: &'static str| Idempotency { key: key.into(), cooldown_s: 0.into() };
@@ -171,10 +171,10 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     queue.advance(NOW);
     queue.check_invariants();
     assert!(queue.is_held(JobId(2)) && !queue.is_held(JobId(3)));
-    assert_eq!(queue.duplicate(client, &unique, NOW), Some(Duplicate::Of(JobId(1), JobState::Buried)));
+    assert_eq!(queue.duplicate(client, None, &unique, NOW), Some(Duplicate::Of(JobId(1), JobState::Buried)));
     queue.use_tube(client, "quiet");
     let old = TagSet { idempotency: Some(key("old")), ..TagSet::default() };
-    assert_eq!(queue.duplicate(client, &old, NOW), Some(Duplicate::OfDeleted(JobId(6))));
+    assert_eq!(queue.duplicate(client, None, &old, NOW), Some(Duplicate::OfDeleted(JobId(6))));
     queue.advance(NOW.plus_seconds(2));
     assert!(queue.job(JobId(4)).is_none() && queue.job(JobId(5)).is_some(), "what was reserved stays");
     assert_eq!(queue.figures().events.expirations, 1);
@@ -191,9 +191,9 @@ fn owned(tags: &[TagSet<'_>], then: impl FnOnce(&mut Queue, ClientId, &[JobId]))
     let ids: Vec<JobId> = tags
         .iter()
         .map(|&tags| {
-            let tags = TagSet { owner: Some("me".into()), ..tags };
-            expected += queue.owned_bytes_of_put(client, 1, &tags);
-            let id = put(&mut queue, client, 0, tags);
+            expected += queue.owned_bytes_of_put(client, None, 1, &tags);
+            let job = TestJob { tags, owner: Some("me".into()), ..TestJob::default() };
+            let id = job.put(&mut queue, client, NOW);
             assert_eq!(queue.owned_bytes("me"), expected, "a put counts what it was said to");
             id
         })
@@ -308,9 +308,9 @@ fn a_key_has_one_cooldown_in_a_tube_which_lasts_as_long_as_the_longest() {
     assert_eq!(queue.figures().cooldowns.count, 1);
     let end = NOW.plus_seconds(90);
     queue.advance(end.minus_ns(1));
-    assert_eq!(queue.duplicate(client, &tags(0), end.minus_ns(1)), Some(Duplicate::OfDeleted(last)));
+    assert_eq!(queue.duplicate(client, None, &tags(0), end.minus_ns(1)), Some(Duplicate::OfDeleted(last)));
     queue.advance(end);
-    assert_eq!(queue.duplicate(client, &tags(0), end), None);
+    assert_eq!(queue.duplicate(client, None, &tags(0), end), None);
 }
 
 #[test]

@@ -492,7 +492,7 @@ fn a_complete_in_the_middle_of_a_reload_counts_its_job_as_the_rule_does() {
     assert_eq!(rig.reserve(client), Some(id));
     rig.queue.set_tube_rules(vec![TubeRule { max_bytes: Some(1), ..TubeRule::new("t") }], rig.now);
     let new = TestJob::default().with_id(rig.queue.allocate_id());
-    let put = CompletedPut { new, tags: &EncodedTags::NONE, body_bytes: 1 };
+    let put = CompletedPut { new, tags: &EncodedTags::NONE, tube: None, body_bytes: 1 };
     let mut steps = 0;
     while rig.queue.rules.tubes.is_reloading() {
         let plan: Vec<_> = rig.queue.plan_complete(client, id, [put].into_iter(), rig.now).collect();
