@@ -113,6 +113,7 @@ impl Queue {
             let tube = self.tubes.get(job.tube);
             let history = self.jobs.history(job);
             assert_eq!(history.holder.is_some(), matches!(job.collection(), Collection::Reserved(_)));
+            assert!(job.marks.are_possible_in(job.state()), "{id:?} has {:?}", job.marks);
             assert!(job.ttr() >= Seconds::ONE, "a time to run is at least a second");
             assert!(id.0 < self.numbers.next_id, "ids are given in ascending order");
             assert!(tube.counters().deletes <= self.sums.events.deletes);

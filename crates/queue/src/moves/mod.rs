@@ -48,10 +48,9 @@ impl Queue {
     pub(crate) fn unlink_plain(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let Link { collection, priority, tube: key, history, marks } = link;
         debug_assert!(
-            !marks.intersects(Marks::IN_ROTATION | Marks::HELD),
+            !marks.intersects(Marks::PARKED | Marks::IN_ROTATION | Marks::HELD),
             "a collection of a rule has the job"
         );
-        debug_assert!(!marks.intersects(Marks::PARKED), "the job is among the parked ones");
         let tube = self.tubes.get_mut(key);
         match collection {
             Collection::Ready(_) => {

@@ -213,14 +213,8 @@ impl Queue {
         if marks.intersects(each_rule!(union RESERVED).union(Marks::UPGRADED)) {
             self.reserved_marked(id);
         }
-        let kept = Marks::EXPIRES
-            | Marks::AGES
-            | Marks::FIRST
-            | Marks::INDEXED
-            | Marks::PARKED
-            | Marks::IN_ROTATION
-            | Marks::HELD;
-        debug_assert!(!self.jobs.expect(id).has(kept), "a reserved job has no mark of a rule's collection");
+        debug_assert!(!self.jobs.expect(id).has(Marks::EXPIRES | Marks::AGES), "it neither expires nor ages");
+        debug_assert!(self.jobs.expect(id).marks.are_possible_in(JobState::Reserved), "it has left its line");
     }
 
     #[inline(never)]

@@ -194,7 +194,6 @@ impl Rule for Turns {
         let all = queue.jobs.ids().filter_map(|id| Some((id, queue.jobs.get(id)?)));
         let mut in_rotations: BTreeMap<TubeKey, BTreeSet<Ranked>> = BTreeMap::new();
         for (id, job) in all.filter(|(_, job)| job.has(Marks::IN_ROTATION)) {
-            assert!(job.state() == JobState::Ready, "{id:?} is in the rotation");
             let key = Ranked::ready(queue.turn_hash(id), ReadyKey::new(job.priority, id));
             in_rotations.entry(job.tube).or_default().insert(key);
         }

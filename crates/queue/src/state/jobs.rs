@@ -60,6 +60,18 @@ impl Collection {
 bitflags! {
     /// The marks of a job that has tags, is in a tube with a rule, or for whose end a client waits. Any other job has
     /// none of these.
+    ///
+    /// `PARKED`, `IN_ROTATION` and `HELD` say, together with its [`Collection`], in which collections of its tube the
+    /// job is; `FIRST` and `INDEXED` say where it is in the line of its concurrency key. A job can have these
+    /// combinations of the five, except in the middle of a move:
+    ///
+    /// | job | line of its key | tube |
+    /// |---|---|---|
+    /// | ready, without a key | none | none, `IN_ROTATION`, or `IN_ROTATION` and `PARKED` |
+    /// | ready, first of its line | `FIRST`, or `FIRST` and `INDEXED` | none, either, or `IN_ROTATION` and `PARKED` |
+    /// | ready, behind the first | none | `PARKED` |
+    /// | delayed | none | none, or `HELD` |
+    /// | reserved or buried | none | none |
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Marks: u16 {
         /// The job has tags. They are kept separately unless `BEHIND_BODY` is set, too.
@@ -99,6 +111,20 @@ impl Marks {
         marks.set(Self::BEHIND_BODY, !tags.is_empty() && !are_separate);
         marks.set(Self::KEYED, tags.concurrency.is_some());
         marks
+    }
+
+    /// Whether a job in this state can have these marks.
+    pub(crate) fn are_possible_in(self, state: JobState) -> bool {
+        let place = self & (Self::FIRST | Self::INDEXED | Self::PARKED | Self::IN_ROTATION | Self::HELD);
+        match state {
+            JobState::Ready if place.contains(Self::FIRST) => {
+                self.contains(Self::KEYED) && !place.contains(Self::HELD)
+            }
+            JobState::Ready if self.contains(Self::KEYED) => place == Self::PARKED,
+            JobState::Ready => place.is_empty() || place - Self::PARKED == Self::IN_ROTATION,
+            JobState::Delayed => Self::HELD.contains(place),
+            JobState::Reserved | JobState::Buried => place.is_empty(),
+        }
     }
 }
 
