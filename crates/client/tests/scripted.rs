@@ -165,6 +165,15 @@ fn a_complete_has_its_puts_after_it() {
 }
 
 #[test]
+fn a_line_whose_body_is_missing_is_not_sent() {
+    for line in ["put 1 0 60 5", "put 1 0 60 5 idp:k", "complete 7 1"] {
+        let command = beanstalkd_protocol::parse(line.as_bytes()).unwrap();
+        let (refused, sent) = with("", |c| c.call(command).map(drop));
+        assert!(matches!(refused, Err(Error::Refused(Refusal::BadFormat))) && sent.is_empty(), "{line}");
+    }
+}
+
+#[test]
 fn fields_are_those_that_the_connection_has_asked_for() {
     let replies = [
         "USING tube attempts\r\n",

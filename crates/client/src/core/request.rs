@@ -11,7 +11,8 @@ use super::put::PutOptions;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Request<'a> {
-    /// A command without a body.
+    /// A command without a body. A `put`, and a `complete` with puts, are refused in this form: after such a line, the
+    /// server reads the next commands as a body.
     Line(Command<'a>),
     /// Puts a job with this body into the used tube.
     Put(&'a PutOptions, &'a [u8]),
@@ -143,6 +144,12 @@ impl Request<'_> {
             Self::PageAfter(..) => false,
             Self::Line(command) => matches!(effect_of(command.verb()), Effect::InUsedTube(_)),
         }
+    }
+
+    /// Whether a body must follow this line.
+    pub(crate) fn lacks_body(&self) -> bool {
+        let (Self::Line(command) | Self::PageAfter(command, _)) = self else { return false };
+        matches!(command, Command::Put(_) | Command::PutWith(..) | Command::Complete { count: 1.., .. })
     }
 
     /// Whether the size of the body does not fit into the line: the server would read a part of it as commands.

@@ -459,6 +459,9 @@ impl Engine {
         if request.is_too_big() {
             return Err(Error::Refused(Refusal::JobTooBig));
         }
+        if request.lacks_body() {
+            return Err(Error::Refused(Refusal::BadFormat));
+        }
         let Some(extensions) = self.extensions() else { return Ok(()) };
         match request.required_extensions().find(|word| !extensions.has(word)) {
             Some(word) => Err(Error::Unsupported { extension: word.to_owned() }),
