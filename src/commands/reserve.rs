@@ -103,6 +103,9 @@ pub(super) fn reserved(wait: WaitOutcome, output: &mut Output) -> Result<JobId, 
         WaitOutcome::Reserved(id) => Ok(id),
         WaitOutcome::TimedOut => Err(answer(output, &Reply::TimedOut)),
         WaitOutcome::DeadlineSoon => Err(answer(output, &Reply::DeadlineSoon)),
-        WaitOutcome::Deleted | WaitOutcome::Buried => Err(answer(output, &Reply::InternalError)),
+        WaitOutcome::Deleted | WaitOutcome::Buried => {
+            debug_assert!(false, "the client does not wait for the end of a job");
+            Err(answer(output, &Reply::InternalError))
+        }
     }
 }

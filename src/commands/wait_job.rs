@@ -39,7 +39,10 @@ impl Executor {
             WaitOutcome::Buried if is_hidden() => Reply::NotFound,
             WaitOutcome::Buried => Reply::BuriedJob(id),
             WaitOutcome::TimedOut => Reply::TimedOut,
-            WaitOutcome::Reserved(_) | WaitOutcome::DeadlineSoon => Reply::InternalError,
+            WaitOutcome::Reserved(_) | WaitOutcome::DeadlineSoon => {
+                debug_assert!(false, "the client does not wait for a job");
+                Reply::InternalError
+            }
         };
         answer(caller.output, &reply)
     }

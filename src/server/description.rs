@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::commands::Rest;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
-use crate::exchange::{Exchange, Until};
+use crate::exchange::{Exchange, Until, WaitKind};
 use crate::queue::ClientId;
 use crate::stream::{Handle, Stream};
 
@@ -150,7 +150,13 @@ impl<S: Stream> Server<S> {
             Some(Until::BinlogRoom | Until::PutPace) | None => true,
             Some(Until::NextTurn | Until::TubeList | Until::OrderRate) => false,
         };
-        if is_possible && exchange.is_waiting() == self.executor.queue().is_waiting(id) {
+        let awaited = match exchange.wait_kind() {
+            Some(WaitKind::EndOf(job)) => Some(job),
+            Some(WaitKind::Job | WaitKind::Batch(_)) | None => None,
+        };
+        let queue = self.executor.queue();
+        let waits_alike = exchange.is_waiting() == queue.is_waiting(id) && awaited == queue.awaited_by(id);
+        if is_possible && waits_alike {
             Ok(())
         } else {
             Err(Malformed("a client and its connection do not match"))
