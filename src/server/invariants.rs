@@ -11,7 +11,7 @@ use crate::stream::Stream;
 
 /// A new server is swept after each of this many turns. Later, the next sweep comes after as many, or after a number
 /// that is the size of a larger state. So a debug build spends little of its time on sweeps, and still finds a wrong
-/// count soon.
+/// count soon. The simulation sweeps after turns that it chooses, too.
 const SWEPT_ONE_BY_ONE: u64 = 16;
 
 /// A state with more jobs, tubes and connections is not swept: a sweep needs memory in proportion to it, and would
@@ -23,23 +23,20 @@ const MAX_SWEPT_STATE: usize = 4096;
 pub(super) struct Sweeps {
     /// Turns since the start.
     turns: u64,
-    /// The turn at whose end the next sweep is due.
-    next_at: u64,
+    /// The last turn that was swept.
+    last: u64,
 }
 
 impl<S: Stream> Server<S> {
     /// Sweeps the state at the end of a turn, unless it was swept a short time ago.
     pub(super) fn sweep(&mut self) {
         self.sweeps.turns += 1;
-        let turns = self.sweeps.turns;
-        if turns < self.sweeps.next_at {
-            return;
-        }
         let queue = self.executor.queue();
         let size = queue.figures().jobs.total() + queue.figures().tubes + self.connections.len();
-        self.sweeps.next_at =
-            turns + if turns < SWEPT_ONE_BY_ONE { 1 } else { SWEPT_ONE_BY_ONE.max(size as u64) };
-        if size <= MAX_SWEPT_STATE {
+        let Sweeps { turns, last } = self.sweeps;
+        let interval = if turns <= SWEPT_ONE_BY_ONE { 1 } else { SWEPT_ONE_BY_ONE.max(size as u64) };
+        if turns - last >= interval && size <= MAX_SWEPT_STATE {
+            self.sweeps.last = turns;
             self.check_invariants();
         }
     }

@@ -1,5 +1,5 @@
 //! Orders of the API beside clients: when a task is over, and that the orders break no rule for clients. In debug
-//! builds each turn ends with a sweep over all invariants of server, queue and log.
+//! builds each of the first turns ends with a sweep over all invariants of server, queue and log.
 
 use beanstalkd::orders::selection::{AsOf, Filter, JobWalk};
 use beanstalkd::orders::{Control, JobAction, Order, Progress, PutOrder, Selection, Task, TaskId};

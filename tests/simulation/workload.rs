@@ -126,7 +126,7 @@ impl ServersOnDisk {
         }
     }
 
-    /// A put that the server does not refuse, and its bytes. Its tag `tub` names another tube than the used one.
+    /// A put that the server does not refuse, and its bytes. Its tag `tub` may name another tube than the used one.
     fn new_job(
         &mut self,
         tube: &str,

@@ -213,6 +213,7 @@ impl Harness {
             return;
         }
         self.say(|| "hands over".to_owned());
+        self.server.check_invariants();
         let next =
             new_server(self.limits, self.oracle.max_job_bytes, self.oracle.has_rules, self.rule.as_ref());
         let connections = self.clients.iter().map(|client| &client.connection);
@@ -413,7 +414,7 @@ impl Harness {
             assert_eq!(client.owed, 0, "client {} waits for a reply at the end of the turn", client.index());
         }
         if self.random.once_in(8) || self.trace {
-            self.server.executor().queue().check_invariants();
+            self.server.check_invariants();
             self.compare_waits();
         }
     }

@@ -28,7 +28,7 @@ impl Harness {
     }
 
     fn check_rest(&mut self) {
-        self.server.executor().queue().check_invariants();
+        self.server.check_invariants();
         assert!(!self.server.owes_replies(), "no reply is held back while there is room");
         let (next, due) = (self.server.next_turn_at(), self.oracle.model.next_deadline());
         let is_in_time = due.is_none_or(|due| next.is_some_and(|next| next <= due));
