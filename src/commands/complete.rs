@@ -4,6 +4,7 @@
 //! reads the puts; each line is checked here when it arrives, and all of them are executed here once the last body has
 //! arrived.
 
+use std::collections::TryReserveError;
 use std::iter;
 
 use super::guard::Permission;
@@ -155,7 +156,9 @@ impl Executor {
         mut complete: Box<Complete>,
         is_permitted: bool,
     ) -> Outcome {
-        let tags = tags_of(&complete.puts);
+        let Ok(tags) = tags_of(&complete.puts) else {
+            return self.refuse_put(CommandRefusal::OutOfMemory, caller.output);
+        };
         let planned = self.plan_complete(caller, &complete, &tags);
         let count = complete.puts.len() as u32;
         let asks_pace = !is_permitted && count > 0 && self.has_pace(caller.client);
@@ -267,7 +270,8 @@ impl Executor {
     /// Whether the jobs of a `complete` exceed the limit of the client's identity.
     fn exceeds_owned(&self, client: ClientId, complete: &Complete, tags: &[EncodedTags<'_>]) -> bool {
         let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
-        let Some((name, most)) = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?))) else {
+        let Some((name, max_bytes)) = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?)))
+        else {
             return false;
         };
         let bytes = |put: CompletedPut<'_>| {
@@ -275,7 +279,7 @@ impl Executor {
         };
         let owned: u64 = asked(&complete.puts, tags).map(bytes).sum();
         let left = self.queue.owned_bytes(&name) - self.queue.bytes_left_by(complete.id, &name);
-        left.saturating_add(owned) > most
+        left.saturating_add(owned) > max_bytes
     }
 
     fn carry_out_complete(
@@ -287,6 +291,7 @@ impl Executor {
         room: Option<CompleteRoom>,
     ) -> Outcome {
         let &mut Caller { client, ref mut output, now, .. } = caller;
+        debug_assert_eq!((puts.len(), puts.len()), (bodies.len(), self.complete_buffers.plan.len()));
         let CompleteBuffers { plan, bodies: encoded, ids, .. } = &mut self.complete_buffers;
         for (put, body) in puts.iter().zip(bodies.drain(..)) {
             let Ok(body) = Queue::encode_body(body, put.encoded_tags()) else {
@@ -313,9 +318,14 @@ impl Executor {
     }
 }
 
-/// Tags of the puts; none if no put has tags.
-fn tags_of(puts: &[Put]) -> Vec<EncodedTags<'_>> {
-    if puts.iter().all(Put::is_plain) { Vec::new() } else { puts.iter().map(Put::tags).collect() }
+/// The tags of each put; an empty list if all puts are plain.
+fn tags_of(puts: &[Put]) -> Result<Vec<EncodedTags<'_>>, TryReserveError> {
+    let mut tags = Vec::new();
+    if !puts.iter().all(Put::is_plain) {
+        tags.try_reserve_exact(puts.len())?;
+        tags.extend(puts.iter().map(Put::tags));
+    }
+    Ok(tags)
 }
 
 /// The puts with these tags, as the queue takes them.
@@ -329,7 +339,7 @@ fn asked<'a>(puts: &'a [Put], tags: &'a [EncodedTags<'a>]) -> impl Iterator<Item
     })
 }
 
-/// The puts, if any of them has tags.
+/// The puts with these tags; none if all puts are plain.
 fn tagged<'a>(puts: &'a [Put], tags: &'a [EncodedTags<'a>]) -> impl Iterator<Item = CompletedPut<'a>> {
     asked(&puts[..tags.len()], tags)
 }

@@ -24,7 +24,7 @@ pub struct Complete {
     pub bodies: Vec<Body>,
     /// The first reason, in the order of [`CommandRefusal`], why it is refused.
     pub refusal: Option<CommandRefusal>,
-    /// The memory of the puts, besides the list itself, in bytes.
+    /// The memory of the puts, besides the lists themselves, in bytes.
     kept_bytes: usize,
     /// How many puts have not been read yet.
     left: u32,
@@ -44,7 +44,7 @@ enum CompleteStep {
     SkipLine(PutHeader),
 }
 
-/// The result of reading a piece of input that is long enough.
+/// The end of reading a piece of input.
 enum CompleteProgress<'a> {
     /// The line of a put, with the text after its size.
     Line(PutHeader, &'a [u8]),
@@ -104,7 +104,7 @@ impl Complete {
 
     /// As [`Self::new`], with the memory of this one, which is done.
     pub fn renew(&mut self, id: JobId, count: u32, refusal: Option<CommandRefusal>) {
-        debug_assert!(self.is_whole() && self.puts.is_empty(), "its puts are done");
+        debug_assert!(self.is_whole() && self.puts.is_empty() && self.bodies.is_empty(), "its puts are done");
         (self.id, self.refusal, self.left) = (id, refusal, count);
         self.kept_bytes = 0;
     }
