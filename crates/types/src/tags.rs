@@ -33,7 +33,7 @@ pub struct TagSet<'a> {
 /// `put` sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobTags<'a> {
-    /// The tags of its `put`.
+    /// The tags of its `put`, except for those that a dead job has lost. The queue sets `is_free`.
     pub asked: TagSet<'a>,
     /// The owner of the job, if the bytes of the owner's jobs are limited. The server sets it.
     pub owner: Option<Name<'a>>,

@@ -48,14 +48,19 @@ impl Queue {
     pub(crate) fn first_many_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
         let subscribers = self.clients.subscribers.get(tube.index())?;
         let mut probes = 0;
-        let most = subscribers.len();
+        let max_probes = subscribers.len();
         let wait_of = |client: ClientKey| Some((self.clients[client].wait?.number.get(), client));
         let watches =
             |client: ClientKey| self.clients[client].many.as_ref().is_some_and(|many| many.watches(tube));
         // Workers of one kind all watch the tube, so the one that has waited longest is usually among the first.
-        let mut first =
-            self.clients.many_waiting.iter().take(most).inspect(|_| probes += 1).find(|&(_, c)| watches(c));
-        if first.is_none() && most < self.clients.many_waiting.len() {
+        let mut first = self
+            .clients
+            .many_waiting
+            .iter()
+            .take(max_probes)
+            .inspect(|_| probes += 1)
+            .find(|&(_, c)| watches(c));
+        if first.is_none() && max_probes < self.clients.many_waiting.len() {
             // A waiting client has probed all of its tubes, and is therefore subscribed to them.
             first = subscribers.iter().inspect(|_| probes += 1).filter_map(wait_of).min();
         }

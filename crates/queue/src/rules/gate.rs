@@ -39,7 +39,7 @@ impl Rate {
         self.period_ns.into()
     }
 
-    /// The contents of a full bucket.
+    /// The deficit of an empty bucket.
     fn max_deficit(self) -> u128 {
         u128::from(self.burst) * self.period()
     }

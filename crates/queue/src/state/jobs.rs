@@ -68,7 +68,7 @@ bitflags! {
     /// | job | line of its key | tube |
     /// |---|---|---|
     /// | ready, without a key | none | none, `IN_ROTATION`, or `IN_ROTATION` and `PARKED` |
-    /// | ready, first of its line | `FIRST`, or `FIRST` and `INDEXED` | none, either, or `IN_ROTATION` and `PARKED` |
+    /// | ready, first of its line | `FIRST`, or `FIRST` and `INDEXED` | none, one or both of `IN_ROTATION` and `PARKED` |
     /// | ready, behind the first | none | `PARKED` |
     /// | delayed | none | none, or `HELD` |
     /// | reserved or buried | none | none |
