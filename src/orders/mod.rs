@@ -5,7 +5,6 @@
 //! server, which writes it.
 
 pub mod selection;
-pub mod tag_filter;
 
 use std::collections::VecDeque;
 use std::fmt;

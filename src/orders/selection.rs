@@ -11,11 +11,11 @@ use std::vec;
 
 use memchr::memmem;
 
-use super::tag_filter::TagFilter;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState, Position};
 use crate::protocol::Cursor;
 use crate::queue::{JobView, Page, PageOrder, Queue, Search};
+use crate::tags::TagFilter;
 use crate::tube_name::TubeName;
 
 /// The number of jobs on a page of the walk, which are read from the order of a state at once.

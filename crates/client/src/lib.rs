@@ -102,6 +102,7 @@ pub use beanstalkd_protocol::{
 };
 pub use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 pub use beanstalkd_types::seconds::Seconds;
+pub use beanstalkd_types::tags::{TagFilter, TagKind};
 pub use beanstalkd_types::tube_name::{NameError, TubeName};
 pub use blocking::client::Client;
 pub use blocking::connection::Connection;

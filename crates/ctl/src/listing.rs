@@ -36,7 +36,9 @@ impl JobFilter {
         (self.states.is_empty() || self.states.contains(&info.state))
             && self.older_than.is_none_or(|seconds| info.age >= seconds.into())
             && self.younger_than.is_none_or(|seconds| info.age < seconds.into())
-            && self.tag.as_ref().is_none_or(|pattern| info.tags.iter().any(|tag| pattern.matches(tag)))
+            && self.tag.as_ref().is_none_or(|filter| {
+                info.tags.iter().any(|tag| filter.matches_tag(tag.kind(), tag.name().as_bytes()))
+            })
     }
 }
 

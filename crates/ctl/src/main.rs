@@ -11,7 +11,7 @@
 //! | [`transfer`] | `export` and `import` |
 //! | [`worker`] | `work`: a command for each job |
 //! | [`server`], [`opening`] | a connected server, its extensions and its tubes; connecting to several |
-//! | [`listing`], [`tag_pattern`] | the jobs that a filter matches |
+//! | [`listing`] | the jobs that a filter matches |
 //! | [`group_order`] | which jobs wait for the groups of others |
 //! | [`input`] | ids, bodies and lines from the command line and from standard input |
 //! | [`output`], [`progress`] | tables, JSON, messages and the progress of long actions |
@@ -29,7 +29,6 @@ mod opening;
 mod output;
 mod progress;
 mod server;
-mod tag_pattern;
 mod top;
 mod transfer;
 mod worker;

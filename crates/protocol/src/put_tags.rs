@@ -9,7 +9,7 @@ use super::command::{Command, PutHeader, put_numbers};
 use super::manage::arguments;
 use crate::job::JobId;
 use crate::number::{leading_u64, whole_u32};
-use crate::tags::{Name, PutTags, TagError};
+use crate::tags::{Name, PutTags, TagError, TagKind};
 
 /// The longest line of a `put` with tags, in bytes with its CRLF: all tags with names of 200 bytes and numbers of ten
 /// digits, with some room for leading zeros and spaces.
@@ -35,7 +35,7 @@ pub fn put_line(start: &[u8]) -> Option<(PutHeader, &[u8])> {
 #[must_use]
 pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
     let (header, text) = put_line(start)?;
-    first_word(text).filter(|(word, _)| PutTags::is_tag(word)).map(|_| header)
+    first_word(text).filter(|(word, _)| TagKind::split(word).is_some()).map(|_| header)
 }
 
 /// The tube in the text after a size, if the text has the tag `tub`.

@@ -8,6 +8,54 @@ use crate::seconds::Seconds;
 use crate::tags::{After, Concurrency, Idempotency, TagSet};
 use crate::trace::Trace;
 
+macro_rules! tag_kinds {
+    ($($prefix:literal $kind:ident)+) => {
+        /// The kind of a tag.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+        pub enum TagKind {
+            $($kind,)+
+        }
+
+        impl TagKind {
+            /// All kinds, in the order in which a server lists their words.
+            pub const ALL: [Self; [$($prefix),+].len()] = [$(Self::$kind),+];
+
+            /// The word before the colon.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                let [word @ .., _] = match self {
+                    $(Self::$kind => $prefix,)+
+                };
+                std::str::from_utf8(word).unwrap_or_default()
+            }
+
+            /// The kind of a tag such as `idp:order-7:60`, and the text after the first colon; `None` for another word.
+            #[must_use]
+            #[inline]
+            pub fn split(tag: &[u8]) -> Option<(Self, &[u8])> {
+                let (prefix, value) = tag.split_first_chunk()?;
+                let kind = match prefix {
+                    $($prefix => Self::$kind,)+
+                    _ => return None,
+                };
+                Some((kind, value))
+            }
+        }
+    };
+}
+
+// The table of the tags. `extensions` has the words in this order.
+tag_kinds! {
+    b"idp:" Idempotency
+    b"con:" Concurrency
+    b"grp:" Group
+    b"aft:" After
+    b"exp:" Expiry
+    b"tub:" Tube
+    b"trc:" Trace
+}
+
 /// The tags of a `put`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutTags<'a> {
@@ -27,30 +75,25 @@ pub enum TagError {
 }
 
 impl<'a> PutTags<'a> {
-    /// Whether the word begins like a tag.
-    #[must_use]
-    pub fn is_tag(word: &[u8]) -> bool {
-        Self::default().add(word) != Err(TagError::UnknownWord)
-    }
-
     /// Adds the tag in a word, such as `idp:order-7:60`.
     ///
     /// # Errors
     /// If the word is not a tag, or if the tag cannot be added.
     pub fn add(&mut self, word: &'a [u8]) -> Result<(), TagError> {
-        let (kind, value) = word.split_first_chunk().ok_or(TagError::UnknownWord)?;
+        let (kind, value) = TagKind::split(word).ok_or(TagError::UnknownWord)?;
         let Self { kept, tube } = self;
         let is_new = match kind {
-            b"idp:" => set(&mut kept.idempotency, idempotency(value)),
-            b"con:" => set(&mut kept.concurrency, concurrency(value)),
-            b"grp:" => set(&mut kept.group, Name::check(value)),
-            b"aft:" => set(&mut kept.after, Name::check(value).map(|group| After { group, is_free: false })),
-            b"exp:" => {
+            TagKind::Idempotency => set(&mut kept.idempotency, idempotency(value)),
+            TagKind::Concurrency => set(&mut kept.concurrency, concurrency(value)),
+            TagKind::Group => set(&mut kept.group, Name::check(value)),
+            TagKind::After => {
+                set(&mut kept.after, Name::check(value).map(|group| After { group, is_free: false }))
+            }
+            TagKind::Expiry => {
                 set(&mut kept.expires_after_s, Seconds::parse(value).filter(|seconds| !seconds.is_zero()))
             }
-            b"tub:" => set(tube, Name::check(value)),
-            b"trc:" => set(&mut kept.trace, Trace::check(value)),
-            _ => return Err(TagError::UnknownWord),
+            TagKind::Tube => set(tube, Name::check(value)),
+            TagKind::Trace => set(&mut kept.trace, Trace::check(value)),
         };
         is_new.ok_or(TagError::BadTag)
     }

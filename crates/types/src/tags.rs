@@ -8,7 +8,8 @@ use std::ops::Deref;
 
 pub use crate::name::Name;
 use crate::seconds::Seconds;
-pub use crate::tag_words::{PutTags, TagError};
+pub use crate::tag_filter::TagFilter;
+pub use crate::tag_words::{PutTags, TagError, TagKind};
 pub use crate::trace::Trace;
 use crate::tube_name::TubeName;
 

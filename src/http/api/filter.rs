@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::number::plain_u64;
 use crate::orders::selection::{AsOf, Filter, MAX_CONTAINED_BYTES};
-use crate::orders::tag_filter::TagFilter;
+use crate::tags::TagFilter;
 
 /// The key of the instant at which jobs were counted.
 pub(crate) const AS_OF: &str = "as_of";

@@ -4,8 +4,8 @@ use super::*;
 use crate::clock::NS_PER_S;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk, WalkBudget, WalkStep};
-use crate::orders::tag_filter::TagFilter;
 use crate::queue::{ClientId, NewJob, Reserve};
+use crate::tags::TagFilter;
 use crate::tags::{EncodedTags, JobTags, TagSet};
 use crate::tube_name::TubeName;
 

@@ -4,14 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::PutTags;
+use beanstalkd_types::tags::{PutTags, TagKind};
 
 use super::data::TraceParent;
 
 /// A tag of a job: `idp:KEY[:SECONDS]`, `con:KEY[:LIMIT]`, `grp:NAME`, `aft:NAME`, `exp:SECONDS`, `trc:TRACEPARENT`; or
 /// `tub:TUBE`, which names the tube of a put and is not kept with the job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Tag(String);
+pub struct Tag {
+    kind: TagKind,
+    text: String,
+}
 
 /// The text is not a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,23 +36,28 @@ impl std::error::Error for TagError {}
 impl Tag {
     /// The tag as it is sent.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> TagKind {
+        self.kind
     }
 
     /// The word before the colon, by which a server lists the tag among its extensions.
     pub fn word(&self) -> &str {
-        self.0.split(':').next().unwrap_or_default()
+        self.kind.word()
     }
 
     /// How long an `idp` counts after the end of its job; `None` if it does not, or for another tag.
     pub(crate) fn cooldown(&self) -> Option<Seconds> {
-        let seconds = self.0.strip_prefix("idp:")?.split_once(':')?.1;
+        let seconds = self.text.split(':').nth(2).filter(|_| self.kind == TagKind::Idempotency)?;
         Seconds::parse(seconds.as_bytes()).filter(|seconds| !seconds.is_zero())
     }
 
     /// The text after the first colon, without a number after it: the key or the group; for `exp` the seconds.
     pub fn name(&self) -> &str {
-        self.0.split(':').nth(1).unwrap_or_default()
+        self.text.split(':').nth(1).unwrap_or_default()
     }
 }
 
@@ -58,9 +66,9 @@ impl FromStr for Tag {
 
     fn from_str(text: &str) -> Result<Self, TagError> {
         // The number parser skips spaces; a word may have none.
-        let is_word = !text.contains(' ');
-        match PutTags::default().add(text.as_bytes()) {
-            Ok(()) if is_word => Ok(Self(text.to_owned())),
+        let is_tag = !text.contains(' ') && PutTags::default().add(text.as_bytes()).is_ok();
+        match TagKind::split(text.as_bytes()) {
+            Some((kind, _)) if is_tag => Ok(Self { kind, text: text.to_owned() }),
             _ => Err(TagError(text.to_owned())),
         }
     }
@@ -69,13 +77,14 @@ impl FromStr for Tag {
 /// The tag `trc:` of a job that is put in this span.
 impl From<&TraceParent> for Tag {
     fn from(trace: &TraceParent) -> Self {
-        Self(format!("trc:{trace}"))
+        let kind = TagKind::Trace;
+        Self { kind, text: format!("{}:{trace}", kind.word()) }
     }
 }
 
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

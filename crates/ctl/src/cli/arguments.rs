@@ -3,13 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use beanstalk_client::{JobState, Seconds, Tag, TagError, TubeName};
+use beanstalk_client::{JobState, Seconds, Tag, TagError, TagFilter, TubeName};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::Regex;
-
-use crate::tag_pattern::TagPattern;
 
 /// Jobs by id, or all jobs that a filter matches.
 #[derive(Args)]
@@ -62,8 +60,8 @@ pub struct JobFilter {
     #[arg(long, value_parser = whole_seconds, value_name = "TIME")]
     pub younger_than: Option<u32>,
     /// Only jobs with this tag: idp, con, grp, aft, trc or exp, alone or with a key or a group such as grp:rows
-    #[arg(long, value_name = "TAG")]
-    pub tag: Option<TagPattern>,
+    #[arg(long, value_parser = tag_filter, value_name = "TAG")]
+    pub tag: Option<TagFilter>,
     /// Only jobs whose body matches this regular expression
     #[arg(long = "body-matches", value_name = "REGEX")]
     pub body: Option<Regex>,
@@ -195,6 +193,12 @@ pub struct Delay {
     /// Time until the job becomes ready
     #[arg(long = "delay", short = 'd', value_parser = seconds, default_value = "0s", value_name = "TIME")]
     pub seconds: Seconds,
+}
+
+fn tag_filter(text: &str) -> Result<TagFilter, String> {
+    let expected =
+        "expected idp, con, grp, aft or trc, each alone or with a key, a group (grp:rows) or a trace, or exp";
+    TagFilter::parse(text).ok_or_else(|| expected.to_owned())
 }
 
 /// A tag that is kept with the job. TUBE is the tube of a put.
