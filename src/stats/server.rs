@@ -11,6 +11,7 @@ use crate::description::{Described, Malformed, Reader, Writer};
 use crate::os::CpuTime;
 use crate::protocol::{Origin, Verb};
 use crate::queue::{CooldownSums, JobCounts, Queue, TubeCounters};
+use crate::tags::TagKind;
 use crate::tls;
 
 /// The server as its stats see it.
@@ -340,15 +341,15 @@ const TAGS_AND_EXTENSIONS: &[Row] = &[
     Row::plain("extensions", Read::Text(|server| server.extensions)),
 ];
 
-/// The words of the tags of a `put`, and of arguments of C's commands that C does not have.
-const OTHER_WORDS: [&str; 10] =
-    ["idp", "con", "grp", "aft", "exp", "tub", "trc", "touch-seconds", "release-uncounted", "fractions"];
+/// The words of arguments of C's commands that C does not have.
+const OTHER_WORDS: [&str; 3] = ["touch-seconds", "release-uncounted", "fractions"];
 
 /// The names of the extensions of C's protocol, which show a client what the server supports.
 #[must_use]
 pub fn extensions(is_guarded: bool) -> &'static str {
     static OPEN: LazyLock<String> = LazyLock::new(|| {
-        let words: Vec<&str> = commands(Origin::Ours).map(Verb::as_str).chain(OTHER_WORDS).collect();
+        let commands = commands(Origin::Ours).map(Verb::as_str);
+        let words: Vec<&str> = commands.chain(TagKind::ALL.map(TagKind::word)).chain(OTHER_WORDS).collect();
         words.join(" ")
     });
     static GUARDED: LazyLock<String> = LazyLock::new(|| {

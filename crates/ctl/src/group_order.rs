@@ -5,15 +5,15 @@
 
 use std::collections::HashMap;
 
-use beanstalk_client::{JobInfo, Tag};
+use beanstalk_client::{JobInfo, Tag, TagKind};
 
 /// The maximum number of groups that wait for each other, one after another, whose order is found. In a circle of
 /// groups there is no order.
 const MAX_STAGES: usize = 100;
 
-/// The name in the tag of this word.
-pub fn tag_name<'a>(tags: &'a [Tag], word: &str) -> Option<&'a str> {
-    tags.iter().find(|tag| tag.word() == word).map(Tag::name)
+/// The name in the tag of this kind.
+pub fn tag_name(tags: &[Tag], kind: TagKind) -> Option<&str> {
+    tags.iter().find(|tag| tag.kind() == kind).map(Tag::name)
 }
 
 /// A job that waits for a group.
@@ -39,12 +39,12 @@ impl GroupOrder {
         if !info.held {
             return;
         }
-        let mut number = |word: &str| {
-            let name = tag_name(&info.tags, word)?;
+        let mut number = |kind| {
+            let name = tag_name(&info.tags, kind)?;
             let new = self.groups.len();
             Some(*self.groups.entry(name.to_owned()).or_insert(new))
         };
-        let (after, group) = (number("aft"), number("grp"));
+        let (after, group) = (number(TagKind::After), number(TagKind::Group));
         self.held.extend(after.map(|after| HeldJob { id: info.id, after, group }));
     }
 

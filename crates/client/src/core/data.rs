@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use beanstalkd_protocol::{Dictionary, FieldList, YamlError, parse_page};
 use beanstalkd_types::job::{BodyRef, JobId, JobState};
+use beanstalkd_types::tags::TagKind;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::fields::Fields;
@@ -215,20 +216,21 @@ fn missing(key: &str) -> YamlError {
 
 /// The tags, from their keys. An empty value or 0 means that there is none, and a limit of 1 is the default.
 fn tags(keys: &Dictionary) -> Vec<Tag> {
-    let tag = |word: &str, key: &str, number: &str, usual: u64| {
-        let name = keys.get(key)?;
+    let tag = |kind: TagKind| {
+        let (key, number, usual) = match kind {
+            TagKind::Idempotency => ("idempotency-key", "idempotency-ttl", 0),
+            TagKind::Concurrency => ("concurrency-key", "concurrency-limit", 1),
+            TagKind::Group => ("group", "", 0),
+            TagKind::After => ("after-group", "", 0),
+            TagKind::Expiry => ("expires-in", "", 0),
+            TagKind::Trace => ("trace", "", 0),
+            TagKind::Tube => return None,
+        };
+        let (word, name) = (kind.word(), keys.get(key)?);
         let number = keys.number(number).filter(|number| *number > usual);
         format!("{word}:{name}{}", number.map(|number| format!(":{number}")).unwrap_or_default()).parse().ok()
     };
-    let tags = [
-        tag("idp", "idempotency-key", "idempotency-ttl", 0),
-        tag("con", "concurrency-key", "concurrency-limit", 1),
-        tag("grp", "group", "", 0),
-        tag("aft", "after-group", "", 0),
-        tag("exp", "expires-in", "", 0),
-        tag("trc", "trace", "", 0),
-    ];
-    tags.into_iter().flatten().collect()
+    TagKind::ALL.into_iter().filter_map(tag).collect()
 }
 
 /// A page of `list-jobs`.

@@ -3,6 +3,7 @@
 use beanstalkd_protocol::{CRLF, Command, Origin, Verb};
 use beanstalkd_types::job::{Counting, JobId};
 use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::TagKind;
 
 use super::data::Cursor;
 use super::put::PutOptions;
@@ -137,7 +138,7 @@ impl Request<'_> {
 
     /// Whether the effect of the command depends on the used tube.
     pub(crate) fn needs_used_tube(&self) -> bool {
-        let has_no_tube = |options: &PutOptions| options.tags.iter().all(|tag| tag.word() != "tub");
+        let has_no_tube = |options: &PutOptions| options.tags.iter().all(|tag| tag.kind() != TagKind::Tube);
         match self {
             Self::Put(options, _) => has_no_tube(options),
             Self::Complete(_, puts) => puts.iter().any(|(options, _)| has_no_tube(options)),

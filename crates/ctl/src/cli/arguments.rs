@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use beanstalk_client::{JobState, Seconds, Tag, TagError, TagFilter, TubeName};
+use beanstalk_client::{JobState, Seconds, Tag, TagError, TagFilter, TagKind, TubeName};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
@@ -204,10 +204,10 @@ fn tag_filter(text: &str) -> Result<TagFilter, String> {
 /// A tag that is kept with the job. TUBE is the tube of a put.
 pub fn tag_of_put(text: &str) -> Result<Tag, String> {
     let tag: Tag = text.parse().map_err(|error: TagError| error.to_string())?;
-    match tag.word() {
-        "tub" => Err(format!("{text} names another tube: give that one as TUBE")),
-        _ => Ok(tag),
+    if tag.kind() == TagKind::Tube {
+        return Err(format!("{text} names another tube: give that one as TUBE"));
     }
+    Ok(tag)
 }
 
 /// Parses a state. The completions have all of them.

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use beanstalk_client::{Command, JobId, JobInfo, JobState, Reply};
+use beanstalk_client::{Command, JobId, JobInfo, JobState, Reply, TagKind};
 use serde_json::json;
 
 use super::destination::{Destination, Replacement, check_replaceable, open_stream, parent};
@@ -177,7 +177,7 @@ fn find(server: &mut Server, filter: &JobFilter, begun: &TakenJobs) -> Result<Dr
     for info in server.job_infos(reserved)?.into_iter().flatten() {
         if info.state == JobState::Reserved {
             still_reserved += 1;
-            reserved_groups.extend(tag_name(&info.tags, "grp").map(str::to_owned));
+            reserved_groups.extend(tag_name(&info.tags, TagKind::Group).map(str::to_owned));
         } else if filter.fits(&info) {
             add(&info);
         }
@@ -222,7 +222,8 @@ impl DrainProgress {
     /// Whether the job waits for a group of which a member stays on the server. In the file it would come before that
     /// member, and an import would not let it wait.
     fn must_stay(&self, info: &JobInfo) -> bool {
-        info.held && tag_name(&info.tags, "aft").is_some_and(|group| self.kept_groups.contains(group))
+        info.held
+            && tag_name(&info.tags, TagKind::After).is_some_and(|group| self.kept_groups.contains(group))
     }
 
     /// The jobs with this fate.
@@ -237,7 +238,7 @@ impl DrainProgress {
     /// Notes the groups of jobs that stay on the server.
     fn keep(&mut self, jobs: &[JobInfo]) {
         self.kept_groups
-            .extend(jobs.iter().filter_map(|info| tag_name(&info.tags, "grp")).map(str::to_owned));
+            .extend(jobs.iter().filter_map(|info| tag_name(&info.tags, TagKind::Group)).map(str::to_owned));
     }
 }
 
@@ -316,7 +317,7 @@ fn move_all(
         check()?;
         let written = write_batch(server, batch, file, progress)?;
         let stays =
-            |info: &JobInfo| !jobs.stages.is_empty() && info.tags.iter().any(|tag| tag.word() == "grp");
+            |info: &JobInfo| !jobs.stages.is_empty() && tag_name(&info.tags, TagKind::Group).is_some();
         let (members, others): (Vec<_>, Vec<_>) = written.into_iter().partition(stays);
         progress.set(&members, Fate::Member);
         delete(server, &others.iter().map(|info| info.id).collect::<Vec<u64>>(), progress)?;
@@ -341,7 +342,7 @@ fn without_awaited(server: &mut Server, members: Vec<u64>, progress: &mut DrainP
     let mut awaited = HashSet::new();
     let note = |awaited: &mut HashSet<String>, info: &JobInfo| {
         if info.held {
-            awaited.extend(tag_name(&info.tags, "aft").map(str::to_owned));
+            awaited.extend(tag_name(&info.tags, TagKind::After).map(str::to_owned));
         }
     };
     present(server, &kept)?.iter().for_each(|info| note(&mut awaited, info));
@@ -350,7 +351,7 @@ fn without_awaited(server: &mut Server, members: Vec<u64>, progress: &mut DrainP
     }
     let mut others = Vec::new();
     for info in present(server, &members)? {
-        if tag_name(&info.tags, "grp").is_some_and(|group| awaited.contains(group)) {
+        if tag_name(&info.tags, TagKind::Group).is_some_and(|group| awaited.contains(group)) {
             progress.fates.insert(info.id, Fate::KeptMember);
             note(&mut awaited, &info);
         } else {

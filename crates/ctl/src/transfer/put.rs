@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use beanstalk_client::{
-    Command, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
+    Command, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TagKind, TubeName,
 };
 
 use super::journal::{DUPLICATE, ImportBatch};
@@ -31,9 +31,9 @@ impl Putting {
     /// The job as it is put; [`Failure::Refused`] if the server does not support a tag.
     pub fn prepare(&self, server: &Server, mut record: Record) -> Result<Record> {
         // The server would put the job into this tube and drop the tag: the job would not be found again in the other.
-        if let Some(tube) = tag_name(&record.tags, "tub") {
+        if let Some(tube) = tag_name(&record.tags, TagKind::Tube) {
             record.tube = tube.parse().map_err(|error| Failure::Local(format!("{error}")))?;
-            record.tags.retain(|tag| tag.word() != "tub");
+            record.tags.retain(|tag| tag.kind() != TagKind::Tube);
         }
         if let Some(tube) = &self.tube {
             record.tube = tube.clone();
@@ -43,7 +43,7 @@ impl Putting {
         }
         // With the tag, a job that has waited for its group would wait again for new members. A buried one has, too.
         if !record.held || record.state == JobState::Buried {
-            record.tags.retain(|tag| tag.word() != "aft");
+            record.tags.retain(|tag| tag.kind() != TagKind::After);
         }
         // Servers treat a TTR of 0 as 1.
         record.ttr = record.ttr.max(1);
@@ -82,12 +82,13 @@ impl RefusedJobs {
 
     /// Notes that the job is not put.
     pub fn lacks(&mut self, record: &Record) {
-        self.incomplete.extend(tag_name(&record.tags, "grp").map(str::to_owned));
+        self.incomplete.extend(tag_name(&record.tags, TagKind::Group).map(str::to_owned));
     }
 
     /// Whether the job may be put: no member of the group that it waits for is missing.
     fn permit(&mut self, record: &Record) -> bool {
-        let is_waiting = tag_name(&record.tags, "aft").is_some_and(|group| self.incomplete.contains(group));
+        let is_waiting =
+            tag_name(&record.tags, TagKind::After).is_some_and(|group| self.incomplete.contains(group));
         if is_waiting {
             self.waiting += 1;
             self.lacks(record);
@@ -125,11 +126,11 @@ impl RefusedJobs {
 /// its delay; and the delay of a job can be changed only by a reserve, after which the job no longer expires.
 fn is_put_at_once(record: &Record) -> bool {
     let is_delayed = record.state == JobState::Delayed && record.delay > 0;
-    record.tags.iter().any(|tag| tag.word() == "aft" || (tag.word() == "exp" && is_delayed))
+    has(record, TagKind::After) || (is_delayed && has(record, TagKind::Expiry))
 }
 
-fn has_key(record: &Record) -> bool {
-    record.tags.iter().any(|tag| tag.word() == "idp")
+fn has(record: &Record, kind: TagKind) -> bool {
+    tag_name(&record.tags, kind).is_some()
 }
 
 /// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that an interrupted
@@ -165,14 +166,15 @@ pub fn put(
             // this line.
             Ok(inserted)
                 if inserted.is_duplicate
-                    && has_key(&records[run[number]])
+                    && has(&records[run[number]], TagKind::Idempotency)
                     && (is_first || inserted.id <= batch.above || ids.contains(&Some(inserted.id))) =>
             {
                 ids[run[number]] = Some(DUPLICATE);
             }
             Ok(inserted) => {
                 let record = &records[run[number]];
-                let is_unsure = inserted.is_duplicate && has_key(record) && !is_put_at_once(record);
+                let is_unsure =
+                    inserted.is_duplicate && has(record, TagKind::Idempotency) && !is_put_at_once(record);
                 duplicates.extend(is_unsure.then_some(run[number]));
                 ids[run[number]] = Some(inserted.id);
             }
@@ -208,8 +210,8 @@ fn of_one_pipeline(records: &[Record]) -> impl FnMut(&usize, &usize) -> bool {
     let mut groups = HashSet::new();
     move |one, next| {
         let (one, next) = (&records[*one], &records[*next]);
-        groups.extend(tag_name(&one.tags, "grp"));
-        let waits_here = tag_name(&next.tags, "aft").is_some_and(|group| groups.contains(group));
+        groups.extend(tag_name(&one.tags, TagKind::Group));
+        let waits_here = tag_name(&next.tags, TagKind::After).is_some_and(|group| groups.contains(group));
         let is_together = one.tube == next.tube && !waits_here;
         if !is_together {
             groups.clear();
@@ -222,7 +224,7 @@ fn of_one_pipeline(records: &[Record]) -> impl FnMut(&usize, &usize) -> bool {
 fn options_of(record: &Record, batch: &ImportBatch, position: usize) -> PutOptions {
     let mut tags = record.tags.clone();
     let at_once = is_put_at_once(record);
-    if at_once && !has_key(record) {
+    if at_once && !has(record, TagKind::Idempotency) {
         let tag = format!("idp:{}:{KEY_SECONDS}", batch.idp_key(position));
         tags.extend(tag.parse::<Tag>());
     }
@@ -274,13 +276,13 @@ fn as_shown(tags: &[Tag]) -> Vec<&str> {
 
 fn tag_as_shown(tag: &Tag) -> Option<&str> {
     let text = tag.as_str();
-    match tag.word() {
-        "exp" => Some("exp"),
-        "idp" => text.get(..tag.word().len() + 1 + tag.name().len()),
-        "con" => Some(text.strip_suffix(":1").unwrap_or(text)),
-        "grp" | "aft" => Some(text),
-        // The other tags are not kept with the job, or the server can change them.
-        _ => None,
+    match tag.kind() {
+        TagKind::Expiry => Some(tag.word()),
+        TagKind::Idempotency => text.get(..tag.word().len() + 1 + tag.name().len()),
+        TagKind::Concurrency => Some(text.strip_suffix(":1").unwrap_or(text)),
+        TagKind::Group | TagKind::After => Some(text),
+        // These are not kept with the job, or the server can change them.
+        TagKind::Tube | TagKind::Trace => None,
     }
 }
 
