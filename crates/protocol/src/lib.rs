@@ -1,7 +1,7 @@
 //! The protocol: commands and replies, in both directions.
 //!
 //! Owns: the grammar of commands, the exact bytes of replies, the YAML of stats and lists. Pure; it does not know what
-//! a command does. Used by the server's sessions and by the client library.
+//! a command does. Used by the server's connections and by the client library.
 //!
 //! ```
 //! use beanstalkd_protocol::{Command, ParseError, parse};

@@ -18,7 +18,7 @@ use crate::stats::IdentityFigures;
 struct DescribedGuardedClient {
     peer: Peer,
     token: Option<[u8; TokenHash::BYTES]>,
-    /// The turn and the number of its puts that wait, if it has any.
+    /// The number and the count of its puts that wait, if it has any.
     waiting: Option<(u64, u32)>,
     has_ended: bool,
     is_surplus: bool,
@@ -34,11 +34,11 @@ struct DescribedIdentity {
     counts: [u64; 5],
     /// When its next put is permitted.
     next_put_at: Timestamp,
-    /// The turn of its first puts that wait.
-    first_turn: Option<u64>,
+    /// The number of its first puts that wait.
+    first_number: Option<u64>,
 }
 
-described!(DescribedIdentity { name, counts, next_put_at, first_turn });
+described!(DescribedIdentity { name, counts, next_put_at, first_number });
 
 impl Executor {
     /// Writes the guard's facts about the clients, if there is a guard.
@@ -52,7 +52,7 @@ impl Executor {
             clients: _,
             // The rest follows from the clients, or is about lines of the log.
             permits: _,
-            next_turn: _,
+            next_number: _,
             tries: _,
             has_read_token: _,
             wrong_tokens: _,
@@ -106,7 +106,7 @@ impl Executor {
                     managing_commands,
                 };
                 let pace = Pace::until(described.next_put_at);
-                guard.usage[index].puts = IdentityPuts::of(pace, described.first_turn);
+                guard.usage[index].puts = IdentityPuts::of(pace, described.first_number);
             }
         }
         let owners = guard.rules.owners();
@@ -140,10 +140,10 @@ impl Guard {
         if let Some((_, 0)) = waiting {
             return Err(Malformed("the puts that wait"));
         }
-        let waiting = waiting.map(|(turn, count)| WaitingPuts { turn, client: id.index, count });
+        let waiting = waiting.map(|(number, count)| WaitingPuts { number, client: id.index, count });
         if let Some(puts) = waiting {
             self.usage[identity.index()].puts.add(puts);
-            self.next_turn = self.next_turn.max(puts.turn.saturating_add(1));
+            self.next_number = self.next_number.max(puts.number.saturating_add(1));
         }
         self.clients[index] = Some(GuardedClient {
             peer,
@@ -181,7 +181,7 @@ fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
     DescribedGuardedClient {
         peer: *peer,
         token: token.as_ref().map(TokenHash::bytes),
-        waiting: waiting.map(|puts| (puts.turn, puts.count)),
+        waiting: waiting.map(|puts| (puts.number, puts.count)),
         has_ended: *has_ended,
         is_surplus: *standing == Standing::Surplus,
     }
@@ -203,6 +203,6 @@ fn describe_identity(figures: &IdentityFigures, usage: &IdentityUsage) -> Descri
         name: name.to_string(),
         counts,
         next_put_at: puts.pace.next_at(),
-        first_turn: puts.first.map(|(_, turn)| turn),
+        first_number: puts.first.map(|(_, number)| number),
     }
 }

@@ -44,8 +44,8 @@ pub(crate) struct Guard {
     pub(super) figures: Vec<IdentityFigures>,
     /// When the first waiting puts of an identity are permitted.
     permits: BTreeSet<(Timestamp, IdentityId)>,
-    /// The turn of the next puts that have to wait.
-    next_turn: u64,
+    /// The number of the next puts that have to wait.
+    next_number: u64,
     tries: Tries,
     /// Whether the input that was executed last contained a token.
     has_read_token: bool,
@@ -138,7 +138,7 @@ impl Guard {
             rules,
             clients: Vec::new(),
             permits: BTreeSet::new(),
-            next_turn: 0,
+            next_number: 0,
             tries: Tries::default(),
             has_read_token: false,
             wrong_tokens: RateLimitedLog::default(),
@@ -449,7 +449,7 @@ impl Executor {
             let Some(&id) = by_name.get(&*identity.name) else { continue };
             same[index] = (guard.rules.identity(id).grants == identity.grants).then_some(id);
             let before = std::mem::take(&mut guard.usage[id.index()]);
-            let puts = IdentityPuts::of(before.puts.pace, before.puts.first.map(|(_, turn)| turn));
+            let puts = IdentityPuts::of(before.puts.pace, before.puts.first.map(|(_, number)| number));
             usage[index] = IdentityUsage { watched: 0, puts, ..before };
             figures[index] = IdentityFigures { connections: 0, ..guard.figures[id.index()].clone() };
         }

@@ -16,7 +16,7 @@ use crate::queue::ClientId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WaitingPuts {
     /// They come before puts with a higher number.
-    pub(super) turn: u64,
+    pub(super) number: u64,
     /// The index of the client.
     pub(super) client: u32,
     pub(super) count: u32,
@@ -29,7 +29,7 @@ pub(super) struct IdentityPuts {
     pub(super) waiting: BTreeSet<WaitingPuts>,
     /// The number of puts that wait.
     count: u64,
-    /// When the first of `waiting` is permitted, and its turn.
+    /// When the first of `waiting` is permitted, and its number.
     pub(super) first: Option<(Timestamp, u64)>,
 }
 
@@ -44,9 +44,9 @@ pub(crate) enum Permission {
 }
 
 impl IdentityPuts {
-    /// With this pace, for clients that are added next. The puts with the turn `first` came first before.
+    /// With this pace, for clients that are added next. The puts with the number `first` came first before.
     pub(super) fn of(pace: Pace, first: Option<u64>) -> Self {
-        Self { pace, first: first.map(|turn| (Timestamp::default(), turn)), ..Self::default() }
+        Self { pace, first: first.map(|number| (Timestamp::default(), number)), ..Self::default() }
     }
 
     pub(super) fn add(&mut self, puts: WaitingPuts) {
@@ -64,7 +64,11 @@ impl IdentityPuts {
         assert_eq!(self.waiting, *waiting, "each put that waits belongs to a client that waits");
         let count: u64 = waiting.iter().map(|puts| u64::from(puts.count)).sum();
         assert_eq!(self.count, count, "they are counted");
-        assert_eq!(self.first.map(|(_, turn)| turn), waiting.first().map(|puts| puts.turn), "the first one");
+        assert_eq!(
+            self.first.map(|(_, number)| number),
+            waiting.first().map(|puts| puts.number),
+            "the first one"
+        );
     }
 }
 
@@ -77,16 +81,16 @@ impl Guard {
         if let Some((at, _)) = before {
             self.permits.remove(&(at, identity));
         }
-        let Some(&WaitingPuts { turn, count, .. }) = puts.waiting.first() else { return };
+        let Some(&WaitingPuts { number, count, .. }) = puts.waiting.first() else { return };
         let at = per_second.map_or(Timestamp::AT_ONCE, |per_second| {
             puts.pace.adapt(per_second, now);
             // While puts wait, they save up what they need. Others must not get that.
-            if before.is_none_or(|(_, before)| before != turn) {
+            if before.is_none_or(|(_, before)| before != number) {
                 puts.pace.forget_saved(per_second, now);
             }
             puts.pace.permits_at(count.into(), per_second)
         });
-        puts.first = Some((at, turn));
+        puts.first = Some((at, number));
         self.permits.insert((at, identity));
     }
 
@@ -145,8 +149,8 @@ impl Executor {
         if too_late.is_some_and(|too_late| at >= too_late) {
             return Permission::TooLate;
         }
-        let waiting = WaitingPuts { turn: guard.next_turn, client: client.index, count };
-        guard.next_turn += 1;
+        let waiting = WaitingPuts { number: guard.next_number, client: client.index, count };
+        guard.next_number += 1;
         puts.add(waiting);
         guard.figures[identity.index()].puts_delayed += u64::from(count);
         if let Some(known) = guard.client_mut(client) {
@@ -167,7 +171,7 @@ impl Executor {
             puts.pace.take(first.count, per_second);
         }
         // If this turn is late, the next puts are not: they keep what has been saved up.
-        puts.first = puts.waiting.first().map(|next| (at, next.turn));
+        puts.first = puts.waiting.first().map(|next| (at, next.number));
         guard.permits.remove(&(at, identity));
         guard.schedule_puts(identity, now);
         if let Some(Some(known)) = guard.clients.get_mut(first.client as usize) {

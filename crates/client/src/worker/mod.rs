@@ -36,17 +36,17 @@ pub(crate) const MAX_WAIT: Seconds = Seconds::ONE;
 
 /// The longest total of a worker's pauses between attempts at a connection, after which it gives up a command. With a
 /// server that hangs, each attempt also takes a time-out; a stopped worker gives up after the first of them.
-const CONNECT_TURN: Duration = Duration::from_secs(2);
+const MAX_CONNECT_PAUSES: Duration = Duration::from_secs(2);
 
 /// How long a worker waits before it checks again whether it should stop.
-pub(crate) const STOP_TURN: Duration = Duration::from_millis(100);
+pub(crate) const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a worker without a job waits for an overdue reply or for a connection. A hanging server can delay a stop by
 /// this time.
 pub(crate) const MAX_SILENCE: Duration = Duration::from_secs(10);
 
 /// How long a stopped worker waits for the reply to a command after an overdue reply.
-pub(crate) const LATE_TURN: Duration = Duration::from_secs(1);
+pub(crate) const MAX_LATE_WAIT: Duration = Duration::from_secs(1);
 
 /// How often the end of a job is tried on another connection of its session. If so many are lost, more do not help.
 pub(crate) const MAX_SETTLES: usize = 5;
@@ -390,7 +390,7 @@ impl Worker {
     /// [`Connector::reconnect`] that gives up.
     pub fn new(mut connector: Connector, server: Address) -> Self {
         let reconnect = connector.reconnect.unwrap_or(Reconnect::forever());
-        connector.reconnect = Some(reconnect.give_up_after(reconnect.give_up_after.min(CONNECT_TURN)));
+        connector.reconnect = Some(reconnect.give_up_after(reconnect.give_up_after.min(MAX_CONNECT_PAUSES)));
         Self {
             connector,
             servers: vec![server],

@@ -11,8 +11,8 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::{
-    Delivery, Event, LATE_TURN, MAX_SETTLES, MAX_SILENCE, Outcome, STOP_TURN, Settled, Worker, WorkerSlot,
-    seconds,
+    Delivery, Event, MAX_LATE_WAIT, MAX_SETTLES, MAX_SILENCE, Outcome, STOP_CHECK_INTERVAL, Settled, Worker,
+    WorkerSlot, seconds,
 };
 use crate::address::Address;
 use crate::connector::Connector;
@@ -118,7 +118,7 @@ impl Worker {
                 }
                 // The session has a job of an earlier connection, for at most another second.
                 Err(Error::Refused(Refusal::DeadlineSoon)) => {
-                    self.rest::<C>(STOP_TURN).await;
+                    self.rest::<C>(STOP_CHECK_INTERVAL).await;
                     Ok(())
                 }
                 Err(error) => Err(error),
@@ -188,8 +188,8 @@ impl Worker {
     async fn rest<C: SlotConnection>(&self, pause: Duration) {
         let mut left = pause;
         while !left.is_zero() && !self.stopper.is_stopped() {
-            C::pause(left.min(STOP_TURN)).await;
-            left = left.saturating_sub(STOP_TURN);
+            C::pause(left.min(STOP_CHECK_INTERVAL)).await;
+            left = left.saturating_sub(STOP_CHECK_INTERVAL);
         }
     }
 }
@@ -212,7 +212,7 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     fn client_with(&mut self, reopening: Reopening) -> &mut C {
         let engine = self.client.engine();
         engine.reopening = reopening;
-        let max = if engine.is_late() { LATE_TURN } else { MAX_SILENCE };
+        let max = if engine.is_late() { MAX_LATE_WAIT } else { MAX_SILENCE };
         engine.worker_timeout = self.worker.stopper.is_stopped().then_some(max);
         &mut self.client
     }
