@@ -32,8 +32,8 @@
 //! # Versions
 //!
 //! The crate follows semantic versioning, with one exception: a minor version may add variants to the enums of the
-//! protocol, [`Verb`], [`Command`], [`Reply`], [`Refusal`], [`Field`] and [`ModeWord`]. So a `match` over them needs a
-//! wildcard arm. They are not `#[non_exhaustive]`, because the server matches them without one.
+//! protocol, [`Verb`], [`Command`], [`Reply`], [`Refusal`], [`Field`], [`ModeWord`] and [`TagKind`]. So a `match` over
+//! them needs a wildcard arm. They are not `#[non_exhaustive]`, because the server matches them without one.
 //!
 //! # When the connection is lost
 //!
