@@ -156,10 +156,9 @@ impl Executor {
         mut complete: Box<Complete>,
         is_permitted: bool,
     ) -> Outcome {
-        let Ok(tags) = tags_of(&complete.puts) else {
-            return self.refuse_put(CommandRefusal::OutOfMemory, caller.output);
-        };
-        let planned = self.plan_complete(caller, &complete, &tags);
+        let decoded = tags_of(&complete.puts);
+        let planned = self.plan_complete(caller, &complete, decoded.as_deref().ok());
+        let tags = decoded.unwrap_or_default();
         let count = complete.puts.len() as u32;
         let asks_pace = !is_permitted && count > 0 && self.has_pace(caller.client);
         let permission = if !asks_pace || matches!(planned, Err(NotDone::Refused(_))) {
@@ -189,13 +188,15 @@ impl Executor {
 
     /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes nothing,
     /// but jobs with the keys of the puts end if their time is over, and a put that a full tube refuses is counted.
+    /// Without `tags`, there was no memory for them.
     fn plan_complete(
         &mut self,
         caller: &Caller<'_>,
         complete: &Complete,
-        tags: &[EncodedTags<'_>],
+        tags: Option<&[EncodedTags<'_>]>,
     ) -> Result<Option<CompleteRoom>, NotDone<CommandRefusal>> {
         let &Caller { client, now, .. } = caller;
+        let (has_memory, tags) = (tags.is_some(), tags.unwrap_or_default());
         let Complete { id, puts, refusal, .. } = complete;
         for put in tagged(puts, tags) {
             self.queue.duplicate(client, put.tube, put.tags.set(), now);
@@ -214,7 +215,7 @@ impl Executor {
             return Err(CommandRefusal::Forbidden.into());
         }
         found_before(CommandRefusal::OutOfMemory)?;
-        if self.lacks_room_for_puts(caller, complete, tags) {
+        if !has_memory || self.lacks_room_for_puts(caller, complete, tags) {
             return Err(CommandRefusal::OutOfMemory.into());
         }
         let asked = asked(puts, tags);

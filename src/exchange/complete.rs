@@ -44,7 +44,7 @@ enum CompleteStep {
     SkipLine(PutHeader),
 }
 
-/// The end of reading a piece of input.
+/// What the input has brought.
 enum CompleteProgress<'a> {
     /// The line of a put, with the text after its size.
     Line(PutHeader, &'a [u8]),

@@ -150,17 +150,21 @@ impl<S: Stream> Server<S> {
             Some(Until::BinlogRoom | Until::PutPace) | None => true,
             Some(Until::NextTurn | Until::TubeList | Until::OrderRate) => false,
         };
+        if is_possible && self.waits_alike(id, exchange) {
+            Ok(())
+        } else {
+            Err(Malformed("a client and its connection do not match"))
+        }
+    }
+
+    /// Whether the client waits for the same in the queue as in its exchange.
+    pub(super) fn waits_alike(&self, id: ClientId, exchange: &Exchange<Rest>) -> bool {
         let awaited = match exchange.wait_kind() {
             Some(WaitKind::EndOf(job)) => Some(job),
             Some(WaitKind::Job | WaitKind::Batch(_)) | None => None,
         };
         let queue = self.executor.queue();
-        let waits_alike = exchange.is_waiting() == queue.is_waiting(id) && awaited == queue.awaited_by(id);
-        if is_possible && waits_alike {
-            Ok(())
-        } else {
-            Err(Malformed("a client and its connection do not match"))
-        }
+        exchange.is_waiting() == queue.is_waiting(id) && awaited == queue.awaited_by(id)
     }
 
     fn adopt(

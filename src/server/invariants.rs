@@ -32,7 +32,7 @@ impl<S: Stream> Server<S> {
     pub(super) fn sweep(&mut self) {
         self.sweeps.turns += 1;
         let queue = self.executor.queue();
-        let size = queue.figures().jobs.total() + queue.figures().tubes + self.connections.len();
+        let size = queue.figures().jobs.total() + queue.figures().tubes + self.client_count();
         let Sweeps { turns, last } = self.sweeps;
         let interval = if turns <= SWEPT_ONE_BY_ONE { 1 } else { SWEPT_ONE_BY_ONE.max(size as u64) };
         if turns - last >= interval && size <= MAX_SWEPT_STATE {
@@ -52,6 +52,12 @@ impl<S: Stream> Server<S> {
             connection.check_invariants();
             count += 1;
             waiting += u64::from(connection.exchange.is_waiting());
+            assert!(
+                !connection.exchange.is_waiting()
+                    || self.executor.has_failed()
+                    || self.waits_alike(connection.id_at(index), &connection.exchange),
+                "the client waits for the same in the queue"
+            );
             job_waits += u64::from(matches!(connection.exchange.wait_kind(), Some(WaitKind::EndOf(_))));
             buffer_bytes += connection.counted_bytes();
             let check_at = self.idle_timeouts.check_at(connection.id_at(index));

@@ -1,8 +1,8 @@
 //! TLS: certificates and keys from files, and the encrypted half of a connection.
 //!
 //! Owns: the contents of the files, the state of each handshake, and encrypted or decrypted bytes that have not been
-//! passed on. Never owns a socket: each call gets one, so that tests can drive it over memory. The rest of a
-//! connection does not know about TLS. Driven by the streams of `stream/tls_stream.rs`.
+//! passed on. Never owns a socket: each call gets one, so that tests can drive it over memory. The exchange
+//! of a connection does not know about TLS. Driven by the streams of `stream/tls_stream.rs`.
 //!
 //! Until the end of its handshake, a client of a TLS listener is not identified. The constants below limit the memory
 //! that such a client can take, and how long the server waits for it.

@@ -33,7 +33,7 @@
 //!
 //! The crate follows semantic versioning, with one exception: a minor version may add variants to the enums of the
 //! protocol, [`Verb`], [`Command`], [`Reply`], [`Refusal`], [`Field`], [`ModeWord`] and [`TagKind`]. So a `match` over
-//! them needs a wildcard arm. They are not `#[non_exhaustive]`, because the server matches them without one.
+//! them needs a wildcard arm. They are not `#[non_exhaustive]`, because the server and the tool match them without one.
 //!
 //! # When the connection is lost
 //!

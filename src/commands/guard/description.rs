@@ -18,7 +18,7 @@ use crate::stats::IdentityFigures;
 struct DescribedGuardedClient {
     peer: Peer,
     token: Option<[u8; TokenHash::BYTES]>,
-    /// The number and the count of its puts that wait, if it has any.
+    /// The number by which its waiting puts are ordered, and how many they are, if it has any.
     waiting: Option<(u64, u32)>,
     has_ended: bool,
     is_surplus: bool,

@@ -44,7 +44,7 @@ pub(crate) struct Guard {
     pub(super) figures: Vec<IdentityFigures>,
     /// When the first waiting puts of an identity are permitted.
     permits: BTreeSet<(Timestamp, IdentityId)>,
-    /// The number of the next puts that have to wait.
+    /// The number by which the next puts that have to wait are ordered.
     next_number: u64,
     tries: Tries,
     /// Whether the input that was executed last contained a token.

@@ -27,7 +27,7 @@ pub(super) struct WaitingPuts {
 pub(super) struct IdentityPuts {
     pub(super) pace: Pace,
     pub(super) waiting: BTreeSet<WaitingPuts>,
-    /// The number of puts that wait.
+    /// How many puts wait.
     count: u64,
     /// When the first of `waiting` is permitted, and its number.
     pub(super) first: Option<(Timestamp, u64)>,

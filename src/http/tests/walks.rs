@@ -5,8 +5,7 @@ use crate::clock::NS_PER_S;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk, WalkBudget, WalkStep};
 use crate::queue::{ClientId, NewJob, Reserve};
-use crate::tags::TagFilter;
-use crate::tags::{EncodedTags, JobTags, TagSet};
+use crate::tags::{EncodedTags, JobTags, TagFilter, TagSet};
 use crate::tube_name::TubeName;
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);

@@ -12,8 +12,8 @@ use super::put::PutOptions;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Request<'a> {
-    /// A command without a body. A `put`, and a `complete` with puts, are refused in this form: after such a line, the
-    /// server reads the next commands as a body.
+    /// A command without a body. A `put`, and a `complete` with puts, are refused in this form: the server would take
+    /// the next commands for what has to follow.
     Line(Command<'a>),
     /// Puts a job with this body into the used tube.
     Put(&'a PutOptions, &'a [u8]),

@@ -17,7 +17,7 @@ use crate::sockets::{FakeStream, Pipe};
 
 /// The bytes that some clients have sent to the described server: jobs in all states with all tags, waits, half a
 /// command, half a body, and a reply that is not read.
-const STREAMS: [&str; 7] = [
+const STREAMS: [&str; 8] = [
     "use a\r\nput 1 0 60 3 idp:k:60 con:c:1 grp:g exp:600\r\nabc\r\nput 2 0 60 1 con:c:1 aft:g\r\nx\r\n\
      put 3 9 60 0\r\n\r\n\
      put 4 0 60 1 con:c:1\r\ny\r\nreserve-job 1\r\nput 9 0 60 5 idp:gone:60\r\nhello\r\nreserve-job 5\r\ndelete 5\r\n",
@@ -27,6 +27,7 @@ const STREAMS: [&str; 7] = [
     "stats\r\nuse hal",
     "put 0 0 60 2\r\nzz\r\nreserve-job 7\r\nbury 7 3\r\nstats-tube a\r\nquit\r\n",
     "session s 60.5\r\nput 0 0 600 2\r\nss\r\nput 0 0 600 0\r\n\r\nreserve-job 8\r\n",
+    "wait-job 9 600\r\n",
 ];
 
 /// What another client sends when the disk is full, so often that the files are filled, and what it sends then: the log
