@@ -64,8 +64,10 @@ fn close_to(a: u64, b: u64) -> bool {
     a.abs_diff(b) <= 2
 }
 
-fn random_body(random: &mut Random) -> Vec<u8> {
-    let length = if random.once_in(30) { random.below(10_000) } else { random.below(400) };
+/// A body, of which one in `rarity` can be larger than a file.
+fn random_body(random: &mut Random, rarity: u64) -> Vec<u8> {
+    let max_length = if random.once_in(rarity) { 10_000 } else { 400 };
+    let length = random.below(max_length);
     (0..length).map(|_| random.next() as u8).collect()
 }
 
@@ -128,7 +130,7 @@ impl History {
                 }
                 (Some(id), 1) => self.change_in_c(id, server, random),
                 _ => {
-                    let (tube, body) = (random_tube(random), random_body(random));
+                    let (tube, body) = (random_tube(random), random_body(random, 30));
                     let delay = if random.once_in(3) { 5000 } else { 0 };
                     let id = server.put(&tube, 7, delay, 60, &body);
                     let record = record(id, 7, delay);
@@ -242,7 +244,7 @@ impl History {
                 }
                 (Some(id), 1) => self.change_in_ours(id, log, helper, random),
                 _ => {
-                    let (tube, body) = (random_tube(random), random_body(random));
+                    let (tube, body) = (random_tube(random), random_body(random, 30));
                     let delay = if random.once_in(3) { 5000 } else { 0 };
                     let record = record(next_id, 3, delay);
                     next_id += 1;
@@ -509,13 +511,13 @@ fn a_killed_c_leaves_an_empty_file_or_one_torn_record() {
     for _ in 0..KILLS {
         let directory = tempfile::tempdir().unwrap();
         let mut commands = Vec::new();
-        for id in 1..=200_u64 {
-            let body = random_body(&mut random);
+        for id in 1..=60_u64 {
+            let body = random_body(&mut random, 5);
             commands.extend_from_slice(format!("put 0 0 60 {}\r\n", body.len()).as_bytes());
             commands.extend_from_slice(&body);
             commands.extend_from_slice(format!("\r\ndelete {}\r\n", 1 + random.below(id)).as_bytes());
         }
-        let answers = random.below(200);
+        let answers = random.below(60);
         let (summary, newest) = kill_c(&program, directory.path(), &commands, answers);
         let finding = match (&summary.tails[..], &summary.warnings[..]) {
             ([], []) => "none",

@@ -94,6 +94,50 @@ fn every_beginning_of_a_record_of_c_is_a_torn_tail() {
 }
 
 #[test]
+fn every_beginning_of_a_job_larger_than_a_file_of_c_is_a_torn_tail() {
+    let before = CFile::new(7).full(1, b"one", READY).zeros(512);
+    for (version, length_bytes, fixed_bytes) in [(5, 8, 77), (7, 4, 80)] {
+        let head_bytes = 4 + length_bytes + 7 + fixed_bytes;
+        let whole = CFile::new(version).full(2, &[b'x'; 10_000], READY);
+        // C makes the next file before the kill, or not. It was killed between two writes, or in that of the body.
+        for next in [None, Some(CFile::new(7).zeros(8188))] {
+            let pieces = [4 + length_bytes, 4 + length_bytes + 7, head_bytes, head_bytes + 1];
+            for written in pieces.into_iter().chain([4096, 8192, 9000, head_bytes + 10_001]) {
+                let mut file = whole.clone();
+                file.bytes.truncate(written);
+                let file = file.zeros(8192_usize.saturating_sub(written));
+                let files: Vec<_> = [&before, &file].into_iter().chain(&next).collect();
+                let (summary, restored) = replay(&files, false).unwrap();
+                let tail = summary.tails[..].first().map(|tail| (tail.file, tail.offset));
+                assert_eq!(
+                    (ids(&restored), tail),
+                    (vec![1], Some((2, 4))),
+                    "version {version}, {written} bytes"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_record_with_a_damaged_length_hides_no_records_after_it() {
+    for version in [5, 7] {
+        let damaged = CFile::new(version).full(1, &[b'x'; 300], READY);
+        let size_at = 4 + if version == 5 { 8 } else { 4 } + 7 + 32;
+        let next = [
+            damaged.clone().full(256, b"next", READY),
+            damaged.clone().short(1, 300, DELETED),
+            damaged.clone().short(256, 5, BURIED),
+        ];
+        for mut file in next {
+            file.bytes[size_at + 2] ^= 1;
+            let refused = refusals(&[&file.zeros(4096)]);
+            assert_eq!(refused, [LogFault::BadRecord { file: 1, offset: 4 }], "version {version}");
+        }
+    }
+}
+
+#[test]
 fn a_torn_copy_does_not_drop_a_job_whose_original_is_whole() {
     let original = CFile::new(7).full(1, b"original", READY).zeros(512);
     let copy = CFile::new(7).full_without_body(1, 8).zeros(512);

@@ -54,6 +54,12 @@ impl Version {
         }
     }
 
+    /// The maximum number of zeros with which a record begins: the length of the name in a short record, and the id
+    /// without its last byte.
+    pub(super) fn max_first_zeros(self) -> u64 {
+        self.length_bytes() as u64 + 7
+    }
+
     fn fixed_bytes(self) -> usize {
         match self {
             Self::Seven => RECORD_BYTES,
@@ -137,6 +143,13 @@ impl Layout {
     /// The tube's name in the whole record in `bytes`; empty in a short record.
     pub(super) fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.name_at..self.fixed_at]
+    }
+
+    /// Whether the parts before the body of the full record in `bytes` are plausible.
+    pub(super) fn has_plausible_head(&self, bytes: &[u8]) -> bool {
+        matches!(self.record.logged_state(), Some(LoggedState::Live(_)))
+            && (1..=MAX_JOB_ID).contains(&self.record.id)
+            && TubeName::check(self.name(bytes)).is_some()
     }
 
     /// Whether the parts of the whole record in `bytes` are plausible: those that [`Layout::is_plausible_but_name`]

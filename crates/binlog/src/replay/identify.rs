@@ -142,6 +142,24 @@ pub(super) fn is_record(
     Ok(plausible(reader, version, offset)?.is_some_and(|layout| layout.record.id <= MAX_JOB_ID))
 }
 
+/// Whether a plausible record begins at `offset` or after it.
+pub(super) fn has_record(
+    reader: &mut LogFileReader<'_>,
+    version: Version,
+    mut offset: u64,
+) -> Result<bool, OpenError> {
+    while let Some(start) = reader.first_nonzero(offset)? {
+        offset = start.saturating_sub(version.max_first_zeros()).max(offset);
+        while offset <= start {
+            if is_record(reader, version, offset)? {
+                return Ok(true);
+            }
+            offset += 1;
+        }
+    }
+    Ok(false)
+}
+
 /// The next plausible full record from `offset` on, and its offset.
 fn next_full(
     reader: &mut LogFileReader<'_>,

@@ -44,10 +44,6 @@ const PROGRESS_BYTES: u64 = 512 * 1024 * 1024;
 /// The minimum length of a record in either version.
 const MIN_RECORD_BYTES: u64 = SHORT_BYTES;
 
-/// The maximum number of zeros with which a record of this server begins: the length of the name in a short record, and
-/// the id without its last byte.
-const MAX_FIRST_ZEROS: u64 = 4 + 7;
-
 /// The kind of a file, as found by the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
@@ -323,14 +319,11 @@ impl Replay {
             return Ok(());
         }
         debug_assert_eq!(file.file_end, FileEnd::Clean, "the end of a file is judged once");
-        let torn_bytes = match file.end {
-            0 => VERSION_BYTES,
-            end => torn_bytes(format, reader.at(end, MAX_HEAD_BYTES)?, file.bytes - end),
-        };
         file.file_end = FileEnd::DataBeyond;
         if let FileKind::Ours { seal, .. } = file.kind {
             self.scan_ours(reader, file, seal)?;
         } else {
+            let torn_bytes = torn_bytes(reader, file, format.version())?;
             if reader.first_nonzero(file.end + torn_bytes)?.is_none() {
                 file.file_end = FileEnd::Torn;
             }
@@ -351,7 +344,7 @@ impl Replay {
         file.file_end = FileEnd::Torn;
         let mut offset = file.end;
         while let Some(start) = reader.first_nonzero(offset)? {
-            offset = start.saturating_sub(MAX_FIRST_ZEROS).max(offset);
+            offset = start.saturating_sub(Version::Seven.max_first_zeros()).max(offset);
             while offset <= start {
                 let bytes = reader.at(offset, MAX_HEAD_BYTES)?;
                 let tagged = Layout::read(Format::Ours, bytes, file.bytes - offset)
@@ -437,14 +430,26 @@ impl Replay {
 }
 
 /// How many bytes after the last valid record can belong to a record that C was writing: C writes the name's length,
-/// the name, the fixed part and the body one after another, over zeros.
-fn torn_bytes(format: Format, bytes: &[u8], rest: u64) -> u64 {
+/// the name, the fixed part and the body one after another, over zeros and, if the job is larger than a file, beyond
+/// the end of the file.
+fn torn_bytes(reader: &mut LogFileReader<'_>, file: &FileState, version: Version) -> Result<u64, OpenError> {
+    let rest = file.bytes - file.end;
+    if file.end < VERSION_BYTES {
+        return Ok(VERSION_BYTES);
+    }
     if rest < MIN_RECORD_BYTES {
-        return rest;
+        return Ok(rest);
     }
-    match Layout::read(format, bytes, rest) {
-        Some(layout) if layout.record.id != 0 => layout.total as u64,
-        Some(layout) if layout.is_full() => layout.fixed_at as u64,
-        Some(_) | None => 0,
+    let bytes = reader.at(file.end, MAX_HEAD_BYTES)?;
+    let Some(layout) = Layout::read(Format::C(version), bytes, u64::MAX) else { return Ok(0) };
+    if layout.record.id == 0 {
+        return Ok(if layout.is_full() { layout.fixed_at as u64 } else { 0 });
     }
+    if layout.total as u64 <= rest {
+        return Ok(layout.total as u64);
+    }
+    // If the length is damaged, the records after this one are not part of it.
+    let is_being_written = layout.has_plausible_head(bytes)
+        && !identify::has_record(reader, version, file.end + layout.body_at as u64)?;
+    Ok(if is_being_written { rest } else { 0 })
 }
