@@ -30,6 +30,10 @@
 //! | copies of jobs in the log | `COPIED_PER_TURN` | `writer/compaction.rs` of the binlog |
 //! | bodies that can be freed | `PROBES_PER_TURN` | `commands/memory/detached_bodies.rs` |
 //! | clients after a reload | `CHECKS_PER_TURN`, `VISITS_PER_TURN` | `server/reload.rs` |
+//! | a client that leaves, jobs after a pause, tubes that a reserve probes | `Slices` | `state/mod.rs` of the queue |
+//! | overdue jobs that a reserve ends | `MAX_OVERDUE_ENDED` | `rules/slots/mod.rs` of the queue |
+//! | clients that wait for the end of one job | `ANSWERS_AT_ONCE` | `rules/awaited.rs` of the queue |
+//! | tubes and jobs after a reload of the rules for tubes | `ITEMS_PER_STEP` | `rules/ruled_tubes.rs` of the queue |
 //! | handshakes of TLS | `HANDSHAKES_PER_TURN` | `server/budget.rs` |
 //! | new connections | `ACCEPTS_PER_TURN` | `server/event_loop/listeners.rs` |
 
