@@ -211,7 +211,7 @@ impl Executor {
         let start = output.bytes().len();
         let caller = &mut Caller::new(client, output, now);
         let outcome = match kind {
-            WaitKind::Job => self.answer_reserve(caller, answer),
+            WaitKind::Job { .. } => self.answer_reserve(caller, answer),
             WaitKind::EndOf(id) => self.answer_job_wait(caller, id, answer),
             WaitKind::Batch(max_jobs) => self.answer_first_of_batch(caller, max_jobs, answer),
         };

@@ -400,7 +400,7 @@ fn stall_with_memory(
 
 /// The client waits for an answer of the queue.
 fn wait(kind: WaitKind) -> Outcome {
-    Outcome::Unfinished(Unfinished::Waiting { kind, is_abortable: false })
+    Outcome::Unfinished(Unfinished::Waiting(kind))
 }
 
 /// The reason why a command has changed nothing, except that a job whose time was over may have ended. `W` is the part

@@ -4,9 +4,9 @@
 //! without a session needs no room in the log, because a restart makes the job ready again.
 
 use super::watch::WatchRights;
-use super::{Caller, Executor, Outcome, answer, lacks_room, stall};
+use super::{Caller, Executor, Outcome, answer, lacks_room, stall, wait};
 use crate::clock::Timestamp;
-use crate::exchange::{Output, Unfinished, Until, WaitKind};
+use crate::exchange::{Output, Until, WaitKind};
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
 use crate::queue::{ClientId, Reserve, ReserveMode, WaitOutcome};
@@ -38,9 +38,7 @@ impl Executor {
             Reserve::Job(id) => self.answer_reserved(client, id, output, now),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
-            Reserve::Waiting => {
-                Outcome::Unfinished(Unfinished::Waiting { kind: WaitKind::Job, is_abortable: ABORTABLE })
-            }
+            Reserve::Waiting => wait(WaitKind::Job { is_abortable: ABORTABLE }),
             Reserve::Unfinished => stall(Until::NextTurn, rest),
         }
     }

@@ -66,7 +66,7 @@ impl<R> Exchange<R> {
     #[must_use]
     pub fn activity(&self) -> Activity {
         let is_receiving = match &self.phase {
-            Phase::Unfinished(Unfinished::Waiting { .. }) => return Activity::Waiting,
+            Phase::Unfinished(Unfinished::Waiting(_)) => return Activity::Waiting,
             Phase::Unfinished(Unfinished::Stalled { .. }) => return Activity::Stalled,
             Phase::WantBody { .. }
             | Phase::SkipBody { .. }
@@ -112,7 +112,7 @@ impl<R> Exchange<R> {
     /// What the client waits for, if it waits.
     #[must_use]
     pub fn wait_kind(&self) -> Option<WaitKind> {
-        if let Some(&Unfinished::Waiting { kind, .. }) = self.unfinished() { Some(kind) } else { None }
+        if let Some(&Unfinished::Waiting(kind)) = self.unfinished() { Some(kind) } else { None }
     }
 
     /// Whether a reserve, or the wait for the end of a job, is unanswered.

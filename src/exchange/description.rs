@@ -29,7 +29,7 @@ described!(enum CommandRefusal, "the refusal of a command" {
     7 => TubeFull,
 });
 described!(enum WaitKind, "the wait of a client" {
-    0 => Job,
+    0 => Job { is_abortable },
     1 => Batch(max_jobs),
     2 => EndOf(id),
 });
@@ -41,7 +41,7 @@ described!(enum Until, "the event that continues a command" {
     4 => OrderRate,
 });
 described!(enum Unfinished<R>, "an unfinished command" {
-    0 => Waiting { kind, is_abortable },
+    0 => Waiting(kind),
     1 => Stalled { rest, until, memory_bytes },
 });
 // An aborted exchange is closed before the end of its turn.

@@ -443,7 +443,7 @@ impl<R: Debug> Exchange<R> {
             | Phase::SkipBody { .. }
             | Phase::SkipLine
             | Phase::SkipPutLine(_)
-            | Phase::Unfinished(Unfinished::Waiting { .. })
+            | Phase::Unfinished(Unfinished::Waiting(_))
             | Phase::Closing
             | Phase::Aborted => 0,
         };

@@ -33,12 +33,7 @@ pub enum Outcome<R> {
 #[derive(Debug)]
 pub enum Unfinished<R> {
     /// The client waits for an answer of the queue. The end of its input ends the wait.
-    Waiting {
-        /// What the client waits for.
-        kind: WaitKind,
-        /// Whether the client's next byte ends the wait, too.
-        is_abortable: bool,
-    },
+    Waiting(WaitKind),
     /// The command continues by itself.
     Stalled {
         /// The rest of the command.
@@ -54,11 +49,20 @@ pub enum Unfinished<R> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitKind {
     /// A job.
-    Job,
+    Job {
+        /// Whether the client's next byte ends the wait, too.
+        is_abortable: bool,
+    },
     /// The first job of a batch of at most this many.
     Batch(u32),
     /// The end of this job.
     EndOf(JobId),
+}
+
+impl WaitKind {
+    pub(crate) fn is_abortable(self) -> bool {
+        matches!(self, Self::Job { is_abortable: true })
+    }
 }
 
 /// The event for which a stalled command waits.

@@ -166,10 +166,12 @@ fn the_bytes_after_a_waiting_reserve_stay_unparsed() {
     let mut exchange = Exchange::<()>::default();
     let mut input = &b"reserve\r\nstats\r\n"[..];
     assert!(matches!(exchange.next_request(&mut input), Some(Request::Command(Command::Reserve))));
-    exchange.apply(Outcome::Unfinished(Unfinished::Waiting { kind: WaitKind::Job, is_abortable: false }));
+    exchange.apply(Outcome::Unfinished(Unfinished::Waiting(WaitKind::Job { is_abortable: false })));
     assert!(exchange.is_waiting() && exchange.next_request(&mut input).is_none());
     assert_eq!(input, b"stats\r\n");
-    assert!(exchange.take_rest().is_none() && exchange.take_wait() == Some(WaitKind::Job));
+    assert!(
+        exchange.take_rest().is_none() && exchange.take_wait() == Some(WaitKind::Job { is_abortable: false })
+    );
     exchange.apply(Outcome::Done);
     assert!(matches!(exchange.next_request(&mut input), Some(Request::Command(Command::Stats))));
 }

@@ -161,7 +161,7 @@ impl<S: Stream> Server<S> {
     pub(super) fn waits_alike(&self, id: ClientId, exchange: &Exchange<Rest>) -> bool {
         let awaited = match exchange.wait_kind() {
             Some(WaitKind::EndOf(job)) => Some(job),
-            Some(WaitKind::Job | WaitKind::Batch(_)) | None => None,
+            Some(WaitKind::Job { .. } | WaitKind::Batch(_)) | None => None,
         };
         let queue = self.executor.queue();
         exchange.is_waiting() == queue.is_waiting(id) && awaited == queue.awaited_by(id)

@@ -240,7 +240,7 @@ impl Executor {
                 | Outcome::ReadBody(_)
                 | Outcome::SkipBody(..)
                 | Outcome::ReadPuts(_)
-                | Outcome::Unfinished(Unfinished::Waiting { .. }) => {
+                | Outcome::Unfinished(Unfinished::Waiting(_)) => {
                     debug_assert!(false, "an order has no input, no wait and no connection");
                     failure.map_or(Progress::Done, Progress::Failed)
                 }

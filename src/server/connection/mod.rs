@@ -18,7 +18,7 @@ use super::client_lists::{Lists, WaitList};
 use super::unsettled_replies::UnsettledReplies;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::Rest;
-use crate::exchange::{Activity, Exchange, MAX_OUTPUT_BYTES, Stop, Unfinished, Until};
+use crate::exchange::{Activity, Exchange, MAX_OUTPUT_BYTES, Stop, Unfinished, Until, WaitKind};
 use crate::poll_token::PollToken;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
@@ -190,10 +190,10 @@ impl<S: Stream> Connection<S> {
             Unfinished::Stalled { until: Until::BinlogRoom | Until::TubeList | Until::OrderRate, .. } => {
                 false
             }
-            Unfinished::Waiting { is_abortable: true, .. } => {
+            Unfinished::Waiting(kind) if kind.is_abortable() => {
                 !self.exchange.is_over_bound() && (self.may_read() || self.exchange.has_pending())
             }
-            Unfinished::Waiting { is_abortable: false, .. } => self.input == InputState::HalfClosed,
+            Unfinished::Waiting(_) => self.input == InputState::HalfClosed,
         }
     }
 
@@ -311,10 +311,8 @@ impl<S: Stream> Connection<S> {
     /// sent something (protocol, "reserve-with-abort"). Returns whether requests may be executed now.
     #[cold]
     fn ends_wait(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
-        let Some(&Unfinished::Waiting { is_abortable, .. }) = self.exchange.unfinished() else {
-            return false;
-        };
-        if is_abortable {
+        let Some(wait) = self.exchange.wait_kind() else { return false };
+        if wait.is_abortable() {
             return has_input && self.cancel_wait(executor, id, &Reply::Aborted);
         }
         self.is_half_closed() && self.cancel_wait(executor, id, &Reply::TimedOut)
@@ -331,9 +329,7 @@ impl<S: Stream> Connection<S> {
     /// Whether the client waits in a reserve that ends at its next byte, and has read enough of its replies that the
     /// server may read the byte.
     fn awaits_abort(&self) -> bool {
-        let is_abortable =
-            matches!(self.exchange.unfinished(), Some(Unfinished::Waiting { is_abortable: true, .. }));
-        is_abortable && !self.exchange.is_over_bound()
+        self.exchange.wait_kind().is_some_and(WaitKind::is_abortable) && !self.exchange.is_over_bound()
     }
 
     /// As `awaits_abort`, if no answer is about to be delivered. Only a read shows whether there is a byte, even if the
@@ -388,7 +384,7 @@ impl<S: Stream> Connection<S> {
     pub(crate) fn is_quiet(&self) -> bool {
         let can_continue = match self.exchange.unfinished() {
             Some(Unfinished::Stalled { rest, .. }) => rest.is_described(),
-            Some(Unfinished::Waiting { .. }) | None => true,
+            Some(Unfinished::Waiting(_)) | None => true,
         };
         can_continue && !self.has_unsettled_replies()
     }
