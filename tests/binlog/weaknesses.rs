@@ -96,11 +96,16 @@ fn every_beginning_of_a_record_of_c_is_a_torn_tail() {
 #[test]
 fn every_beginning_of_a_job_larger_than_a_file_of_c_is_a_torn_tail() {
     let before = CFile::new(7).full(1, b"one", READY).zeros(512);
-    for (version, length_bytes, fixed_bytes) in [(5, 8, 77), (7, 4, 80)] {
+    // Each number looks like the beginning of a short record.
+    let numbers: Vec<u8> = (0..1250_u64).flat_map(u64::to_le_bytes).collect();
+    for (version, body) in [(5, &[b'x'; 10_000][..]), (7, &[b'x'; 10_000]), (5, &numbers), (7, &numbers)] {
+        let (length_bytes, fixed_bytes) = if version == 5 { (8, 77) } else { (4, 80) };
         let head_bytes = 4 + length_bytes + 7 + fixed_bytes;
-        let whole = CFile::new(version).full(2, &[b'x'; 10_000], READY);
-        // C makes the next file before the kill, or not. It was killed between two writes, or in that of the body.
-        for next in [None, Some(CFile::new(7).zeros(8188))] {
+        let whole = CFile::new(version).full(2, body, READY);
+        // C 1.4.6 makes no file in advance, but the server that was started next has made one.
+        let next = if version == 5 { CFile::new(5).full(3, b"next", READY) } else { CFile::new(7) };
+        for next in [None, Some(next.zeros(4096))] {
+            // C was killed between two writes, or in that of the body.
             let pieces = [4 + length_bytes, 4 + length_bytes + 7, head_bytes, head_bytes + 1];
             for written in pieces.into_iter().chain([4096, 8192, 9000, head_bytes + 10_001]) {
                 let mut file = whole.clone();
@@ -109,11 +114,8 @@ fn every_beginning_of_a_job_larger_than_a_file_of_c_is_a_torn_tail() {
                 let files: Vec<_> = [&before, &file].into_iter().chain(&next).collect();
                 let (summary, restored) = replay(&files, false).unwrap();
                 let tail = summary.tails[..].first().map(|tail| (tail.file, tail.offset));
-                assert_eq!(
-                    (ids(&restored), tail),
-                    (vec![1], Some((2, 4))),
-                    "version {version}, {written} bytes"
-                );
+                let expected = if version == 5 && next.is_some() { vec![1, 3] } else { vec![1] };
+                assert_eq!((ids(&restored), tail), (expected, Some((2, 4))), "{version}, {written} bytes");
             }
         }
     }
@@ -133,6 +135,45 @@ fn a_record_with_a_damaged_length_hides_no_records_after_it() {
             file.bytes[size_at + 2] ^= 1;
             let refused = refusals(&[&file.zeros(4096)]);
             assert_eq!(refused, [LogFault::BadRecord { file: 1, offset: 4 }], "version {version}");
+        }
+    }
+}
+
+/// After C 1.4.6, a job that is larger than a file is the first one of its file, and the last one that a killed C has
+/// written.
+#[test]
+fn a_record_that_ends_after_its_file_is_torn_only_where_c_was_killed() {
+    let first = CFile::new(7).full(1, &[b'x'; 300], READY);
+    let offset = first.bytes.len();
+    let last = first.clone().full(2, &[b'y'; 300], READY);
+    let next = CFile::new(7).full(3, b"next", READY).zeros(4096);
+    let (mut longer, mut cut) = (last.clone(), last);
+    longer.bytes[offset + 4 + 7 + 32 + 2] ^= 1;
+    cut.bytes.truncate(offset + 200);
+    for damaged in [longer, cut] {
+        let refused = [LogFault::BadRecord { file: 1, offset: offset as u64 }];
+        assert_eq!(refusals(&[&damaged]), refused);
+        assert_eq!(refusals(&[&damaged, &next]), refused);
+    }
+    let mut only = first;
+    only.bytes.truncate(200);
+    assert_eq!(refusals(&[&only, &next]), [LogFault::BadRecord { file: 1, offset: 4 }]);
+    assert!(replay(&[&only, &CFile::new(7).zeros(4096)], false).unwrap().1.is_empty());
+}
+
+/// C writes a short record over zeros. Of one that crosses the end of a page, a crash can leave the first part; its state
+/// is then 0, which is that of a delete.
+#[test]
+fn the_beginning_of_a_short_record_of_c_deletes_no_job() {
+    for version in [5, 7] {
+        let before = CFile::new(version).full(1, b"one", READY).full(257, b"two", READY);
+        let whole = before.clone().short(257, 3, BURIED);
+        let id_at = before.bytes.len() + if version == 5 { 8 } else { 4 };
+        for written in id_at + 1..=id_at + 24 {
+            let mut file = whole.clone();
+            file.bytes.truncate(written);
+            let (summary, restored) = replay(&[&file.zeros(4096)], false).unwrap();
+            assert_eq!((ids(&restored), summary.tails.len()), (vec![1, 257], 1), "{version}, {written}");
         }
     }
 }

@@ -6,8 +6,12 @@ use super::format::{
     DeleteKind, DiskRecord, LoggedState, MARKER_ID, MAX_JOB_ID, RECORD_5_BYTES, RECORD_BYTES, TRAILER,
     VERSION_5, take,
 };
+use crate::clock::{NS_PER_MS, NS_PER_S};
 use crate::job::JobId;
 use crate::tube_name::TubeName;
+
+/// The minimum time to run of a job.
+const MIN_TTR_NS: i64 = NS_PER_S as i64;
 
 /// The maximum length of a record's head, up to its body.
 pub(super) const MAX_HEAD_BYTES: usize = 8 + TubeName::MAX_BYTES + RECORD_BYTES;
@@ -58,6 +62,11 @@ impl Version {
     /// without its last byte.
     pub(super) fn max_first_zeros(self) -> u64 {
         self.length_bytes() as u64 + 7
+    }
+
+    /// The length of a short record.
+    pub(super) fn short_bytes(self) -> u64 {
+        (self.length_bytes() + self.fixed_bytes()) as u64
     }
 
     fn fixed_bytes(self) -> usize {
@@ -145,32 +154,46 @@ impl Layout {
         &bytes[self.name_at..self.fixed_at]
     }
 
-    /// Whether the parts before the body of the full record in `bytes` are plausible.
-    pub(super) fn has_plausible_head(&self, bytes: &[u8]) -> bool {
-        matches!(self.record.logged_state(), Some(LoggedState::Live(_)))
-            && (1..=MAX_JOB_ID).contains(&self.record.id)
-            && TubeName::check(self.name(bytes)).is_some()
-    }
-
     /// Whether the parts of the whole record in `bytes` are plausible: those that [`Layout::is_plausible_but_name`]
     /// checks, and a valid name.
     pub(super) fn is_plausible(&self, bytes: &[u8]) -> bool {
-        self.is_plausible_but_name(bytes) && (!self.is_full() || TubeName::check(self.name(bytes)).is_some())
+        self.has_plausible_head(bytes) && self.has_plausible_body(bytes)
     }
 
     /// Whether the parts of the whole record in `bytes`, except its name, are plausible: a job, a known state, a body
     /// that ends in the trailer.
     pub(super) fn is_plausible_but_name(&self, bytes: &[u8]) -> bool {
+        self.has_plausible_fixed_part() && self.has_plausible_body(bytes)
+    }
+
+    /// Whether the parts before the body are plausible. `bytes` begin with them.
+    pub(super) fn has_plausible_head(&self, bytes: &[u8]) -> bool {
+        self.has_plausible_fixed_part() && (!self.is_full() || TubeName::check(self.name(bytes)).is_some())
+    }
+
+    fn has_plausible_fixed_part(&self) -> bool {
         let record = &self.record;
-        if record.id == 0 {
-            return false;
-        }
         match record.logged_state() {
-            Some(LoggedState::Live(_)) if self.is_full() => {
-                record.id <= MAX_JOB_ID && bytes[self.body_at..self.total].ends_with(TRAILER)
-            }
-            Some(LoggedState::Live(_) | LoggedState::Deleted(_)) => !self.is_full(),
+            Some(LoggedState::Live(_)) if self.is_full() => (1..=MAX_JOB_ID).contains(&record.id),
+            Some(LoggedState::Live(_) | LoggedState::Deleted(_)) => !self.is_full() && record.id != 0,
             None => false,
         }
+    }
+
+    fn has_plausible_body(&self, bytes: &[u8]) -> bool {
+        !self.is_full() || bytes[self.body_at..self.total].ends_with(TRAILER)
+    }
+
+    /// Whether C can have written the times of the record: whole seconds, and at least one to run, or the time to run of
+    /// a job of this server.
+    pub(super) fn has_times_of_c(&self) -> bool {
+        let DiskRecord { delay_ns, ttr_ns, .. } = self.record;
+        delay_ns >= 0 && delay_ns % MIN_TTR_NS == 0 && ttr_ns >= MIN_TTR_NS && ttr_ns % NS_PER_MS as i64 == 0
+    }
+
+    /// Whether the record, which C wrote, is a short one of which only the beginning was written, over zeros: it then
+    /// looks like a delete.
+    pub(super) fn is_torn_short(&self) -> bool {
+        matches!(self.record.logged_state(), Some(LoggedState::Deleted(_))) && self.record.ttr_ns < MIN_TTR_NS
     }
 }

@@ -142,8 +142,9 @@ pub(super) fn is_record(
     Ok(plausible(reader, version, offset)?.is_some_and(|layout| layout.record.id <= MAX_JOB_ID))
 }
 
-/// Whether a plausible record begins at `offset` or after it.
-pub(super) fn has_record(
+/// Whether a record that C can have written begins at `offset` or after it. Numbers in a body often look like a short
+/// record, but have no times.
+pub(super) fn has_record_of_c(
     reader: &mut LogFileReader<'_>,
     version: Version,
     mut offset: u64,
@@ -151,7 +152,7 @@ pub(super) fn has_record(
     while let Some(start) = reader.first_nonzero(offset)? {
         offset = start.saturating_sub(version.max_first_zeros()).max(offset);
         while offset <= start {
-            if is_record(reader, version, offset)? {
+            if plausible(reader, version, offset)?.is_some_and(|layout| layout.has_times_of_c()) {
                 return Ok(true);
             }
             offset += 1;
@@ -183,9 +184,10 @@ fn plausible(
     offset: u64,
 ) -> Result<Option<Layout>, OpenError> {
     let rest = reader.size().saturating_sub(offset);
-    let Some(layout) = Layout::read(Format::C(version), reader.at(offset, MAX_HEAD_BYTES)?, rest) else {
-        return Ok(None);
-    };
+    let head = reader.at(offset, MAX_HEAD_BYTES)?;
+    let layout =
+        Layout::read(Format::C(version), head, rest).filter(|layout| layout.has_plausible_head(head));
+    let Some(layout) = layout else { return Ok(None) };
     let bytes = reader.at(offset, layout.total)?.get(..layout.total);
     Ok(bytes.is_some_and(|bytes| layout.is_plausible(bytes)).then_some(layout))
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::decision::{Decision, Situation, decide};
+use super::decision::{Decision, FileEnd, Situation, decide};
 use super::{FileKind, FileState, MarkerFacts, Replay};
 use crate::LogPosition;
 use crate::format::VERSION_BYTES;
@@ -268,9 +268,16 @@ impl Replay {
 
     fn judge_end(&self, at: usize, file: &FileState, judgement: &mut Judgement) -> Option<LogFault> {
         let durable = self.durable_bytes(file);
+        let next = self.files.get(at + 1).filter(|next| next.index == file.index + 1);
+        let end = match file.file_end {
+            FileEnd::Torn if file.next_must_be_unused && next.is_some_and(|next| next.records > 0) => {
+                FileEnd::DataBeyond
+            }
+            end => end,
+        };
         let situation = Situation {
             writer: file.writer(),
-            end: file.file_end,
+            end,
             below_durable: file.end < durable,
             recover: self.recover,
         };

@@ -41,9 +41,6 @@ use self::reader::LogFileReader;
 /// How often a long replay reports its progress, in bytes read.
 const PROGRESS_BYTES: u64 = 512 * 1024 * 1024;
 
-/// The minimum length of a record in either version.
-const MIN_RECORD_BYTES: u64 = SHORT_BYTES;
-
 /// The kind of a file, as found by the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
@@ -83,6 +80,8 @@ pub(super) struct FileState {
     /// The end of the unbroken sequence of records; 0 if even the version is damaged.
     pub(super) end: u64,
     pub(super) file_end: FileEnd,
+    /// Whether a torn record at its end is damage if the next file has records.
+    pub(super) next_must_be_unused: bool,
     /// Records in the unbroken sequence, markers not counted.
     pub(super) records: u64,
     /// Whole records after it.
@@ -205,6 +204,7 @@ impl Replay {
             made_bytes: 0,
             end: 0,
             file_end: FileEnd::Clean,
+            next_must_be_unused: false,
             records: 0,
             records_beyond: 0,
             continued: None,
@@ -263,6 +263,8 @@ impl Replay {
             }
         } else if layout.is_marker() {
             return Ok(Some(layout.total as u64));
+        } else if layout.is_torn_short() {
+            return Ok(None);
         }
         let source = self.source(file, offset, beyond);
         if beyond && !self.applies_beyond(file) {
@@ -323,7 +325,10 @@ impl Replay {
         if let FileKind::Ours { seal, .. } = file.kind {
             self.scan_ours(reader, file, seal)?;
         } else {
-            let torn_bytes = torn_bytes(reader, file, format.version())?;
+            let torn_bytes = match format.version() {
+                _ if file.end < VERSION_BYTES => VERSION_BYTES,
+                version => torn_bytes(reader, file, version)?,
+            };
             if reader.first_nonzero(file.end + torn_bytes)?.is_none() {
                 file.file_end = FileEnd::Torn;
             }
@@ -430,26 +435,29 @@ impl Replay {
 }
 
 /// How many bytes after the last valid record can belong to a record that C was writing: C writes the name's length,
-/// the name, the fixed part and the body one after another, over zeros and, if the job is larger than a file, beyond
-/// the end of the file.
-fn torn_bytes(reader: &mut LogFileReader<'_>, file: &FileState, version: Version) -> Result<u64, OpenError> {
+/// the name, the fixed part and the body one after another, over zeros.
+fn torn_bytes(
+    reader: &mut LogFileReader<'_>,
+    file: &mut FileState,
+    version: Version,
+) -> Result<u64, OpenError> {
     let rest = file.bytes - file.end;
-    if file.end < VERSION_BYTES {
-        return Ok(VERSION_BYTES);
-    }
-    if rest < MIN_RECORD_BYTES {
+    if rest < version.short_bytes() {
         return Ok(rest);
     }
-    let bytes = reader.at(file.end, MAX_HEAD_BYTES)?;
-    let Some(layout) = Layout::read(Format::C(version), bytes, u64::MAX) else { return Ok(0) };
+    let head = reader.at(file.end, MAX_HEAD_BYTES)?;
+    let Some(layout) = Layout::read(Format::C(version), head, u64::MAX) else { return Ok(0) };
     if layout.record.id == 0 {
         return Ok(if layout.is_full() { layout.fixed_at as u64 } else { 0 });
     }
     if layout.total as u64 <= rest {
         return Ok(layout.total as u64);
     }
-    // If the length is damaged, the records after this one are not part of it.
-    let is_being_written = layout.has_plausible_head(bytes)
-        && !identify::has_record(reader, version, file.end + layout.body_at as u64)?;
+    // C writes a job that is larger than a file beyond the end of the file: 1.4.6 anywhere, later versions as the first
+    // one of a file, after they have made the next file. If the length is damaged, there may be records after this one.
+    file.next_must_be_unused = version == Version::Seven;
+    let is_being_written = (file.end == VERSION_BYTES || version == Version::Five)
+        && layout.has_plausible_head(head)
+        && !identify::has_record_of_c(reader, version, file.end + layout.body_at as u64)?;
     Ok(if is_being_written { rest } else { 0 })
 }

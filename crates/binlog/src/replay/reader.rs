@@ -75,7 +75,7 @@ impl<'s> LogFileReader<'s> {
     fn fill(&mut self, min_bytes: usize, rest: usize) -> io::Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
-        let wanted = min_bytes.max(PIECE_BYTES).min(rest);
+        let wanted = min_bytes.next_multiple_of(PIECE_BYTES).min(rest);
         if self.buffer.len() < wanted {
             // A record is as long as its body, or as long as damage claims.
             self.buffer.try_reserve_exact(wanted - self.buffer.len())?;
