@@ -21,7 +21,7 @@ use toml::de::DeTable;
 /// A longer name of a function or a test says more than one thing.
 const MAX_NAME_CHARS: usize = 80;
 /// Words that many readers do not know, or that have several meanings.
-const UNUSUAL_WORDS: &[&str] = &["told", "anew", "whom", "perhaps"];
+const UNUSUAL_WORDS: &[&str] = &["told", "anew", "whom", "perhaps", "said"];
 /// A name that begins with one of these words does not say what it is about.
 const PRONOUNS: &[&str] = &["it", "they", "those", "what", "whatever", "who", "whoever"];
 /// The directories in which people write, beside the project's own.

@@ -398,7 +398,7 @@ fn a_start_on_a_nearly_full_disk_makes_a_shorter_file() {
 }
 
 #[test]
-fn a_file_that_cannot_be_removed_or_made_for_want_of_a_descriptor_is_tried_again() {
+fn a_file_that_cannot_be_removed_or_made_without_a_descriptor_is_tried_again() {
     let disk = SimDisk::default();
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
     let (mut removals, mut creations) = (0, 0);

@@ -2,6 +2,7 @@
 
 mod clocks;
 mod complete;
+mod connections;
 mod copies;
 mod figures;
 mod log_in;
@@ -9,5 +10,4 @@ mod ownership;
 mod replication;
 mod room;
 mod servers;
-mod sessions;
 mod tables;

@@ -388,7 +388,7 @@ fn a_long_list_goes_to_many_clients_in_slices() {
 /// Clients that wait for the same job cost no more memory than clients that wait for any, and no other client waits
 /// until all of them have their reply.
 #[test]
-fn the_end_of_a_job_is_said_to_ten_thousand_clients_in_slices() {
+fn the_end_of_a_job_is_reported_to_ten_thousand_clients_in_slices() {
     const WAITING: usize = 10_000;
     let waiting = |command: &str| {
         let mut server = SimulatedServer::with_max_job_bytes(10);

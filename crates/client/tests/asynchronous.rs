@@ -495,7 +495,7 @@ async fn a_pipeline_without_a_request_waits_for_no_reply() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_said_at_once() {
+async fn a_wrong_token_is_reported_at_once() {
     let fake = Fake::start();
     let token = beanstalk_client::Token::parse("wrong").unwrap();
     let error = connector().token(token).connect_async(&fake.address().parse().unwrap()).await.unwrap_err();

@@ -135,7 +135,7 @@ fn fields_are_asked_for_again_after_every_loss() {
 }
 
 #[test]
-fn against_every_server_fields_come_with_the_job_or_are_said_not_to() {
+fn against_every_server_fields_come_with_the_job_or_are_known_to_be_absent() {
     for server in installed::servers(&[]) {
         let mut client = connector().connect(&server.address().parse().unwrap()).unwrap();
         let asked = client.reserve_fields(&Field::ALL);
@@ -193,7 +193,7 @@ fn a_client_gives_up_when_its_server_stays_away() {
 }
 
 #[test]
-fn a_wrong_token_is_said_at_once_and_not_tried_again() {
+fn a_wrong_token_is_reported_at_once_and_not_tried_again() {
     let (address, _directory) =
         scripted([&b"UNAUTHORIZED\r\n"[..], b"AUTHENTICATED\r\n"].map(|text| vec![text.to_vec()]).into());
     let token = beanstalk_client::Token::parse("wrong").unwrap();
@@ -202,7 +202,7 @@ fn a_wrong_token_is_said_at_once_and_not_tried_again() {
 }
 
 #[test]
-fn a_server_without_sessions_or_tokens_is_said_to_lack_them() {
+fn a_server_without_sessions_or_tokens_is_reported() {
     let session = Connector::new().session(tube("s"), Duration::from_secs(5));
     let token = Connector::new().token(beanstalk_client::Token::parse("secret").unwrap());
     for (connector, word) in [(session, "session"), (token, "auth")] {

@@ -255,7 +255,7 @@ fn a_worker_that_is_stopped_lets_its_handlers_end_and_takes_no_more() {
 }
 
 #[test]
-fn a_job_whose_ttr_has_ended_is_lost_and_that_is_said() {
+fn a_job_whose_ttr_has_ended_is_reported_as_lost() {
     each(|server, is_async| {
         let mut client = put(server, 1, &PutOptions::new());
         let address = server.address();

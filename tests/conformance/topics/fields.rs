@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
 fn talks() -> impl Iterator<Item = (&'static str, &'static str)> {
     [
         (
-            "each_field_is_said_in_the_order_of_the_command",
+            "each_field_comes_in_the_order_of_the_command",
             "a: use mail -> USING mail
              a: put 5 0 61.5 5 | hello -> INSERTED 1
              a: watch mail -> WATCHING 2

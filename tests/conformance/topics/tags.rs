@@ -265,7 +265,7 @@ fn given_up(how: &str) -> Case {
 fn with_other_commands() -> Vec<Case> {
     vec![
         script(
-            "a_batch_has_no_more_jobs_of_a_key_than_places",
+            "a_batch_has_no_more_jobs_of_a_key_than_slots",
             "a: put 0 0 60 1 con:k:2 | 1 -> INSERTED 1
              a: put 0 0 60 1 con:k:2 | 2 -> INSERTED 2
              a: put 0 0 60 1 con:k:2 | 3 -> INSERTED 3
@@ -277,7 +277,7 @@ fn with_other_commands() -> Vec<Case> {
              w: -> RESERVED 3 1 | 3",
         ),
         script(
-            "delete_batch_begins_cooldowns_frees_places_and_ends_groups",
+            "delete_batch_begins_cooldowns_frees_slots_and_ends_groups",
             "a: put 0 0 60 1 idp:k:60 grp:g | 1 -> INSERTED 1
              a: put 0 0 60 1 con:c grp:g | 2 -> INSERTED 2
              a: put 5 0 60 1 con:c | 3 -> INSERTED 3
@@ -289,7 +289,7 @@ fn with_other_commands() -> Vec<Case> {
              w: reserve -> RESERVED 4 1 | 4",
         ),
         script(
-            "touch_and_a_wait_that_is_aborted_leave_places_as_they_are",
+            "touch_and_a_wait_that_is_aborted_leave_slots_as_they_are",
             "a: put 0 0 60 1 con:k | 1 -> INSERTED 1
              a: put 0 0 60 1 con:k | 2 -> INSERTED 2
              w: reserve -> RESERVED 1 1 | 1
@@ -309,7 +309,7 @@ fn with_other_commands() -> Vec<Case> {
              a: put 1 0 60 1 idp:k | y -> INSERTED 1 READY 1",
         ),
         script(
-            "drain_mode_stops_neither_expiry_nor_groups_nor_places",
+            "drain_mode_stops_neither_expiry_nor_groups_nor_slots",
             "a: put 0 0 60 1 exp:1 | 1 -> INSERTED 1
              a: put 0 0 60 1 grp:g con:k | 2 -> INSERTED 2
              a: put 0 0 60 1 aft:g con:k | 3 -> INSERTED 3
@@ -320,7 +320,7 @@ fn with_other_commands() -> Vec<Case> {
              w: reserve -> RESERVED 3 1 | 3",
         ),
         script(
-            "a_free_place_waits_for_the_end_of_a_pause",
+            "a_free_slot_waits_for_the_end_of_a_pause",
             "a: put 0 0 60 1 con:k | 1 -> INSERTED 1
              a: put 0 0 60 1 con:k | 2 -> INSERTED 2
              w: reserve -> RESERVED 1 1 | 1

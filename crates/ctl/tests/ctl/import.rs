@@ -249,7 +249,7 @@ fn a_signal_ends_the_read_of_standard_input() {
 }
 
 #[test]
-fn the_name_of_a_temporary_journal_is_said_at_the_start() {
+fn the_name_of_a_temporary_journal_is_printed_at_the_start() {
     let target = Fake::start();
     let imported = ctl_with(&target.address(), &["import", "-"], b"{\"tube\":\"t\",\"body\":\"x\"}\n");
     let said = imported.ends_with(0).err;

@@ -252,7 +252,7 @@ fn lines_that_a_full_tube_refuses_are_counted_after_those_that_it_took() {
 }
 
 #[test]
-fn nothing_to_redrive_is_said() {
+fn nothing_to_redrive_is_reported() {
     let Ruled { address, .. } = &start(RULES);
     let mut client = client(address);
     ctl(address, &["redrive", "dead", "--yes"]).ends_with(1);

@@ -56,7 +56,7 @@ fn servers_with_tls_are_reached_with_the_files_that_the_options_name() {
 }
 
 #[test]
-fn tls_with_a_plain_port_and_the_other_way_round_are_said_at_once() {
+fn tls_with_a_plain_port_and_the_other_way_round_are_reported_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| write(&directory, name, text);
     let authority = Authority::new("authority");

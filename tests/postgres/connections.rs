@@ -243,7 +243,7 @@ fn the_words_of_libpq_for_tls_mean_what_they_mean_there() {
 }
 
 #[test]
-fn a_database_that_cannot_be_reached_is_said_with_its_address_and_the_reason() {
+fn a_database_that_cannot_be_reached_is_reported_with_its_address_and_the_reason() {
     let servers = Servers::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
