@@ -269,12 +269,9 @@ impl Replay {
     fn judge_end(&self, at: usize, file: &FileState, judgement: &mut Judgement) -> Option<LogFault> {
         let durable = self.durable_bytes(file);
         let next = self.files.get(at + 1).filter(|next| next.index == file.index + 1);
-        let end = match file.file_end {
-            FileEnd::Torn if file.next_must_be_unused && next.is_some_and(|next| next.records > 0) => {
-                FileEnd::DataBeyond
-            }
-            end => end,
-        };
+        let is_followed = file.next_must_be_unused && next.is_some_and(|next| next.records > 0);
+        let is_damaged = file.file_end == FileEnd::Torn && is_followed;
+        let end = if is_damaged { FileEnd::DataBeyond } else { file.file_end };
         let situation = Situation {
             writer: file.writer(),
             end,

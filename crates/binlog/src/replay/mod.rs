@@ -325,10 +325,7 @@ impl Replay {
         if let FileKind::Ours { seal, .. } = file.kind {
             self.scan_ours(reader, file, seal)?;
         } else {
-            let torn_bytes = match format.version() {
-                _ if file.end < VERSION_BYTES => VERSION_BYTES,
-                version => torn_bytes(reader, file, version)?,
-            };
+            let torn_bytes = torn_bytes(reader, file, format.version())?;
             if reader.first_nonzero(file.end + torn_bytes)?.is_none() {
                 file.file_end = FileEnd::Torn;
             }
@@ -441,6 +438,9 @@ fn torn_bytes(
     file: &mut FileState,
     version: Version,
 ) -> Result<u64, OpenError> {
+    if file.end < VERSION_BYTES {
+        return Ok(VERSION_BYTES);
+    }
     let rest = file.bytes - file.end;
     if rest < version.short_bytes() {
         return Ok(rest);
