@@ -59,8 +59,8 @@ pub(crate) enum ApiAnswer {
 }
 
 /// A request that has passed the access rules.
-pub(crate) struct Asked<'r, 'a> {
-    request: &'r HttpRequest,
+pub(crate) struct PermittedRequest<'r, 'a> {
+    http: &'r HttpRequest,
     /// The answer takes those that it knows; any other one is a mistake.
     parameters: &'r mut QueryParameters,
     /// Empty if the request has none.
@@ -71,60 +71,62 @@ pub(crate) struct Asked<'r, 'a> {
 }
 
 /// Answers a request, with the segment of its path for which the route has a word in braces.
-pub(crate) type Handler = fn(Asked<'_, '_>, &str) -> Result<ApiAnswer, Problem>;
+pub(crate) type Handler = fn(PermittedRequest<'_, '_>, &str) -> Result<ApiAnswer, Problem>;
 
 /// Every method and path, and its handler. HEAD is answered where GET is.
 #[rustfmt::skip]
 pub(crate) const ROUTES: &[(Method, &str, Handler)] = &[
-    (Method::Get, "server", |asked, _| Ok(ApiAnswer::Json(json::line(&ServerObject(asked.access, asked.sources))))),
-    (Method::Post, "server/actions", |asked, _| orders::on_server(asked.fields()?).map(ApiAnswer::Order)),
-    (Method::Get, "tubes", |asked, _| tubes::list(asked.parameters, asked.sources).map(stream)),
-    (Method::Get, "tubes/{tube}", |asked, tube| tube_figures(tube, asked.sources).map(ApiAnswer::Json)),
-    (Method::Post, "tubes/{tube}/actions", |asked, tube| {
-        let started_at = asked.sources.server.info.started_at;
-        orders::on_tube(tube_name(tube)?, asked.fields()?, started_at).map(ApiAnswer::Order)
+    (Method::Get, "server", |request, _| {
+        Ok(ApiAnswer::Json(json::line(&ServerObject(request.access, request.sources))))
     }),
-    (Method::Get, "tubes/{tube}/jobs", |asked, tube| {
-        JobList::new(tube, asked.parameters, asked.sources).map(stream)
+    (Method::Post, "server/actions", |request, _| orders::on_server(request.fields()?).map(ApiAnswer::Order)),
+    (Method::Get, "tubes", |request, _| tubes::list(request.parameters, request.sources).map(stream)),
+    (Method::Get, "tubes/{tube}", |request, tube| tube_figures(tube, request.sources).map(ApiAnswer::Json)),
+    (Method::Post, "tubes/{tube}/actions", |request, tube| {
+        let started_at = request.sources.server.info.started_at;
+        orders::on_tube(tube_name(tube)?, request.fields()?, started_at).map(ApiAnswer::Order)
     }),
-    (Method::Post, "tubes/{tube}/jobs", |asked, tube| {
-        orders::put(tube_name(tube)?, asked.fields()?).map(ApiAnswer::Order)
+    (Method::Get, "tubes/{tube}/jobs", |request, tube| {
+        JobList::new(tube, request.parameters, request.sources).map(stream)
     }),
-    (Method::Get, "tubes/{tube}/jobs/count", |asked, tube| {
-        JobCount::new(tube, asked.parameters, asked.sources).map(stream)
+    (Method::Post, "tubes/{tube}/jobs", |request, tube| {
+        orders::put(tube_name(tube)?, request.fields()?).map(ApiAnswer::Order)
+    }),
+    (Method::Get, "tubes/{tube}/jobs/count", |request, tube| {
+        JobCount::new(tube, request.parameters, request.sources).map(stream)
     }),
     // Before the path with any other word in its place.
-    (Method::Post, "jobs/actions", |asked, _| orders::on_jobs(None, asked.fields()?).map(ApiAnswer::Order)),
-    (Method::Get, "jobs/{job}", |asked, id| {
-        let wait = asked.parameters.number_in(1..=MAX_WAIT_S, "wait")?;
-        let (id, job) = job(id, asked.sources)?;
+    (Method::Post, "jobs/actions", |request, _| orders::on_jobs(None, request.fields()?).map(ApiAnswer::Order)),
+    (Method::Get, "jobs/{job}", |request, id| {
+        let wait = request.parameters.number_in(1..=MAX_WAIT_S, "wait")?;
+        let (id, job) = job(id, request.sources)?;
         match wait.filter(|_| job.record.state != JobState::Buried) {
             Some(seconds) => Ok(ApiAnswer::Follow(id, seconds)),
-            None => job_now(id, asked.sources).map(ApiAnswer::Json),
+            None => job_now(id, request.sources).map(ApiAnswer::Json),
         }
     }),
-    (Method::Get, "jobs/{job}/body", |asked, id| {
-        let (id, job) = job(id, asked.sources)?;
+    (Method::Get, "jobs/{job}/body", |request, id| {
+        let (id, job) = job(id, request.sources)?;
         let body = job.body.to_owned().map_err(|_| Problem::from(ChangeRefusal::from(PutRefusal::OutOfMemory)))?;
         Ok(ApiAnswer::Body(id, body))
     }),
-    (Method::Post, "jobs/{job}/actions", |asked, id| {
-        orders::on_jobs(Some(job_id(id)?), asked.fields()?).map(ApiAnswer::Order)
+    (Method::Post, "jobs/{job}/actions", |request, id| {
+        orders::on_jobs(Some(job_id(id)?), request.fields()?).map(ApiAnswer::Order)
     }),
-    (Method::Get, "clients", |asked, _| ClientList::new(asked.parameters).map(stream)),
-    (Method::Post, "clients/{client}/actions", |asked, id| {
+    (Method::Get, "clients", |request, _| ClientList::new(request.parameters).map(stream)),
+    (Method::Post, "clients/{client}/actions", |request, id| {
         let id = plain_u64(id).ok_or_else(|| Problem::bad("expected the id of a client: a whole number"))?;
-        orders::on_client(id, asked.fields()?).map(ApiAnswer::Order)
+        orders::on_client(id, request.fields()?).map(ApiAnswer::Order)
     }),
-    (Method::Get, "tasks", |asked, _| {
+    (Method::Get, "tasks", |request, _| {
         let tasks: Vec<_> =
-            asked.tasks.newest_first().map(|task| TaskNow(task, asked.sources.server.now)).collect();
+            request.tasks.newest_first().map(|task| TaskNow(task, request.sources.server.now)).collect();
         Ok(ApiAnswer::Json(json::line(&Object([("tasks", &tasks)]))))
     }),
-    (Method::Get, "tasks/{task}", |asked, id| {
-        Ok(ApiAnswer::Json(json::line(&TaskNow(task(id, asked.tasks)?, asked.sources.server.now))))
+    (Method::Get, "tasks/{task}", |request, id| {
+        Ok(ApiAnswer::Json(json::line(&TaskNow(task(id, request.tasks)?, request.sources.server.now))))
     }),
-    (Method::Post, "tasks/{task}/stop", |asked, id| Ok(ApiAnswer::Stop(task(id, asked.tasks)?.id))),
+    (Method::Post, "tasks/{task}/stop", |request, id| Ok(ApiAnswer::Stop(task(id, request.tasks)?.id))),
 ];
 
 /// Answers a request that has passed the access rules. `body` is empty if the request has none.
@@ -158,8 +160,8 @@ pub(crate) fn answer(
     };
     let (_, path, _) = ROUTES.iter().find(|(_, path, _)| is_here(path)).ok_or_else(nothing)?;
     let mut here = ROUTES.iter().filter(|(_, other, _)| other == path);
-    let asked = if request.method == Method::Head { Method::Get } else { request.method };
-    let Some((.., answer)) = here.clone().find(|(method, ..)| *method == asked) else {
+    let wanted = if request.method == Method::Head { Method::Get } else { request.method };
+    let Some((.., answer)) = here.clone().find(|(method, ..)| *method == wanted) else {
         return Err(Problem::method(match (here.next(), here.next()) {
             (Some(_), Some(_)) => "Allow: GET, HEAD, POST\r\n",
             (Some((Method::Post, ..)), None) => "Allow: POST\r\n",
@@ -170,16 +172,17 @@ pub(crate) fn answer(
         .map_err(|part| Problem::bad(format!("{part:?}: the query has a broken escape")))?;
     let mut parts = path.split('/').zip(&segments);
     let segment = parts.find(|(part, _)| part.starts_with('{')).map_or("", |(_, segment)| segment);
-    let asked = Asked { request, parameters: &mut parameters, body, access, tasks, sources };
-    let answer = answer(asked, segment)?;
+    let permitted =
+        PermittedRequest { http: request, parameters: &mut parameters, body, access, tasks, sources };
+    let answer = answer(permitted, segment)?;
     parameters.end()?;
     Ok(answer)
 }
 
-impl Asked<'_, '_> {
+impl PermittedRequest<'_, '_> {
     /// The members of the JSON in the body.
     fn fields(&self) -> Result<UnreadKeys, Problem> {
-        if self.request.is_json { UnreadKeys::parse(self.body) } else { Err(Problem::not_json()) }
+        if self.http.is_json { UnreadKeys::parse(self.body) } else { Err(Problem::not_json()) }
     }
 }
 
