@@ -7,7 +7,7 @@
 //! | jobs: their ids, priorities, states and bodies | [`job`]; what a `put` may ask for beside C's protocol: [`tags`], [`trace`] |
 //! | names | of tubes: [`tube_name`], and patterns of them: [`pattern`]; of keys and groups: [`name`] |
 //! | numbers and times | [`clock`]; as C reads them: [`number`], [`seconds`]; from a seed: [`random`] |
-//! | text | [`json`], [`percent`] |
+//! | text | `json` (only with this feature), [`percent`] |
 //! | a server that hands its state to another program | [`description`] |
 //! | the code itself | [`assertions`], [`rate_limited_log`] |
 //!
@@ -25,6 +25,7 @@ pub mod assertions;
 pub mod clock;
 pub mod description;
 pub mod job;
+#[cfg(feature = "json")]
 pub mod json;
 pub mod name;
 pub mod number;
