@@ -308,6 +308,7 @@ mod tests {
     fn patterns_match_whole_names() {
         let matches = |pattern, name: &str| glob(pattern).unwrap().is_match(name);
         assert!(matches("mail-*", "mail-out") && matches("*", "a/b") && matches("a?c", "abc"));
+        assert!(matches("[a-f]x", "bx") && matches("mail-{in,out}", "mail-in") && !matches("{in,out}", "i"));
         assert!(!matches("mail", "mail-out") && !matches("a[bc]", "ad"));
         assert!(glob("a[").is_err());
     }
