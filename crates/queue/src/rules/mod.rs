@@ -12,10 +12,11 @@
 //! | [`Ages`] | `ages.rs` | a job that is too long in a tube goes to the dead tube, or is deleted |
 //! | [`Turns`] | `turns.rs` | keys take turns within a priority |
 //!
-//! `tube_rule.rs` has an entry of the file of rules, `ruled_tubes.rs` the entry of each tube. Two rules of that file do
-//! not use these hooks. A gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of
+//! `tube_rule.rs` has an entry of the file of rules, `ruled_tubes.rs` the entry of each tube. Three rules of that file
+//! do not use these hooks. A gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of
 //! every job. A job that is released, times out or is given back has exactly one next state: `retries.rs` decides it,
-//! also for a job without marks.
+//! also for a job without marks. [`Turns`] has only a check: a job, also one without tags, takes its turn in
+//! [`Queue::enqueue`], which comes after all hooks.
 //!
 //! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
 //! marks they call one function of `hooks.rs` or of this file for each event, and that function calls the hooks of the
