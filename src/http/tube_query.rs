@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 
 use crate::pattern::Pattern;
-use crate::queue::{JobCounts, TubeView};
+use crate::queue::TubeView;
 use crate::stats::{Read, TUBE};
 use crate::tube_name::TubeName;
 
@@ -129,11 +129,11 @@ impl Query {
 
     /// The values that decide the order.
     fn parts<'t>(&self, tube: &'t TubeView) -> (u64, u64, &'t str) {
-        let name = tube.name.as_str();
+        let (name, jobs) = (tube.name.as_str(), tube.jobs.total() as u64);
         match self.sort {
-            Sort::Jobs => (jobs(tube), 0, name),
+            Sort::Jobs => (jobs, 0, name),
             Sort::Name => (0, 0, name),
-            Sort::Figure(row) => (TUBE[row].value(tube).number(), jobs(tube), name),
+            Sort::Figure(row) => (TUBE[row].value(tube).number(), jobs, name),
         }
     }
 
@@ -145,17 +145,11 @@ impl Query {
     }
 }
 
-/// Jobs in the tube, in any state.
-fn jobs(tube: &TubeView) -> u64 {
-    let JobCounts { urgent: _, ready, reserved, delayed, buried } = tube.jobs;
-    ready + reserved + delayed + buried
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::Timestamp;
-    use crate::queue::Queue;
+    use crate::queue::{JobCounts, Queue};
 
     #[test]
     fn names_are_compared_without_their_case() {
