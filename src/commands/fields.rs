@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::{Caller, Executor, Outcome, answer};
 use crate::clock::Timestamp;
-use crate::job::{BodyRef, JobId};
+use crate::job::JobId;
 use crate::protocol::{Field, FieldList, Reply};
 use crate::queue::{ClientId, JobView};
 use crate::tube_name::TubeName;
@@ -102,8 +102,7 @@ impl Executor {
         id: JobId,
         fields: FieldList,
     ) -> Outcome {
-        let body = self.queue.body(id).or_else(|| self.flushed_job(id).map(|job| BodyRef::from(&job.body)));
-        match (body, self.values(id, fields, caller.now)) {
+        match (self.reserved_body(id), self.values(id, fields, caller.now)) {
             (Some(body), Some(values)) => answer(caller.output, &Reply::ReservedWith(id, body, &values)),
             _ => answer(caller.output, &Reply::InternalError),
         }

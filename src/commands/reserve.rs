@@ -73,8 +73,13 @@ impl Executor {
         if let Some(fields) = self.fields_of(client) {
             return self.answer_with_fields(&mut Caller::new(client, output, now), id, fields);
         }
-        let body = self.queue.body(id).or_else(|| self.flushed_job(id).map(|job| BodyRef::from(&job.body)));
-        answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
+        answer(output, &self.reserved_body(id).map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
+    }
+
+    /// The body of a job that the client has reserved, or that was flushed since.
+    #[inline(always)]
+    pub(super) fn reserved_body(&self, id: JobId) -> Option<BodyRef<'_>> {
+        self.queue.body(id).or_else(|| self.flushed_job(id).map(|job| BodyRef::from(&job.body)))
     }
 
     /// The command `reserve-mode`.
