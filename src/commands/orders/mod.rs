@@ -264,7 +264,7 @@ impl Executor {
             }
             Order::Drain(draining) => {
                 caller.count_done(1);
-                self.is_draining = draining;
+                self.set_draining(draining);
                 Outcome::Done
             }
             Order::Pause(tube, _) | Order::Flush(tube, _)
