@@ -9,6 +9,7 @@ pub mod selection;
 use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::vec;
 
 use self::selection::JobWalk;
 use crate::clock::Timestamp;
@@ -83,8 +84,8 @@ pub enum JobAction {
 #[derive(Debug)]
 pub enum Selection {
     /// Jobs with these ids.
-    Jobs(Vec<JobId>),
-    /// The jobs that a walk finds, at most as many as were counted.
+    Jobs(vec::IntoIter<JobId>),
+    /// The jobs that a walk finds, at most this many: as many as were counted.
     Counted(Box<JobWalk>, u64),
 }
 
@@ -180,7 +181,7 @@ impl Order {
                 let jobs = match selection {
                     Selection::Jobs(ids) => {
                         let shown: Vec<String> =
-                            ids.iter().take(MAX_IDS_SHOWN).map(|id| id.0.to_string()).collect();
+                            ids.as_slice().iter().take(MAX_IDS_SHOWN).map(|id| id.0.to_string()).collect();
                         let others = ids.len().saturating_sub(MAX_IDS_SHOWN);
                         let others =
                             if others == 0 { String::new() } else { format!(" and {others} other jobs") };

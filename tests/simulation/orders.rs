@@ -65,11 +65,12 @@ fn a_worker_that_waits_gets_what_an_order_puts_or_kicks() {
     while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
     harness.say(&worker, "bury 1 0\r\nreserve\r\n");
-    order(&mut harness, Order::Change(JobAction::Kick, Selection::Jobs(vec![JobId(1)]))).unwrap();
+    order(&mut harness, Order::Change(JobAction::Kick, Selection::Jobs(vec![JobId(1)].into_iter()))).unwrap();
     harness.turn([]);
     while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
-    order(&mut harness, Order::Change(JobAction::Delete, Selection::Jobs(vec![JobId(1)]))).unwrap();
+    order(&mut harness, Order::Change(JobAction::Delete, Selection::Jobs(vec![JobId(1)].into_iter())))
+        .unwrap();
     harness.turn([]);
     assert_eq!(harness.say(&worker, "delete 1\r\n"), "NOT_FOUND\r\n");
 }
@@ -112,7 +113,7 @@ fn orders_that_wait_for_room_change_every_job() {
     let mut waited = 0;
     for round in 1..20 {
         // The order before it uses up the turn's budget for orders.
-        let kick = Order::Change(JobAction::Kick, Selection::Jobs(vec![JobId(1); 520]));
+        let kick = Order::Change(JobAction::Kick, Selection::Jobs(vec![JobId(1); 520].into_iter()));
         let kicks = order(&mut harness, kick).unwrap();
         let there = TUBES[round % 2];
         let action = JobAction::Move(TubeName::parse(there.as_bytes()).unwrap());
@@ -122,7 +123,8 @@ fn orders_that_wait_for_room_change_every_job() {
             let walk = JobWalk::new(from, JobState::Ready, Filter::all(as_of), None);
             Order::Change(action, Selection::Counted(Box::new(walk), JOBS))
         } else {
-            Order::Change(action, Selection::Jobs((1..=JOBS).map(JobId).collect()))
+            let jobs: Vec<JobId> = (1..=JOBS).map(JobId).collect();
+            Order::Change(action, Selection::Jobs(jobs.into_iter()))
         };
         let moves = order(&mut harness, moves).unwrap();
         harness.turn([]);
@@ -159,8 +161,8 @@ fn any_order(harness: &SimulatedServer, random: &mut Random) -> Order {
         3 => Order::Drain(random.below(2) == 0),
         4 | 5 => {
             let newest = queue.next_id().0;
-            let jobs = (0..=random.below(20)).map(|_| JobId(random.below(newest) + 1)).collect();
-            Order::Change(action, Selection::Jobs(jobs))
+            let jobs: Vec<JobId> = (0..=random.below(20)).map(|_| JobId(random.below(newest) + 1)).collect();
+            Order::Change(action, Selection::Jobs(jobs.into_iter()))
         }
         _ => {
             let states = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];

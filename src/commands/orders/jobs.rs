@@ -4,13 +4,12 @@
 //! a share of it in each turn.
 
 use std::num::NonZeroU32;
-use std::vec;
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::{Caller, Changed, Executor, NotDone, Outcome, stall};
 use crate::exchange::Until;
 use crate::job::{JobId, JobState};
-use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
+use crate::orders::selection::{WalkBudget, WalkStep};
 use crate::orders::{JobAction, Selection};
 use crate::queue::ClientId;
 use crate::refusal::{ChangeRefusal, PutRefusal};
@@ -25,7 +24,8 @@ const SEARCHED_BYTES_PER_COST: u64 = 1024;
 /// An order that changes jobs.
 pub(super) struct JobsOrder {
     pub(super) action: JobAction,
-    pub(super) jobs: OrderJobs,
+    /// The jobs that are left.
+    pub(super) jobs: Selection,
     pub(super) came_at: Timestamp,
     /// A job that was found and must wait for room in the log.
     pub(super) awaiting_room: Option<JobId>,
@@ -51,20 +51,9 @@ impl OrderPace {
     }
 }
 
-pub(super) enum OrderJobs {
-    /// Jobs that the order names.
-    Named(vec::IntoIter<JobId>),
-    /// The jobs that a walk finds, at most as many as were counted.
-    Counted { walk: Box<JobWalk>, left: u64 },
-}
-
 impl JobsOrder {
     /// An order that was given at `came_at`, and begins now.
-    pub(super) fn new(action: JobAction, selection: Selection, came_at: Timestamp, now: Timestamp) -> Self {
-        let jobs = match selection {
-            Selection::Jobs(jobs) => OrderJobs::Named(jobs.into_iter()),
-            Selection::Counted(walk, left) => OrderJobs::Counted { walk, left },
-        };
+    pub(super) fn new(action: JobAction, jobs: Selection, came_at: Timestamp, now: Timestamp) -> Self {
         let rate = if let JobAction::Redrive(rate) = action { rate } else { None };
         let pace = rate.map(|rate| OrderPace::new(rate, now));
         Self { action, jobs, came_at, awaiting_room: None, pace }
@@ -105,7 +94,7 @@ impl Executor {
             let counted = match self.change_job(client, id, &order.action, order.came_at, now) {
                 Ok(is_changed) => {
                     // A walk finds a job again if its change has moved it to a later position.
-                    if !is_changed && matches!(order.jobs, OrderJobs::Counted { .. }) {
+                    if !is_changed && matches!(order.jobs, Selection::Counted(..)) {
                         continue;
                     }
                     Ok(())
@@ -124,7 +113,7 @@ impl Executor {
                     Err(refusal)
                 }
             };
-            if let OrderJobs::Counted { left, .. } = &mut order.jobs {
+            if let Selection::Counted(_, left) = &mut order.jobs {
                 *left -= 1;
             }
             if let Some(pace) = &mut order.pace {
@@ -144,11 +133,11 @@ impl Executor {
     }
 
     /// The next job that an order changes.
-    fn next_job(&mut self, jobs: &mut OrderJobs, budget: &mut WalkBudget) -> WalkStep {
+    fn next_job(&mut self, jobs: &mut Selection, budget: &mut WalkBudget) -> WalkStep {
         match jobs {
-            OrderJobs::Named(ids) => ids.next().map_or(WalkStep::Done, WalkStep::Job),
-            OrderJobs::Counted { left: 0, .. } => WalkStep::Done,
-            OrderJobs::Counted { walk, .. } => {
+            Selection::Jobs(ids) => ids.next().map_or(WalkStep::Done, WalkStep::Job),
+            Selection::Counted(_, 0) => WalkStep::Done,
+            Selection::Counted(walk, _) => {
                 let before = *budget;
                 let step = walk.next(&self.queue, budget);
                 self.meter.cost += (before.jobs - budget.jobs) as u64 / PROBES_PER_COST

@@ -1,6 +1,6 @@
 //! Orders of the API, carried out by an executor without connections.
 
-use super::jobs::{JobsOrder, OrderJobs};
+use super::jobs::JobsOrder;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::{Executor, ExecutorConfig, Rest, RestKind};
 use crate::job::Counting;
@@ -87,12 +87,13 @@ fn an_order_deletes_a_job_that_a_client_has_reserved() {
     let id = harness.put(0, 0, "x");
     harness.executor.queue.reserve(harness.client, Some(0.into()), NOW);
     assert_eq!(harness.state(id), Some(JobState::Reserved));
-    let kept = harness.execute(Order::Change(JobAction::Priority(Priority(1)), Selection::Jobs(vec![id])));
+    let kept = harness
+        .execute(Order::Change(JobAction::Priority(Priority(1)), Selection::Jobs(vec![id].into_iter())));
     assert_eq!((kept.done, kept.refusal), (0, Some(ChangeRefusal::Reserved)));
-    let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
+    let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id].into_iter())));
     assert_eq!((task.done, task.progress), (1, Progress::Done));
     assert!(!harness.executor.queue.has_reserved(harness.client, id) && harness.state(id).is_none());
-    let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
+    let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id].into_iter())));
     assert_eq!((task.done, task.skipped, task.refusal), (0, 1, Some(ChangeRefusal::NotFound)));
 }
 
@@ -161,7 +162,7 @@ fn an_order_skips_jobs_whose_time_is_over() {
         harness.now = harness.now.plus_seconds(2);
         harness.executor.advance(harness.now);
         assert!(ids.iter().all(|id| harness.state(*id) == Some(JobState::Delayed)), "a turn ends fewer jobs");
-        let task = harness.execute(Order::Change(action.clone(), Selection::Jobs(ids.clone())));
+        let task = harness.execute(Order::Change(action.clone(), Selection::Jobs(ids.clone().into_iter())));
         assert_eq!(
             (task.done, task.skipped, task.refusal),
             (0, 3, Some(ChangeRefusal::NotFound)),
@@ -242,7 +243,8 @@ fn dead_jobs_are_sent_back_and_others_stay() {
     assert_eq!((task.action, task.done, task.skipped, task.progress), ("redrive", 700, 0, Progress::Done));
     assert!(ids.iter().all(|&id| !harness.is_dead(id)));
     assert_eq!(harness.executor.queue.job(alive).unwrap().tube.as_str(), "t");
-    let task = harness.execute(Order::Change(JobAction::Redrive(None), Selection::Jobs(vec![alive, ids[0]])));
+    let task = harness
+        .execute(Order::Change(JobAction::Redrive(None), Selection::Jobs(vec![alive, ids[0]].into_iter())));
     assert_eq!((task.done, task.skipped, task.refusal), (0, 2, Some(ChangeRefusal::NotDead)));
 }
 
@@ -393,7 +395,7 @@ fn an_order_to_put_a_job_with_a_key_in_use_names_the_first_job_and_stores_nothin
     }
     assert_eq!(harness.executor.queue.figures().jobs.total(), 1);
     assert_eq!(harness.executor.queue.job(id).unwrap().record.priority, Priority(3), "the more urgent one");
-    harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
+    harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id].into_iter())));
     let later = harness.execute(Order::Put(new(&tube, 1, 5, tags)));
     assert_eq!((later.done, later.skipped), (1, 0), "an order frees the key at once, as a flush does");
 }
@@ -446,12 +448,12 @@ fn a_job_that_waited_for_room_is_changed_even_at_the_end_of_a_turn() {
     for left in 0..4 {
         let mut harness = Harness::new();
         let ids: Vec<_> = (0..3).map(|_| harness.put(1, 0, "x")).collect();
-        let order = Order::Change(JobAction::Kick, Selection::Jobs(Vec::new()));
+        let order = Order::Change(JobAction::Kick, Selection::Jobs(Vec::new().into_iter()));
         let task = harness.executor.order(order, harness.now).unwrap();
         // The same state as when the log had no room for the first job.
         let mut jobs = ids.clone().into_iter();
         let awaiting_room = jobs.next();
-        let (action, jobs) = (JobAction::Priority(Priority(9)), OrderJobs::Named(jobs));
+        let (action, jobs) = (JobAction::Priority(Priority(9)), Selection::Jobs(jobs));
         let order = JobsOrder { action, jobs, came_at: harness.now, awaiting_room, pace: None };
         let end = harness.executor.measured_cost() + left;
         let orders = harness.executor.orders.as_mut().unwrap();

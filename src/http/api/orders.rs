@@ -187,7 +187,7 @@ pub(crate) fn on_jobs(id: Option<JobId>, mut fields: UnreadKeys) -> Result<Order
     let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
     let jobs = id.map_or_else(|| fields.jobs(), |id| Ok(vec![id]))?;
     fields.end()?;
-    Ok(Order::Change(job_action, Selection::Jobs(jobs)))
+    Ok(Order::Change(job_action, Selection::Jobs(jobs.into_iter())))
 }
 
 /// The order for a tube, or for those of its jobs that were counted since the server started.
