@@ -38,7 +38,6 @@ described!(enum Until, "the event that continues a command" {
     1 => BinlogRoom,
     2 => TubeList,
     3 => PutPace,
-    4 => OrderRate,
 });
 described!(enum Unfinished<R>, "an unfinished command" {
     0 => Waiting(kind),

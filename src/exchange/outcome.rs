@@ -68,7 +68,8 @@ impl WaitKind {
 /// The event for which a stalled command waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// No event: it has more work than fits in a turn, and continues in the next one.
+    /// No event: it has more work than fits in a turn, and continues in the next one. An order with a rate continues
+    /// when that permits the next job.
     NextTurn,
     /// The next file of the binlog: there is no room before that.
     BinlogRoom,
@@ -76,6 +77,4 @@ pub enum Until {
     TubeList,
     /// The instant at which the pace of the client's identity permits its puts.
     PutPace,
-    /// The instant at which the rate of an order of the API permits its next job.
-    OrderRate,
 }

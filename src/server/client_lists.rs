@@ -61,7 +61,7 @@ impl WaitList {
         match until {
             Until::BinlogRoom => Some(Self::BinlogRoom),
             Until::TubeList => Some(Self::TubeList),
-            Until::NextTurn | Until::PutPace | Until::OrderRate => None,
+            Until::NextTurn | Until::PutPace => None,
         }
     }
 }

@@ -148,7 +148,7 @@ impl<S: Stream> Server<S> {
     fn fits(&self, id: ClientId, exchange: &Exchange<Rest>) -> Result<(), Malformed> {
         let is_possible = match exchange.stalled_until() {
             Some(Until::BinlogRoom | Until::PutPace) | None => true,
-            Some(Until::NextTurn | Until::TubeList | Until::OrderRate) => false,
+            Some(Until::NextTurn | Until::TubeList) => false,
         };
         if is_possible && self.waits_alike(id, exchange) {
             Ok(())

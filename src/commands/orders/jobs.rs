@@ -80,7 +80,7 @@ impl Executor {
             }
             if let Some(pace) = order.pace.as_ref().filter(|pace| pace.next_at > now) {
                 slice.resumes_at = Some(pace.next_at);
-                return order.stall(Until::OrderRate);
+                return order.stall(Until::NextTurn);
             }
             let step = match order.awaiting_room.take() {
                 Some(id) => WalkStep::Job(id),

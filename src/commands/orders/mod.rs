@@ -62,7 +62,7 @@ pub(super) struct OrderSlice {
     pub(super) task: Task,
     /// The reason why the order cannot continue.
     pub(super) failure: Option<ChangeRefusal>,
-    /// When it continues, if it has a rate.
+    /// Before this instant, its rate does not permit the next job.
     resumes_at: Option<Timestamp>,
     /// The executor's cost at which the slice ends.
     end: u64,
@@ -76,7 +76,7 @@ struct RunningOrder {
     /// The rest of the order.
     rest: Rest,
     until: Until,
-    /// The instant, if it waits for one.
+    /// The instant, if it does not continue in the next turn, but later.
     resumes_at: Option<Timestamp>,
 }
 
@@ -111,7 +111,7 @@ impl Control for Executor {
             task.is_to_stop = true;
         }
         for running in orders.running.iter_mut().filter(|running| running.task == id) {
-            running.until = Until::NextTurn;
+            (running.until, running.resumes_at) = (Until::NextTurn, None);
         }
     }
 
@@ -140,7 +140,8 @@ impl Executor {
     pub(crate) fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| {
             let settled = self.settled();
-            orders.running.iter().any(|running| running.until == Until::NextTurn)
+            let mut running = orders.running.iter();
+            running.any(|order| order.until == Until::NextTurn && order.resumes_at.is_none())
                 || orders.settling.front().is_some_and(|(_, _, last)| last.is_none_or(|last| last <= settled))
         })
     }
@@ -189,7 +190,7 @@ impl Executor {
             }
             let Some(orders) = &mut self.orders else { break };
             let Some(running) = orders.running.pop_front() else { break };
-            if running.until == Until::NextTurn || running.resumes_at.is_some_and(|at| at <= now) {
+            if running.until == Until::NextTurn && running.resumes_at.is_none_or(|at| at <= now) {
                 self.continue_order(running, end, now);
             } else {
                 orders.running.push_back(running);

@@ -187,9 +187,7 @@ impl<S: Stream> Connection<S> {
             Unfinished::Stalled { until: Until::NextTurn, .. } => true,
             // Its put is abandoned.
             Unfinished::Stalled { until: Until::PutPace, .. } => self.input == InputState::HalfClosed,
-            Unfinished::Stalled { until: Until::BinlogRoom | Until::TubeList | Until::OrderRate, .. } => {
-                false
-            }
+            Unfinished::Stalled { until: Until::BinlogRoom | Until::TubeList, .. } => false,
             Unfinished::Waiting(kind) if kind.is_abortable() => {
                 !self.exchange.is_over_bound() && (self.may_read() || self.exchange.has_pending())
             }
