@@ -150,6 +150,11 @@ impl RestKind {
 pub(crate) type Outcome = exchange::Outcome<Rest>;
 
 impl Rest {
+    /// The rest that this function executes.
+    fn new(go_on: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static) -> Self {
+        Self(RestKind::GoOn(Box::new(go_on)))
+    }
+
     /// Continues the command, because its turn has come.
     fn go_on(self, server: &mut Executor, caller: &mut Caller<'_>) -> Outcome {
         match self.0 {
@@ -391,11 +396,7 @@ fn stall_with_memory(
     until: Until,
     rest: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
 ) -> Outcome {
-    Outcome::Unfinished(Unfinished::Stalled {
-        rest: Rest(RestKind::GoOn(Box::new(rest))),
-        until,
-        memory_bytes,
-    })
+    Outcome::Unfinished(Unfinished::Stalled { rest: Rest::new(rest), until, memory_bytes })
 }
 
 /// The client waits for an answer of the queue.

@@ -14,7 +14,7 @@ use log::{Level, log};
 
 use self::jobs::JobsOrder;
 use super::put::Stored;
-use super::{Caller, Executor, NotDone, Outcome, Rest, RestKind, stall};
+use super::{Caller, Executor, NotDone, Outcome, Rest, stall};
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Put, PutExtras, Unfinished, Until};
@@ -93,8 +93,7 @@ impl Control for Executor {
             return Some(task);
         }
         let client = self.queue.connect_internal();
-        let rest =
-            Rest(RestKind::GoOn(Box::new(move |server, caller| server.begin_order(caller, order, now))));
+        let rest = Rest::new(move |server, caller| server.begin_order(caller, order, now));
         orders.running.push_back(RunningOrder {
             task,
             client,
