@@ -5,7 +5,7 @@
 //! arrived.
 
 use std::collections::TryReserveError;
-use std::iter;
+use std::{iter, mem};
 
 use super::guard::Permission;
 use super::memory::MemoryClass;
@@ -156,9 +156,7 @@ impl Executor {
         mut complete: Box<Complete>,
         is_permitted: bool,
     ) -> Outcome {
-        let decoded = tags_of(&complete.puts);
-        let planned = self.plan_complete(caller, &complete, decoded.as_deref().ok());
-        let tags = decoded.unwrap_or_default();
+        let planned = self.plan_complete(caller, &complete);
         let count = complete.puts.len() as u32;
         let asks_pace = !is_permitted && count > 0 && self.has_pace(caller.client);
         let permission = if !asks_pace || matches!(planned, Err(NotDone::Refused(_))) {
@@ -171,33 +169,28 @@ impl Executor {
         let outcome = match (permission, planned) {
             (Permission::Later, _) => return self.continue_complete(caller, complete),
             (Permission::TooLate, _) => self.refuse_late_put(caller.output),
-            (Permission::Now, Ok(room)) => {
-                let (id, puts) = (complete.id, (&complete.puts[..], &tags[..]));
-                self.carry_out_complete(caller, id, puts, &mut complete.bodies, room)
-            }
+            (Permission::Now, Ok(room)) => self.carry_out_complete(caller, &mut complete, room),
             (Permission::Now, Err(NotDone::Refused(refusal))) => self.refuse_put(refusal, caller.output),
             (Permission::Now, Err(NotDone::NoRoomYet(()))) => {
                 return RestKind::Complete(complete).later(Until::BinlogRoom);
             }
         };
         complete.puts.clear();
-        complete.bodies.clear();
         self.complete_buffers.complete = Some(complete);
         outcome
     }
 
     /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes nothing,
     /// but jobs with the keys of the puts end if their time is over, and a put that a full tube refuses is counted.
-    /// Without `tags`, there was no memory for them.
     fn plan_complete(
         &mut self,
         caller: &Caller<'_>,
         complete: &Complete,
-        tags: Option<&[EncodedTags<'_>]>,
     ) -> Result<Option<CompleteRoom>, NotDone<CommandRefusal>> {
         let &Caller { client, now, .. } = caller;
-        let (has_memory, tags) = (tags.is_some(), tags.unwrap_or_default());
         let Complete { id, puts, refusal, .. } = complete;
+        let decoded = tags_of(puts);
+        let tags = decoded.as_deref().unwrap_or_default();
         for put in tagged(puts, tags) {
             self.queue.duplicate(client, put.tube, put.tags.set(), now);
         }
@@ -215,7 +208,7 @@ impl Executor {
             return Err(CommandRefusal::Forbidden.into());
         }
         found_before(CommandRefusal::OutOfMemory)?;
-        if !has_memory || self.lacks_room_for_puts(caller, complete, tags) {
+        if decoded.is_err() || self.lacks_room_for_puts(caller, complete, tags) {
             return Err(CommandRefusal::OutOfMemory.into());
         }
         let asked = asked(puts, tags);
@@ -233,7 +226,7 @@ impl Executor {
         if self.is_draining && (!puts.is_empty() || refusal.is_some()) {
             return Err(CommandRefusal::Draining.into());
         }
-        if let Some(refused) = puts.get(plan.len()) {
+        if let Some((refused, _)) = puts.get(plan.len()) {
             self.count_full_tube(client, refused.tube());
             return Err(CommandRefusal::TubeFull.into());
         }
@@ -286,28 +279,27 @@ impl Executor {
     fn carry_out_complete(
         &mut self,
         caller: &mut Caller<'_>,
-        id: JobId,
-        (puts, tags): (&[Put], &[EncodedTags<'_>]),
-        bodies: &mut Vec<Body>,
+        complete: &mut Complete,
         room: Option<CompleteRoom>,
     ) -> Outcome {
         let &mut Caller { client, ref mut output, now, .. } = caller;
-        debug_assert_eq!((puts.len(), puts.len()), (bodies.len(), self.complete_buffers.plan.len()));
-        let CompleteBuffers { plan, bodies: encoded, ids, .. } = &mut self.complete_buffers;
-        for (put, body) in puts.iter().zip(bodies.drain(..)) {
-            let Ok(body) = Queue::encode_body(body, put.encoded_tags()) else {
-                encoded.clear();
-                return self.refuse_put(CommandRefusal::OutOfMemory, output);
-            };
-            encoded.push(body);
-        }
+        let CompleteBuffers { plan, bodies, ids, .. } = &mut self.complete_buffers;
+        let &mut Complete { id, ref mut puts, .. } = complete;
+        debug_assert_eq!(puts.len(), plan.len());
+        let encoded = puts.iter_mut().try_for_each(|(put, body)| {
+            Queue::encode_body(mem::take(body), put.encoded_tags()).map(|body| bodies.push(body))
+        });
+        let Ok(tags) = encoded.and_then(|()| tags_of(puts)) else {
+            bodies.clear();
+            return self.refuse_put(CommandRefusal::OutOfMemory, output);
+        };
         ids.clear();
-        ids.extend(puts.iter().zip(&*plan).map(|(put, planned)| match planned {
+        ids.extend(puts.iter().zip(&*plan).map(|((put, _), planned)| match planned {
             Planned::Duplicate { first, .. } => *first,
             Planned::New => put.id,
         }));
-        let asked = asked(puts, tags);
-        if let Some(body) = self.queue.complete(client, id, asked, encoded.drain(..), plan, now)
+        let asked = asked(puts, &tags);
+        if let Some(body) = self.queue.complete(client, id, asked, bodies.drain(..), plan, now)
             && let Some(watch) = body.watch()
         {
             self.detach_body(watch, body);
@@ -320,19 +312,22 @@ impl Executor {
 }
 
 /// The tags of each put; an empty list if all puts are plain.
-fn tags_of(puts: &[Put]) -> Result<Vec<EncodedTags<'_>>, TryReserveError> {
+fn tags_of(puts: &[(Put, Body)]) -> Result<Vec<EncodedTags<'_>>, TryReserveError> {
     let mut tags = Vec::new();
-    if !puts.iter().all(Put::is_plain) {
+    if !puts.iter().all(|(put, _)| put.is_plain()) {
         tags.try_reserve_exact(puts.len())?;
-        tags.extend(puts.iter().map(Put::tags));
+        tags.extend(puts.iter().map(|(put, _)| put.tags()));
     }
     Ok(tags)
 }
 
 /// The puts with these tags, as the queue takes them.
 #[inline]
-fn asked<'a>(puts: &'a [Put], tags: &'a [EncodedTags<'a>]) -> impl Iterator<Item = CompletedPut<'a>> + Clone {
-    puts.iter().enumerate().map(|(index, put)| CompletedPut {
+fn asked<'a>(
+    puts: &'a [(Put, Body)],
+    tags: &'a [EncodedTags<'a>],
+) -> impl Iterator<Item = CompletedPut<'a>> + Clone {
+    puts.iter().enumerate().map(|(index, (put, _))| CompletedPut {
         new: new_job(put),
         tags: tags.get(index).unwrap_or(&EncodedTags::NONE),
         tube: put.tube(),
@@ -341,6 +336,9 @@ fn asked<'a>(puts: &'a [Put], tags: &'a [EncodedTags<'a>]) -> impl Iterator<Item
 }
 
 /// The puts with these tags; none if all puts are plain.
-fn tagged<'a>(puts: &'a [Put], tags: &'a [EncodedTags<'a>]) -> impl Iterator<Item = CompletedPut<'a>> {
+fn tagged<'a>(
+    puts: &'a [(Put, Body)],
+    tags: &'a [EncodedTags<'a>],
+) -> impl Iterator<Item = CompletedPut<'a>> {
     asked(&puts[..tags.len()], tags)
 }

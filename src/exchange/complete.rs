@@ -18,13 +18,11 @@ use crate::refusal::CommandRefusal;
 pub struct Complete {
     /// The job that the client has reserved.
     pub id: JobId,
-    /// The puts whose lines were accepted.
-    pub puts: Vec<Put>,
-    /// The bodies of the puts; none if the `complete` is refused.
-    pub bodies: Vec<Body>,
+    /// The puts whose lines were accepted, with their bodies, which are empty if the `complete` is refused.
+    pub puts: Vec<(Put, Body)>,
     /// The first reason, in the order of [`CommandRefusal`], why it is refused.
     pub refusal: Option<CommandRefusal>,
-    /// The memory of the puts, besides the lists themselves, in bytes.
+    /// The memory of the puts, besides the list itself, in bytes.
     kept_bytes: usize,
     /// How many puts have not been read yet.
     left: u32,
@@ -98,13 +96,12 @@ impl Complete {
     /// A `complete` whose `count` puts come next. It may be refused already.
     #[must_use]
     pub fn new(id: JobId, count: u32, refusal: Option<CommandRefusal>) -> Self {
-        let (puts, bodies) = (Vec::new(), Vec::new());
-        Self { id, puts, bodies, refusal, kept_bytes: 0, left: count, step: CompleteStep::Line }
+        Self { id, puts: Vec::new(), refusal, kept_bytes: 0, left: count, step: CompleteStep::Line }
     }
 
     /// As [`Self::new`], with the memory of this one, which is done.
     pub fn renew(&mut self, id: JobId, count: u32, refusal: Option<CommandRefusal>) {
-        debug_assert!(self.is_whole() && self.puts.is_empty() && self.bodies.is_empty(), "its puts are done");
+        debug_assert!(self.is_whole() && self.puts.is_empty(), "its puts are done");
         (self.id, self.refusal, self.left) = (id, refusal, count);
         self.kept_bytes = 0;
     }
@@ -171,9 +168,9 @@ impl Complete {
             }
             BodyArrival::WithoutCrlf => {
                 self.refuse(CommandRefusal::ExpectedCrlf);
-                None
+                Body::default()
             }
-            BodyArrival::Whole(body) => Some(body),
+            BodyArrival::Whole(body) => body,
         };
         if let CompleteStep::Body(Arriving { put, .. }) =
             std::mem::replace(&mut self.step, CompleteStep::Line)
@@ -189,7 +186,7 @@ impl Complete {
         match checked {
             Ok(put) if self.refusal.is_some() => {
                 self.step = CompleteStep::SkipBody(refused_body_bytes(put.size));
-                self.keep(put, None);
+                self.keep(put, Body::default());
             }
             Ok(put) => self.step = CompleteStep::Body(Arriving::new(put)),
             Err((header, refusal)) => self.skip(header, refusal),
@@ -209,14 +206,14 @@ impl Complete {
         self.step = CompleteStep::SkipBody(refused_body_bytes(header.size));
     }
 
-    /// Keeps a put. If the `complete` is refused, there is no body, but the put's line still counts for other reasons.
-    fn keep(&mut self, put: Put, body: Option<Body>) {
-        if self.puts.try_reserve(1).is_err() || self.bodies.try_reserve(1).is_err() {
+    /// Keeps a put. If the `complete` is refused, the body is dropped, but the line still counts for other reasons.
+    fn keep(&mut self, put: Put, body: Body) {
+        if self.puts.try_reserve(1).is_err() {
             return self.refuse(CommandRefusal::OutOfMemory);
         }
-        self.kept_bytes += put.memory_bytes() + body.as_ref().map_or(0, Body::len);
-        self.puts.push(put);
-        self.bodies.extend(body);
+        let body = if self.refusal.is_none() { body } else { Body::default() };
+        self.kept_bytes += put.memory_bytes() + body.len();
+        self.puts.push((put, body));
     }
 
     fn end_put(&mut self) {
@@ -227,8 +224,11 @@ impl Complete {
     /// Refuses the `complete`. None of its bodies is needed any more.
     fn refuse(&mut self, refusal: CommandRefusal) {
         if self.refusal.is_none() {
-            self.bodies.clear();
-            self.kept_bytes = self.puts.iter().map(Put::memory_bytes).sum();
+            self.kept_bytes = 0;
+            for (put, body) in &mut self.puts {
+                *body = Body::default();
+                self.kept_bytes += put.memory_bytes();
+            }
         }
         self.refusal = Some(self.refusal.map_or(refusal, |before| before.min(refusal)));
     }
@@ -239,7 +239,7 @@ impl Complete {
         self.step = match std::mem::replace(&mut self.step, CompleteStep::Line) {
             CompleteStep::Body(arriving) => {
                 let left = arriving.missing() as u64;
-                self.keep(arriving.put, None);
+                self.keep(arriving.put, Body::default());
                 CompleteStep::SkipBody(left)
             }
             step @ (CompleteStep::Line | CompleteStep::SkipBody(_) | CompleteStep::SkipLine(_)) => step,
@@ -248,7 +248,7 @@ impl Complete {
 
     /// Whether giving it up would free memory.
     pub(super) fn has_bodies(&self) -> bool {
-        self.bodies.iter().any(|body| !body.is_empty())
+        self.puts.iter().any(|(_, body)| !body.is_empty())
             || matches!(&self.step, CompleteStep::Body(arriving) if arriving.has_begun())
     }
 
@@ -274,17 +274,16 @@ impl Complete {
 
     /// Asserts that the kept memory is counted, and that a refused `complete` keeps no body.
     pub(super) fn check_invariants(&self) {
-        let kept = self.puts.iter().map(Put::memory_bytes).sum::<usize>() + self.body_bytes();
+        let kept = self.puts.iter().map(|(put, _)| put.memory_bytes()).sum::<usize>() + self.body_bytes();
         assert_eq!(kept, self.kept_bytes, "the memory of the puts is counted");
-        let bodies = if self.refusal.is_some() { 0 } else { self.puts.len() };
-        assert_eq!(self.bodies.len(), bodies, "a refused complete keeps no body");
+        assert!(self.refusal.is_none() || self.body_bytes() == 0, "a refused complete keeps no body");
         assert!(self.left > 0, "a complete that has been read is a request");
     }
 
     /// The bytes of all bodies.
     #[must_use]
     pub fn body_bytes(&self) -> usize {
-        self.bodies.iter().map(Body::len).sum()
+        self.puts.iter().map(|(_, body)| body.len()).sum()
     }
 }
 
@@ -297,15 +296,11 @@ described!(enum CompleteStep, "the step of a complete" {
 
 impl Described for Complete {
     fn describe(&self, out: &mut Writer<'_>) {
-        let Self { id, puts, bodies, refusal, kept_bytes: _, left, step } = self;
+        let Self { id, puts, refusal, kept_bytes: _, left, step } = self;
         id.describe(out);
         refusal.describe(out);
         left.describe(out);
-        out.count(puts.len());
-        for (index, put) in puts.iter().enumerate() {
-            put.describe(out);
-            out.bytes(bodies.get(index).map_or(&[], Body::as_slice));
-        }
+        puts.describe(out);
         step.describe(out);
     }
 
@@ -315,7 +310,7 @@ impl Described for Complete {
         let puts: Vec<(Put, Body)> = from.value()?;
         let count = puts.len();
         for (put, body) in puts {
-            complete.keep(put, complete.refusal.is_none().then_some(body));
+            complete.keep(put, body);
         }
         complete.step = from.value()?;
         // A put whose body is skipped may be kept, and has not been read yet.

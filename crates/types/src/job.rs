@@ -320,6 +320,14 @@ impl<'a> From<&'a Body> for BodyRef<'a> {
     }
 }
 
+/// No bytes.
+impl Default for Body {
+    #[inline]
+    fn default() -> Self {
+        Self(Bytes::Owned(Box::default()))
+    }
+}
+
 impl From<Vec<u8>> for Body {
     #[inline]
     fn from(bytes: Vec<u8>) -> Self {
