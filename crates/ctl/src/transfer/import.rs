@@ -196,7 +196,7 @@ fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result {
 fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journal: &mut Journal) -> Result {
     if let Some(batch) = journal.open.clone() {
         let records = load(server, lines, putting, &batch.lines)?;
-        if batch.ids.is_none() {
+        if batch.imported.is_none() {
             let existing = put::find_again(server, &records, &batch)?;
             let mut refused = refused_before(server, lines, putting, journal, &batch)?;
             journal.put(put::put(server, &records, Some(existing), &batch, &mut refused)?)?;
@@ -216,9 +216,9 @@ fn import(server: &mut Server, lines: &mut ExportLines, putting: &Putting, journ
         interrupt::check("stopped; run the same command again to continue")?;
         let records = load(server, lines, putting, batch)?;
         let begun = journal.begin(batch, lines.hash(batch)?, above)?;
-        let ids = put::put(server, &records, None, begun, &mut refused)?;
-        above = ids.iter().flatten().copied().fold(above, u64::max);
-        journal.put(ids)?;
+        let imported = put::put(server, &records, None, begun, &mut refused)?;
+        above = imported.iter().filter_map(|imported| imported.id()).fold(above, u64::max);
+        journal.put(imported)?;
         finish(server, &records, journal)?;
         progress.add(batch.len() as u64);
         if refused.takes_nothing_more() {

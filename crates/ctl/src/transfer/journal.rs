@@ -17,11 +17,39 @@ use crate::failure::{Failure, OfFile, Result};
 use crate::transfer::destination::lock;
 use crate::transfer::export::sync_directory;
 
-/// Stands for the id of a job that was not stored, because another one has or had its `idp` key. No job has this id.
-pub const DUPLICATE: u64 = 0;
-
 /// The first bytes of a journal.
 const HEADER_START: &[u8] = b"{\"journal\":";
+
+/// What the server has done with the job of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Imported {
+    /// It has this id.
+    Put(u64),
+    /// It was not stored, because another one has or had its `idp` key.
+    Duplicate,
+    /// The server has refused it, or was not asked yet.
+    Refused,
+}
+
+impl Imported {
+    /// The number in the file. No job has the id 0.
+    fn of_number(number: Option<u64>) -> Self {
+        number.map_or(Self::Refused, |id| if id == 0 { Self::Duplicate } else { Self::Put(id) })
+    }
+
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Put(id) => Some(id),
+            Self::Duplicate => Some(0),
+            Self::Refused => None,
+        }
+    }
+
+    /// The id of the job, if it was stored.
+    pub fn id(self) -> Option<u64> {
+        if let Self::Put(id) = self { Some(id) } else { None }
+    }
+}
 
 /// Lines that are imported together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,9 +62,8 @@ pub struct ImportBatch {
     key: u64,
     /// Jobs with ids up to this one existed before the batch.
     pub above: u64,
-    /// The ids of the jobs, in the order of the lines; `None` for a job that the server has refused. `None` for all
-    /// while the batch is not put.
-    pub ids: Option<Vec<Option<u64>>>,
+    /// What the server has done, in the order of the lines; `None` while the batch is not put.
+    pub imported: Option<Vec<Imported>>,
 }
 
 impl ImportBatch {
@@ -111,7 +138,7 @@ impl Journal {
                 numbers(begin)?.into_iter().map(|line| usize::try_from(line?).ok()).collect::<Option<_>>()?;
             let hash = hexadecimal(entry.get("hash")?)?;
             let above = entry.get("above")?.as_u64()?;
-            self.open = Some(ImportBatch { lines, hash, key: self.key?, above, ids: None });
+            self.open = Some(ImportBatch { lines, hash, key: self.key?, above, imported: None });
             return Some(());
         }
         if let Some(key) = entry.get("key") {
@@ -120,8 +147,9 @@ impl Journal {
         }
         if let Some(ids) = entry.get("put") {
             let batch = self.open.as_mut()?;
-            batch.ids = Some(numbers(ids)?);
-            return (batch.ids.as_ref()?.len() == batch.lines.len()).then_some(());
+            let imported = numbers(ids)?.into_iter().map(Imported::of_number);
+            let imported = batch.imported.insert(imported.collect());
+            return (imported.len() == batch.lines.len()).then_some(());
         }
         entry.get("done")?;
         self.finish();
@@ -130,36 +158,36 @@ impl Journal {
 
     fn finish(&mut self) {
         let Some(batch) = self.open.take() else { return };
-        let ids = batch.ids.clone().unwrap_or_default();
-        let put = batch.lines.iter().zip(ids).filter(|(_, id)| id.is_some());
+        let imported = batch.imported.iter().flatten();
+        let put = batch.lines.iter().zip(imported).filter(|(_, imported)| **imported != Imported::Refused);
         self.done.extend(put.map(|(line, _)| *line));
         self.finished.push(batch);
     }
 
     /// The numbers of the jobs that were put, and of the duplicates.
     pub fn counts(&self) -> (u64, u64) {
-        let ids = self.finished.iter().filter_map(|batch| batch.ids.as_ref()).flatten().flatten();
-        ids.fold(
-            (0, 0),
-            |(put, duplicates), id| {
-                if *id == DUPLICATE { (put, duplicates + 1) } else { (put + 1, duplicates) }
-            },
-        )
+        let imported = self.finished.iter().filter_map(|batch| batch.imported.as_ref()).flatten();
+        imported.fold((0, 0), |(put, duplicates), imported| match imported {
+            Imported::Put(_) => (put + 1, duplicates),
+            Imported::Duplicate => (put, duplicates + 1),
+            Imported::Refused => (put, duplicates),
+        })
     }
 
     /// Records that these lines are about to be put.
     pub fn begin(&mut self, lines: &[usize], hash: u64, above: u64) -> Result<&ImportBatch> {
         self.append(&json!({ "begin": lines, "hash": format!("{hash:016x}"), "above": above }))?;
         let key = self.key.expect("an open journal has a key");
-        let batch = ImportBatch { lines: lines.to_vec(), hash, key, above, ids: None };
+        let batch = ImportBatch { lines: lines.to_vec(), hash, key, above, imported: None };
         Ok(self.open.insert(batch))
     }
 
-    /// Records that the lines of the open batch were put with these ids.
-    pub fn put(&mut self, ids: Vec<Option<u64>>) -> Result {
+    /// Records what the server has done with the lines of the open batch.
+    pub fn put(&mut self, imported: Vec<Imported>) -> Result {
+        let ids: Vec<Option<u64>> = imported.iter().map(|imported| imported.number()).collect();
         self.append(&json!({ "put": ids }))?;
         if let Some(batch) = self.open.as_mut() {
-            batch.ids = Some(ids);
+            batch.imported = Some(imported);
         }
         Ok(())
     }
@@ -232,7 +260,7 @@ mod tests {
         let header = json!({ "journal": 1, "server": "a" });
         let mut journal = Journal::open(&path, &header).unwrap();
         journal.begin(&[0, 1], 7, 100).unwrap();
-        journal.put(vec![Some(101), None]).unwrap();
+        journal.put(vec![Imported::Put(101), Imported::Refused]).unwrap();
         journal.done().unwrap();
         let open = journal.begin(&[1, 2], 8, 101).unwrap().clone();
         drop(journal);

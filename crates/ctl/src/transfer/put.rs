@@ -6,7 +6,7 @@ use beanstalk_client::{
     Command, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TagKind, TubeName,
 };
 
-use super::journal::{DUPLICATE, ImportBatch};
+use super::journal::{ImportBatch, Imported};
 use super::record::Record;
 use crate::cli::{JobFilter, glob};
 use crate::commands::batch::{bury, release};
@@ -133,20 +133,21 @@ fn has(record: &Record, kind: TagKind) -> bool {
     tag_name(&record.tags, kind).is_some()
 }
 
-/// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that an interrupted
-/// import has put. Returns the ids of all; `None` for a job that was refused.
+/// Puts the records that do not exist yet, with an endless delay. `existing` has those that an interrupted import has
+/// put.
 pub fn put(
     server: &mut Server,
     records: &[Record],
-    existing: Option<Vec<Option<u64>>>,
+    existing: Option<Vec<Imported>>,
     batch: &ImportBatch,
     refused: &mut RefusedJobs,
-) -> Result<Vec<Option<u64>>> {
+) -> Result<Vec<Imported>> {
     let is_first = existing.is_none();
-    let mut ids = existing.unwrap_or_else(|| vec![None; records.len()]);
+    let mut imported = existing.unwrap_or_else(|| vec![Imported::Refused; records.len()]);
     let options: Vec<PutOptions> =
         records.iter().enumerate().map(|(position, record)| options_of(record, batch, position)).collect();
-    let missing: Vec<usize> = (0..records.len()).filter(|position| ids[*position].is_none()).collect();
+    let missing: Vec<usize> =
+        (0..records.len()).filter(|position| imported[*position] == Imported::Refused).collect();
     let (mut duplicates, mut failed) = (Vec::new(), None);
     for run in missing.chunk_by(of_one_pipeline(records)) {
         let run: Vec<usize> =
@@ -167,24 +168,26 @@ pub fn put(
             Ok(inserted)
                 if inserted.is_duplicate
                     && has(&records[run[number]], TagKind::Idempotency)
-                    && (is_first || inserted.id <= batch.above || ids.contains(&Some(inserted.id))) =>
+                    && (is_first
+                        || inserted.id <= batch.above
+                        || imported.contains(&Imported::Put(inserted.id))) =>
             {
-                ids[run[number]] = Some(DUPLICATE);
+                imported[run[number]] = Imported::Duplicate;
             }
             Ok(inserted) => {
                 let record = &records[run[number]];
                 let is_unsure =
                     inserted.is_duplicate && has(record, TagKind::Idempotency) && !is_put_at_once(record);
                 duplicates.extend(is_unsure.then_some(run[number]));
-                ids[run[number]] = Some(inserted.id);
+                imported[run[number]] = Imported::Put(inserted.id);
             }
             Err(Error::Refused(refusal)) => refused.add(&records[run[number]], refusal),
             Err(error) => failed = Some(error),
         })?;
     }
     failed.map_or(Ok(()), |error| Err(Failure::from(error)))?;
-    find_duplicates(server, &duplicates, batch, &mut ids)?;
-    Ok(ids)
+    find_duplicates(server, &duplicates, batch, &mut imported)?;
+    Ok(imported)
 }
 
 /// Finds the jobs of other clients among the duplicates of a second attempt whose ids are above that of the batch: a
@@ -193,12 +196,12 @@ fn find_duplicates(
     server: &mut Server,
     duplicates: &[usize],
     batch: &ImportBatch,
-    ids: &mut [Option<u64>],
+    imported: &mut [Imported],
 ) -> Result {
-    let infos = server.job_infos(duplicates.iter().filter_map(|position| ids[*position]))?;
+    let infos = server.job_infos(duplicates.iter().filter_map(|position| imported[*position].id()))?;
     for (position, info) in duplicates.iter().zip(infos) {
         if info.is_some_and(|info| info.delay != u64::from(batch.endless_delay())) {
-            ids[*position] = Some(DUPLICATE);
+            imported[*position] = Imported::Duplicate;
         }
     }
     Ok(())
@@ -234,7 +237,7 @@ fn options_of(record: &Record, batch: &ImportBatch, position: usize) -> PutOptio
 
 /// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed.
 /// All of them have ids greater than `above` of the batch.
-pub fn find_again(server: &mut Server, records: &[Record], batch: &ImportBatch) -> Result<Vec<Option<u64>>> {
+pub fn find_again(server: &mut Server, records: &[Record], batch: &ImportBatch) -> Result<Vec<Imported>> {
     let tubes: BTreeSet<&str> = records.iter().map(|record| record.tube.as_str()).collect();
     // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
@@ -263,7 +266,7 @@ pub fn find_again(server: &mut Server, records: &[Record], batch: &ImportBatch) 
         })?;
         Some(endless.remove(at).0.id)
     };
-    Ok(records.iter().map(&mut find).collect())
+    Ok(records.iter().map(|record| find(record).map_or(Imported::Refused, Imported::Put)).collect())
 }
 
 /// The tags, sorted, in the form in which a server shows those of a job: it shows the rest of an expiry, it can shorten
@@ -291,7 +294,7 @@ fn tag_as_shown(tag: &Tag) -> Option<&str> {
 /// jobs, is made ready, and a message says so. [`Failure::Refused`] if a job may keep the delay, because the server has
 /// refused a command.
 pub fn remove_delays(server: &mut Server, records: &[Record], batch: &ImportBatch) -> Result {
-    let ids = batch.ids.iter().flatten().copied();
+    let ids = batch.imported.iter().flatten().map(|imported| imported.id());
     let mut endless = with_endless_delay(server, batch, records.iter().zip(ids))?;
     let counting = server.uncounted();
     let commands = endless.iter().flat_map(|(record, id)| {
@@ -352,7 +355,7 @@ fn with_endless_delay<'a>(
 ) -> Result<Vec<(&'a Record, u64)>> {
     let jobs: Vec<_> = jobs
         .filter(|(record, _)| !is_put_at_once(record))
-        .filter_map(|(record, id)| Some((record, id.filter(|id| *id != DUPLICATE)?)))
+        .filter_map(|(record, id)| Some((record, id?)))
         .collect();
     let infos = server.job_infos(jobs.iter().map(|(_, id)| *id))?;
     let pairs = jobs.into_iter().zip(infos);
