@@ -204,16 +204,20 @@ impl Executor {
         &mut self,
         client: ClientId,
         kind: WaitKind,
-        answer: WaitOutcome,
+        end: WaitOutcome,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
         let caller = &mut Caller::new(client, output, now);
-        let outcome = match kind {
-            WaitKind::Job { .. } => self.answer_reserve(caller, answer),
-            WaitKind::EndOf(id) => self.answer_job_wait(caller, id, answer),
-            WaitKind::Batch(max_jobs) => self.answer_first_of_batch(caller, max_jobs, answer),
+        let outcome = match end {
+            WaitOutcome::Reserved(id) => match kind {
+                WaitKind::Batch(max_jobs) => self.begin_delivered_batch(caller, max_jobs, id),
+                WaitKind::Job { .. } | WaitKind::EndOf(_) => self.answer_delivered(caller, id),
+            },
+            WaitOutcome::TimedOut => answer(caller.output, &Reply::TimedOut),
+            WaitOutcome::DeadlineSoon => answer(caller.output, &Reply::DeadlineSoon),
+            WaitOutcome::Ended(id, end) => self.answer_awaited_end(caller, id, end),
         };
         trace_reply(client, output, start);
         outcome

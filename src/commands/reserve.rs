@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::exchange::{Output, Until, WaitKind};
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
-use crate::queue::{ClientId, Reserve, ReserveMode, WaitOutcome};
+use crate::queue::{ClientId, Reserve, ReserveMode};
 use crate::seconds::Seconds;
 
 impl Executor {
@@ -40,14 +40,6 @@ impl Executor {
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
             Reserve::Waiting => wait(WaitKind::Job { is_abortable: ABORTABLE }),
             Reserve::Unfinished => stall(Until::NextTurn, rest),
-        }
-    }
-
-    /// Handles the queue's answer to a reserve that has waited.
-    pub(super) fn answer_reserve(&mut self, caller: &mut Caller<'_>, wait: WaitOutcome) -> Outcome {
-        match reserved(wait, caller.output) {
-            Ok(id) => self.answer_delivered(caller, id),
-            Err(outcome) => outcome,
         }
     }
 
@@ -94,21 +86,5 @@ impl Executor {
         };
         self.queue.set_reserve_mode(caller.client, mode);
         answer(caller.output, &Reply::Using(word.as_str()))
-    }
-}
-
-/// The job that a waiting client has reserved.
-///
-/// # Errors
-/// The outcome of its command if there is no job.
-pub(super) fn reserved(wait: WaitOutcome, output: &mut Output) -> Result<JobId, Outcome> {
-    match wait {
-        WaitOutcome::Reserved(id) => Ok(id),
-        WaitOutcome::TimedOut => Err(answer(output, &Reply::TimedOut)),
-        WaitOutcome::DeadlineSoon => Err(answer(output, &Reply::DeadlineSoon)),
-        WaitOutcome::Deleted | WaitOutcome::Buried => {
-            debug_assert!(false, "the client does not wait for the end of a job");
-            Err(answer(output, &Reply::InternalError))
-        }
     }
 }

@@ -6,7 +6,6 @@
 use std::collections::TryReserveError;
 use std::mem;
 
-use super::reserve::reserved;
 use super::watch::WatchRights;
 use super::{Caller, Executor, Outcome, answer, lacks_room, stall_with_memory, wait};
 use crate::binlog::NoRoom;
@@ -14,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::exchange::{Output, Until, WaitKind};
 use crate::job::JobId;
 use crate::protocol::{FieldList, Reply, ReservedJobs, write_reserved};
-use crate::queue::{ClientId, Reserve, WaitOutcome};
+use crate::queue::{ClientId, Reserve};
 use crate::seconds::Seconds;
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
@@ -132,27 +131,21 @@ impl Executor {
         (self.persistence.lacks(&self.queue, id) && self.queue.has_reserved(client, id)).then_some(id)
     }
 
-    /// Handles the queue's answer to a batch that has waited for its first job. The others follow in the next turn,
-    /// which has time for them.
-    pub(super) fn answer_first_of_batch(
+    /// Begins a batch that has waited, with its first job. The others follow in the next turn, which has time for them.
+    pub(super) fn begin_delivered_batch(
         &mut self,
         caller: &mut Caller<'_>,
         max_jobs: u32,
-        wait: WaitOutcome,
+        first: JobId,
     ) -> Outcome {
-        match reserved(wait, caller.output) {
-            Ok(id) => {
-                let mut batch = Batch { awaits_log: true, ..Batch::new(max_jobs, None) };
-                let fields = self.fields_of(caller.client);
-                if batch.ids.try_reserve_exact(max_jobs as usize).is_err()
-                    || self.add_to(&mut batch, id, fields, caller.now).is_err()
-                {
-                    return Outcome::Abort;
-                }
-                batch.stall(Until::NextTurn)
-            }
-            Err(outcome) => outcome,
+        let mut batch = Batch { awaits_log: true, ..Batch::new(max_jobs, None) };
+        let fields = self.fields_of(caller.client);
+        if batch.ids.try_reserve_exact(max_jobs as usize).is_err()
+            || self.add_to(&mut batch, first, fields, caller.now).is_err()
+        {
+            return Outcome::Abort;
         }
+        batch.stall(Until::NextTurn)
     }
 
     /// Adds a job that the client has reserved to the batch, which has room for its id. The first job takes the spare

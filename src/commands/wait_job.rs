@@ -7,7 +7,7 @@ use crate::access::Roles;
 use crate::exchange::WaitKind;
 use crate::job::JobId;
 use crate::protocol::Reply;
-use crate::queue::{ClientId, WaitJob, WaitOutcome};
+use crate::queue::{AwaitedEnd, ClientId, WaitJob};
 use crate::seconds::Seconds;
 
 impl Executor {
@@ -25,24 +25,19 @@ impl Executor {
         }
     }
 
-    /// Handles the queue's answer to a client that has waited for the end of this job. The job may have been buried in
-    /// a tube of which the client may not know. A job that has been deleted since is in no tube.
-    pub(super) fn answer_job_wait(
+    /// Answers a client that has waited for the end of this job. The job may have been buried in a tube of which the
+    /// client may not know. A job that has been deleted since is in no tube.
+    pub(super) fn answer_awaited_end(
         &mut self,
         caller: &mut Caller<'_>,
         id: JobId,
-        wait: WaitOutcome,
+        end: AwaitedEnd,
     ) -> Outcome {
         let is_hidden = || self.queue.job(id).is_some() && !self.meets_for_job(caller.client, id, Roles::ANY);
-        let reply = match wait {
-            WaitOutcome::Deleted => Reply::DeletedJob(id),
-            WaitOutcome::Buried if is_hidden() => Reply::NotFound,
-            WaitOutcome::Buried => Reply::BuriedJob(id),
-            WaitOutcome::TimedOut => Reply::TimedOut,
-            WaitOutcome::Reserved(_) | WaitOutcome::DeadlineSoon => {
-                debug_assert!(false, "the client does not wait for a job");
-                Reply::InternalError
-            }
+        let reply = match end {
+            AwaitedEnd::Deleted => Reply::DeletedJob(id),
+            AwaitedEnd::Buried if is_hidden() => Reply::NotFound,
+            AwaitedEnd::Buried => Reply::BuriedJob(id),
         };
         answer(caller.output, &reply)
     }

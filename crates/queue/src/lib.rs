@@ -97,7 +97,9 @@ pub use self::state::reserve_settings::ReserveMode;
 pub use self::state::sessions::{SessionKey, SessionReservation};
 pub use self::state::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::state::tubes::TubeCounters;
-pub use self::state::{Change, Delivery, JobCounts, LastMember, PoisonLimits, Queue, Slices, WaitOutcome};
+pub use self::state::{
+    AwaitedEnd, Change, Delivery, JobCounts, LastMember, PoisonLimits, Queue, Slices, WaitOutcome,
+};
 
 use beanstalkd_types::{
     assertions, clock, described, description, job, pattern, random, seconds, tags, tube_name,

@@ -365,7 +365,7 @@ impl<S: Stream> Connection<S> {
         &mut self,
         executor: &mut Executor,
         id: ClientId,
-        answer: WaitOutcome,
+        end: WaitOutcome,
         now: Timestamp,
     ) {
         debug_assert!(
@@ -373,7 +373,7 @@ impl<S: Stream> Connection<S> {
             "the connection waits for an answer"
         );
         if let Some(kind) = self.exchange.take_wait() {
-            let outcome = executor.answer_wait(id, kind, answer, &mut self.exchange.output, now);
+            let outcome = executor.answer_wait(id, kind, end, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
         }
     }

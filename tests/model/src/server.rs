@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use beanstalkd_protocol::{Command, Field, FieldList, ModeWord, Verb, parse_tags};
-use beanstalkd_queue::{NewJob, PoisonLimits, Release, Released, Reserve, WaitOutcome};
+use beanstalkd_queue::{AwaitedEnd, NewJob, PoisonLimits, Release, Released, Reserve, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
@@ -32,8 +32,6 @@ pub struct Server {
     pub connections: u64,
     /// By client: the unanswered `reserve-batch`, with the jobs that it has reserved.
     pub batches: BTreeMap<u32, Batch>,
-    /// The job for whose end each client has waited last.
-    pub awaited: BTreeMap<u32, u64>,
     /// By client: the `complete` whose puts are being read.
     pub completing: BTreeMap<u32, Completing>,
     /// The fields that each client has requested.
@@ -131,18 +129,12 @@ impl Server {
             started_at,
             connections: 0,
             batches: BTreeMap::new(),
-            awaited: BTreeMap::new(),
             completing: BTreeMap::new(),
             fields: BTreeMap::new(),
             commands: [0; Verb::COUNT],
             malformed: 0,
             rejected_puts: 0,
         }
-    }
-
-    /// The job for whose end the client has waited last.
-    fn awaited(&self, client: u32) -> u64 {
-        self.awaited.get(&client).copied().unwrap_or_default()
     }
 
     /// The reply to a reserve.
@@ -184,8 +176,8 @@ impl Server {
             WaitOutcome::Reserved(id) => self.reserved(client, id.0, now),
             WaitOutcome::TimedOut => reply("TIMED_OUT"),
             WaitOutcome::DeadlineSoon => reply("DEADLINE_SOON"),
-            WaitOutcome::Deleted => reply(format!("DELETED {}", self.awaited(client))),
-            WaitOutcome::Buried => reply(format!("BURIED {}", self.awaited(client))),
+            WaitOutcome::Ended(id, AwaitedEnd::Deleted) => reply(format!("DELETED {}", id.0)),
+            WaitOutcome::Ended(id, AwaitedEnd::Buried) => reply(format!("BURIED {}", id.0)),
         };
         let Answer::Reply(bytes) = answer else { unreachable!("a delivery is a reply") };
         Some(bytes)
@@ -504,7 +496,6 @@ impl Server {
                 if count == 0 { self.end_complete(client, now) } else { Answer::None }
             }
             Command::WaitJob { id: JobId(id), timeout_s } => {
-                self.awaited.insert(client, id);
                 match model.wait_job(client, id, timeout_s, now) {
                     None => Answer::None,
                     Some("BURIED") => reply(format!("BURIED {id}")),

@@ -1,6 +1,6 @@
 //! The effects of tags: unique keys, slots, groups, expiry.
 
-use beanstalkd_queue::{Change, LastMember, WaitOutcome};
+use beanstalkd_queue::{AwaitedEnd, Change, LastMember, WaitOutcome};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tags::{Concurrency, Idempotency, Name, TagSet};
@@ -199,7 +199,7 @@ impl Model {
         let Job { tube, tags, .. } = before;
         self.jobs.retain(|job| job.id != id);
         self.leave_front(&before);
-        self.answer_job_waits(id, WaitOutcome::Deleted);
+        self.answer_job_waits(id, AwaitedEnd::Deleted);
         let cooldown = tags.idempotency.filter(|tag| ending == Ending::Deleted && tag.cooldown_s > 0);
         if let Some(tag) = cooldown {
             self.begin_cooldown(id, tube, tag, now);

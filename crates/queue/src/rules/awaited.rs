@@ -16,7 +16,7 @@ use crate::seconds::Seconds;
 use crate::state::clients::Wait;
 use crate::state::jobs::Marks;
 use crate::state::keys::{ClientKey, DueKey};
-use crate::{ClientId, Queue, WaitOutcome};
+use crate::{AwaitedEnd, ClientId, Queue, WaitOutcome};
 
 /// The memory of a waiting client in the three indexes, in bytes. Blocks that are not full take a little more.
 const WAIT_BYTES: usize = size_of::<(ClientKey, JobId, Wait)>()
@@ -50,7 +50,7 @@ pub(crate) struct Awaited {
     by_end: OrderedQueue<(Timestamp, JobId, ClientKey)>,
     /// The jobs that were deleted or buried, each with the number of its last wait at that time: not all of their
     /// clients have been answered yet.
-    ended: VecDeque<(JobId, NonZeroU64, WaitOutcome)>,
+    ended: VecDeque<(JobId, NonZeroU64, AwaitedEnd)>,
 }
 
 impl Awaited {
@@ -62,11 +62,11 @@ impl Awaited {
     /// The client that has waited longest for a job that has ended, and its answer.
     fn next_answer(&mut self) -> Option<(ClientKey, WaitOutcome)> {
         loop {
-            let &(id, last, outcome) = self.ended.front()?;
+            let &(id, last, end) = self.ended.front()?;
             if let Some((number, client)) = self.first_of(id)
                 && number <= last
             {
-                return Some((client, outcome));
+                return Some((client, WaitOutcome::Ended(id, end)));
             }
             self.ended.pop_front();
         }
@@ -99,12 +99,12 @@ impl Awaited {
 impl Rule for Awaited {
     const BURIED: Marks = Marks::AWAITED;
     fn buried(queue: &mut Queue, job: &MarkedJob<'_>) {
-        queue.answer_job_waits(job.id, WaitOutcome::Buried);
+        queue.answer_job_waits(job.id, AwaitedEnd::Buried);
     }
 
     const ENDED: Marks = Marks::AWAITED;
     fn ended(queue: &mut Queue, job: &MarkedJob<'_>, _end: &mut JobEnd) {
-        queue.answer_job_waits(job.id, WaitOutcome::Deleted);
+        queue.answer_job_waits(job.id, AwaitedEnd::Deleted);
     }
 
     fn next_due(rules: &Rules) -> Option<DueKey> {
@@ -222,10 +222,10 @@ impl Queue {
     }
 
     /// Ends the waits of all clients that wait for this job.
-    fn answer_job_waits(&mut self, id: JobId, outcome: WaitOutcome) {
+    fn answer_job_waits(&mut self, id: JobId, end: AwaitedEnd) {
         // Later waits have larger numbers.
         let Some(last) = NonZeroU64::new(self.clients.waits) else { return };
-        self.rules.awaited.ended.push_back((id, last, outcome));
+        self.rules.awaited.ended.push_back((id, last, end));
         self.answer_ended(ANSWERS_AT_ONCE);
         if self.rules.awaited.has_ended() {
             self.schedule(Timer::Rules);
@@ -236,10 +236,10 @@ impl Queue {
     pub(crate) fn answer_early(&mut self, client: ClientKey) -> bool {
         let awaited = &self.rules.awaited;
         let Some((id, wait)) = awaited.wait_of(client).filter(|_| awaited.has_ended()) else { return false };
-        let is_of = |&&(of, last, _): &&(JobId, NonZeroU64, WaitOutcome)| of == id && wait.number <= last;
-        let Some(&(.., outcome)) = awaited.ended.iter().find(is_of) else { return false };
+        let is_of = |&&(of, last, _): &&(JobId, NonZeroU64, AwaitedEnd)| of == id && wait.number <= last;
+        let Some(&(.., end)) = awaited.ended.iter().find(is_of) else { return false };
         self.forget_job_wait(client);
-        self.deliver(client, outcome);
+        self.deliver(client, WaitOutcome::Ended(id, end));
         debug_assert!(self.can_wait(client), "a client with an answer does not wait");
         true
     }

@@ -129,13 +129,20 @@ pub struct Delivery {
 pub enum WaitOutcome {
     /// The client has now reserved this job.
     Reserved(JobId),
-    /// The time-out of its reserve has come.
+    /// The time-out of its wait has come.
     TimedOut,
     /// One of its reservations is in its safety margin.
     DeadlineSoon,
-    /// The job for whose end it has waited was deleted.
+    /// The job for whose end it has waited has ended.
+    Ended(JobId, AwaitedEnd),
+}
+
+/// How a job ends for the clients that wait for its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AwaitedEnd {
+    /// It was deleted.
     Deleted,
-    /// The job for whose end it has waited was buried.
+    /// It was buried.
     Buried,
 }
 

@@ -1,6 +1,6 @@
 //! The moves of a job between its states, of which the operations consist.
 
-use beanstalkd_queue::{Change, TubeCounters, WaitOutcome};
+use beanstalkd_queue::{AwaitedEnd, Change, TubeCounters, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::seconds::Seconds;
@@ -99,7 +99,7 @@ impl Model {
         let before = self.job(id).expect("it is there").clone();
         self.job_mut(id).state = State::Buried { number };
         self.leave_front(&before);
-        self.answer_job_waits(id, WaitOutcome::Buried);
+        self.answer_job_waits(id, AwaitedEnd::Buried);
     }
 
     /// The command `wait-job`.
@@ -123,7 +123,7 @@ impl Model {
     }
 
     /// The job is buried or gone: answers the clients that wait for it, first the one that has waited longest.
-    pub(crate) fn answer_job_waits(&mut self, id: u64, outcome: WaitOutcome) {
+    pub(crate) fn answer_job_waits(&mut self, id: u64, end: AwaitedEnd) {
         let waits = self.clients.iter().filter_map(|client| Some((client.job_wait?, client.index)));
         let mut waits: Vec<_> = waits
             .filter(|((job, _), _)| *job == id)
@@ -132,7 +132,7 @@ impl Model {
         waits.sort_unstable();
         for (_, client) in waits {
             self.client_mut(client).job_wait = None;
-            self.deliveries.push((client, outcome));
+            self.deliveries.push((client, WaitOutcome::Ended(JobId(id), end)));
         }
     }
 

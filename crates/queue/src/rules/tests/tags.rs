@@ -5,7 +5,7 @@ use crate::job::{JobRecord, Priority, SHARED_FROM_BYTES};
 use crate::rules::*;
 use crate::tags::{After, Idempotency, JobTags};
 use crate::testing::{NOW, TestJob, con};
-use crate::{Duplicate, GroupView, WaitJob, WaitOutcome};
+use crate::{AwaitedEnd, Duplicate, GroupView, WaitJob, WaitOutcome};
 
 fn grp(name: &str) -> TagSet<'_> {
     TagSet { group: Some(name.into()), ..TagSet::default() }
@@ -77,10 +77,10 @@ fn a_client_that_waits_for_a_job_without_tags_gets_the_answer_at_its_burial_or_e
     };
     assert!(queue.reserve_job(worker, id, NOW));
     let buried = outcome_of(&mut queue, |queue, worker, id| queue.bury(worker, id, Priority(0), NOW));
-    assert_eq!(buried, Some(WaitOutcome::Buried));
+    assert_eq!(buried, Some(WaitOutcome::Ended(id, AwaitedEnd::Buried)));
     assert!(queue.kick(id, NOW));
     let deleted = outcome_of(&mut queue, |queue, worker, id| drop(queue.delete(worker, id, NOW)));
-    assert_eq!(deleted, Some(WaitOutcome::Deleted));
+    assert_eq!(deleted, Some(WaitOutcome::Ended(id, AwaitedEnd::Deleted)));
 }
 
 #[test]
