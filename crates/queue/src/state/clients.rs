@@ -44,6 +44,8 @@ impl ClientId {
 pub(crate) enum ClientKind {
     /// A client with a connection.
     Connected,
+    /// A client with a connection and a session, which has its reservations.
+    Attached,
     /// The server itself. Such a client is in no count, and watches no tube.
     Internal,
     /// A session. Such a client is in no count, and watches no tube.
@@ -160,8 +162,6 @@ pub(crate) struct Client {
     /// The next eight bits of its number. The highest bits are those of the last number: no client stays for 2^40
     /// others.
     pub era: u8,
-    /// Whether it is attached to a session, which has its reservations.
-    pub has_session: bool,
     /// Whether the server keeps a list of fields for it. The queue does not know fields, but every reserve has loaded
     /// this part of the record.
     pub has_fields: bool,
@@ -186,7 +186,6 @@ impl Client {
             has_reserved: false,
             kind: ClientKind::Connected,
             era: (number >> u32::BITS) as u8,
-            has_session: false,
             has_fields: false,
         }
     }
@@ -204,7 +203,12 @@ impl Client {
 
     /// Whether it is the client of a connection, and not of a session or of the server itself.
     pub(crate) fn is_of_connection(&self) -> bool {
-        self.kind == ClientKind::Connected
+        matches!(self.kind, ClientKind::Connected | ClientKind::Attached)
+    }
+
+    /// Whether it is attached to a session.
+    pub(crate) fn has_session(&self) -> bool {
+        self.kind == ClientKind::Attached
     }
 
     pub(crate) fn is_session(&self) -> bool {

@@ -40,7 +40,7 @@ use std::ops::AddAssign;
 
 use beanstalkd_structures::{Deadlines, Timer};
 
-use self::clients::{Client, ClientId, Clients};
+use self::clients::{Client, ClientId, ClientKind, Clients};
 use self::flushes::Flushes;
 use self::jobs::Jobs;
 use self::keys::TubeKey;
@@ -342,7 +342,7 @@ impl Queue {
             Timer::Tube(tube) => self.tubes.get(tube).deadline(),
             Timer::Client(client) => {
                 let record = &self.clients[client];
-                if record.has_session || record.is_session() {
+                if matches!(record.kind, ClientKind::Attached | ClientKind::Session) {
                     return self.deadline_with_session(client);
                 }
                 record.deadline()

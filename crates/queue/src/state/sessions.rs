@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::clock::{NS_PER_MS, Timestamp};
 use crate::job::JobId;
-use crate::state::clients::Client;
+use crate::state::clients::{Client, ClientKind};
 use crate::state::keys::ClientKey;
 use crate::{ClientId, Queue};
 
@@ -119,13 +119,13 @@ impl Queue {
     #[inline]
     #[must_use]
     pub fn has_session(&self, client: ClientId) -> bool {
-        self.client(client).has_session
+        self.client(client).has_session()
     }
 
     /// The key of the session to which the client is attached.
     #[must_use]
     pub fn session_of(&self, client: ClientId) -> Option<&SessionKey> {
-        let index = self.sessions.of_client.get(&client.key()).filter(|_| self.client(client).has_session)?;
+        let index = self.sessions.of_client.get(&client.key())?;
         self.sessions.records.get(index).map(|session| &session.key)
     }
 
@@ -147,7 +147,7 @@ impl Queue {
     /// The index of the client that has the reservations of this one: its session, if it has one, or itself.
     #[inline]
     pub(crate) fn holder_for(&self, index: ClientKey) -> ClientKey {
-        if self.clients[index].has_session { self.session_index(index) } else { index }
+        if self.clients[index].has_session() { self.session_index(index) } else { index }
     }
 
     #[inline(never)]
@@ -163,9 +163,9 @@ impl Queue {
     /// caller must detach that client.
     pub(crate) fn attach_to_session(&mut self, client: ClientKey, index: ClientKey) -> Option<ClientKey> {
         let before = mem::replace(&mut self.session_mut(index).state, SessionState::Attached(client));
-        let other = self.sessions.of_client.insert(client, index);
-        debug_assert!(other.is_none(), "a client has one session at most");
-        self.clients[client].has_session = true;
+        self.sessions.of_client.insert(client, index);
+        let kind = mem::replace(&mut self.clients[client].kind, ClientKind::Attached);
+        debug_assert_eq!(kind, ClientKind::Connected, "a client has one session at most");
         before.attached()
     }
 
@@ -173,7 +173,7 @@ impl Queue {
     pub(crate) fn detach_from_session(&mut self, client: ClientKey) {
         let index = self.sessions.of_client.remove(&client);
         debug_assert!(index.is_some(), "the client has a session");
-        self.clients[client].has_session = false;
+        self.clients[client].kind = ClientKind::Connected;
     }
 
     /// Whether a reservation of `holder` belongs to this client.
@@ -221,12 +221,12 @@ impl Queue {
             assert_eq!(attached.map(|client| self.session_index(client)), attached.map(|_| index));
         }
         assert_eq!(
-            count(|client| client.has_session),
+            count(|client| client.has_session()),
             self.sessions.of_client.len(),
             "a session has one client at most"
         );
         for (&client, index) in &self.sessions.of_client {
-            assert!(self.clients[client].has_session);
+            assert!(self.clients[client].has_session());
             assert_eq!(
                 self.sessions.records[index].state.attached(),
                 Some(client),

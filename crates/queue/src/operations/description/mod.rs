@@ -347,7 +347,6 @@ fn describe_clients(
             is_plain: _,
             is_leaving: _,
             kind: _,
-            has_session: _,
             // The server describes the lists.
             has_fields: _,
         } = client;

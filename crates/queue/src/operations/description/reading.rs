@@ -91,7 +91,7 @@ impl Queue {
                 return Err(Malformed("a session occurs twice"));
             }
             if let Some(client) = state.attached() {
-                if self.clients[client].has_session {
+                if self.clients[client].has_session() {
                     return Err(Malformed("a client has two sessions"));
                 }
                 self.attach_to_session(client, index);
