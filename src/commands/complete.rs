@@ -227,7 +227,7 @@ impl Executor {
             return Err(CommandRefusal::Draining.into());
         }
         if let Some((refused, _)) = puts.get(plan.len()) {
-            self.count_full_tube(client, refused.tube());
+            self.queue.count_refused(client, refused.tube());
             return Err(CommandRefusal::TubeFull.into());
         }
         found_before(CommandRefusal::ExpectedCrlf)?;

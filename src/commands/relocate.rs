@@ -21,8 +21,8 @@ impl Executor {
             return Err(ChangeRefusal::KeyExists(duplicate).into());
         }
         if job.tube.as_str() != tube {
-            if self.queue.is_tube_full_for(tube, job.body.len()) {
-                self.queue.count_refused_in(tube);
+            if self.queue.is_full_for(client, Some(tube), job.body.len()) {
+                self.queue.count_refused(client, Some(tube));
                 return Err(PutRefusal::TubeFull.into());
             }
             self.persistence.room_for_move(&self.queue, id, tube, now)?;

@@ -30,7 +30,7 @@
 //! | a job ends and others come | `plan_complete`, `encode_body`, `complete` |
 //! | clients give them back | `delete`, `release`, `bury`, `touch`, `touch_after` |
 //! | operators | `kick`, `pause_tube`, `move_job`, `set_priority`, `set_delay`, `begin_flush`, `next_to_flush`, `flush_job`, `end_flush`, `end_cooldown`; each after its check (`is_kickable`, `is_movable` …) |
-//! | rules for tags and tubes | `limit_cooldowns`, `cooldown_s`, `set_tube_rules`, `is_full_for`, `is_tube_full_for`, `count_refused`, `count_refused_in`, `take_kept_from_dead_tube`, `next_expired_body` |
+//! | rules for tags and tubes | `limit_cooldowns`, `cooldown_s`, `set_tube_rules`, `is_full_for`, `count_refused`, `take_kept_from_dead_tube`, `next_expired_body` |
 //! | time | `next_deadline`, `advance` |
 //! | memory that a command needs | `make_room_for_put`, `make_room_for_client`, `make_room_for_tube`, `make_room_for_weight`, `make_room_for_mode`: each fails before anything has changed |
 //! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`; at the start `restore`, `restore_cooldown`, `restore_session_reservation`, `finish_restore` |

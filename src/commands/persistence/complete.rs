@@ -23,10 +23,7 @@ impl Persistence {
         for put in news.clone() {
             binlog.reserve_id(put.new.id)?;
         }
-        let puts = news.map(|put| {
-            let tube = put.tube.unwrap_or_else(|| queue.used_tube(client).as_str());
-            (tube.len(), put.body_bytes, put.tags)
-        });
+        let puts = news.map(|put| (queue.target_of(client, put.tube).len(), put.body_bytes, put.tags));
         binlog.reserve_complete(puts, updates).map(Some)
     }
 

@@ -111,15 +111,6 @@ impl Executor {
         self.put_permitted(caller, put, body)
     }
 
-    /// Counts a put that is refused because its tube, or the used one, is full.
-    #[cold]
-    pub(super) fn count_full_tube(&mut self, client: ClientId, tube: Option<&str>) {
-        match tube {
-            Some(tube) => self.queue.count_refused_in(tube),
-            None => self.queue.count_refused(client),
-        }
-    }
-
     /// Answers a put, or a `complete`, that is refused for this reason, and counts it.
     #[cold]
     pub(super) fn refuse_put(&mut self, refusal: CommandRefusal, output: &mut Output) -> Outcome {
@@ -202,8 +193,8 @@ impl Executor {
     /// Whether the client may put a job with these tags into this tube, or into the used one.
     pub(super) fn may_put(&self, client: ClientId, tube: Option<&str>, tags: &TagSet<'_>) -> bool {
         let Some(grants) = self.grants(client) else { return false };
-        let tube = tube.unwrap_or_else(|| self.queue.used_tube(client).as_str());
-        grants.judge(Roles::PRODUCE, tube) == Verdict::Allowed && self.may_name(client, tags)
+        grants.judge(Roles::PRODUCE, self.queue.target_of(client, tube)) == Verdict::Allowed
+            && self.may_name(client, tags)
     }
 }
 

@@ -41,11 +41,7 @@ impl Executor {
                 return Ok(duplicate);
             }
         }
-        let is_full = match tube {
-            Some(tube) => self.queue.is_tube_full_for(tube, body_bytes),
-            None => self.queue.is_full_for(client, body_bytes),
-        };
-        if is_full {
+        if self.queue.is_full_for(client, tube, body_bytes) {
             return Err(PutRefusal::TubeFull);
         }
         if self.queue.make_room_for_put().is_err() || self.lacks_room_for_cooldown(tags) {
@@ -85,12 +81,12 @@ impl Executor {
             Ok(Some(duplicate)) => return self.put_duplicate(duplicate, new, body, now),
             Err(refusal) => {
                 if refusal == PutRefusal::TubeFull {
-                    self.count_full_tube(client, tube);
+                    self.queue.count_refused(client, tube);
                 }
                 return Err(refusal.into());
             }
         }
-        let tube_len = || tube.unwrap_or_else(|| self.queue.used_tube(client).as_str()).len();
+        let tube_len = || self.queue.target_of(client, tube).len();
         if let Err(no_room) = self.persistence.room_for_put(new.id, tube_len, &body, tags) {
             return Err(NotDone::without_room(no_room, body));
         }

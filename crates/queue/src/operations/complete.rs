@@ -133,11 +133,6 @@ impl Queue {
         puts.map(move |put| planning.plan(&put))
     }
 
-    /// The name of the target tube of a put.
-    fn target_of<'a>(&'a self, client: ClientId, tube: Option<&'a str>) -> &'a str {
-        tube.unwrap_or_else(|| self.used_tube(client).as_str())
-    }
-
     /// The job in this tube that has this key, with its priority, or the deleted job whose cooldown runs. The key of
     /// the completed job is free.
     fn first_with(
@@ -237,7 +232,7 @@ impl Queue {
         for (put, _) in puts.filter(|(_, planned)| **planned == Planned::New) {
             stays |= put.tags.set().group == tags.group;
             let takes_key = key.is_some() && put.key() == key;
-            if takes_key && self.tubes.find(self.target_of(client, put.tube)) == tube {
+            if takes_key && self.find_target(client, put.tube) == tube {
                 ending = Ending::Flushed;
             }
         }

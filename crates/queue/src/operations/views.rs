@@ -215,6 +215,12 @@ impl Queue {
         &self.used(client).name
     }
 
+    /// The name of the tube of a put, which need not exist: this one, or the one that the client uses.
+    #[must_use]
+    pub fn target_of<'a>(&'a self, client: ClientId, tube: Option<&'a str>) -> &'a str {
+        tube.unwrap_or_else(|| self.used_tube(client).as_str())
+    }
+
     /// The names of the tubes that the client watches, in the order of `list-tubes-watched`, from this index on.
     pub fn watched_tubes_from(&self, client: ClientId, position: usize) -> impl Iterator<Item = &TubeName> {
         let watching = self.client(client).watching.get(position..).unwrap_or_default();

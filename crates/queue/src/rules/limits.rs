@@ -87,12 +87,15 @@ impl Queue {
         ruled.body_bytes -= body_bytes as u64;
     }
 
-    /// Whether the tube that the client uses has no room for a job with a body of `body_bytes`.
+    /// Whether the tube of a put, or of a move, has no room for a job with a body of `body_bytes`.
     #[inline]
     #[must_use]
-    pub fn is_full_for(&self, client: ClientId, body_bytes: usize) -> bool {
+    pub fn is_full_for(&self, client: ClientId, tube: Option<&str>, body_bytes: usize) -> bool {
         if self.tubes.rules.is_empty() {
             return false;
+        }
+        if let Some(name) = tube {
+            return self.is_tube_full_for(name, body_bytes);
         }
         let tube = self.client(client).using;
         self.tubes.get(tube).ruled.is_some() && self.lacks_room(tube, body_bytes)
@@ -106,26 +109,20 @@ impl Queue {
     }
 
     /// Whether the tube with this name, which need not exist, has no room for a job with a body of `body_bytes`.
-    #[must_use]
-    pub fn is_tube_full_for(&self, name: &str, body_bytes: usize) -> bool {
+    pub(crate) fn is_tube_full_for(&self, name: &str, body_bytes: usize) -> bool {
         match self.tubes.find(name) {
             Some(tube) => self.lacks_room(tube, body_bytes),
             None => self.tubes.rules.find(name).is_some_and(|rule| !rule.has_room(0, 0, body_bytes)),
         }
     }
 
-    /// Counts a job that was refused because the tube that the client uses is full.
-    pub fn count_refused(&mut self, client: ClientId) {
-        let tube = self.client(client).using;
-        self.count_refused_by(Some(tube));
+    /// Counts a job that was refused because the tube of its put, or of its move, is full.
+    #[cold]
+    pub fn count_refused(&mut self, client: ClientId, tube: Option<&str>) {
+        self.count_refused_by(self.find_target(client, tube));
     }
 
-    /// Counts a job that was refused because the tube with this name, which need not exist, is full.
-    pub fn count_refused_in(&mut self, name: &str) {
-        self.count_refused_by(self.tubes.find(name));
-    }
-
-    fn count_refused_by(&mut self, tube: Option<TubeKey>) {
+    pub(crate) fn count_refused_by(&mut self, tube: Option<TubeKey>) {
         if let Some(tube) = tube
             && let Some(ruled) = &mut self.tubes.get_mut(tube).ruled
         {

@@ -222,8 +222,7 @@ impl Queue {
         tags: &TagSet<'_>,
     ) -> u64 {
         let makers = &self.rules.owners.makers;
-        let tube = target.map_or(Some(self.client(client).using), |name| self.tubes.find(name));
-        let tube_bytes = match tube {
+        let tube_bytes = match self.find_target(client, target) {
             Some(tube) if makers.contains_key(&SharedScope::Tube(tube)) => 0,
             Some(tube) => self.tube_bytes(tube),
             None => (BYTES_PER_TUBE + target.map_or(0, str::len)) as u64,

@@ -135,7 +135,7 @@ impl Queue {
         }
         let is_full = self.is_tube_full_for(target, job.body().len());
         if is_full {
-            self.count_refused_in(target);
+            self.count_refused_by(self.tubes.find(target));
             self.note_kept_from_dead_tube(id, target);
         }
         !is_full

@@ -268,11 +268,7 @@ impl Queue {
     ) -> Option<Duplicate> {
         let key = tags.idempotency?.key;
         loop {
-            let tube = match tube {
-                Some(name) => self.tubes.find(name)?,
-                None => self.client(client).using,
-            };
-            match self.holder_of_key(tube, key, now)? {
+            match self.holder_of_key(self.find_target(client, tube)?, key, now)? {
                 Duplicate::Of(first, _) if self.end_overdue_and_serve(first, now) => {}
                 duplicate @ (Duplicate::Of(..) | Duplicate::OfDeleted(_)) => return Some(duplicate),
             }

@@ -325,6 +325,15 @@ impl Queue {
         client
     }
 
+    /// The tube of a put, if it exists: this one, or the one that the client uses.
+    #[inline]
+    pub(crate) fn find_target(&self, client: ClientId, tube: Option<&str>) -> Option<TubeKey> {
+        match tube {
+            Some(name) => self.tubes.find(name),
+            None => Some(self.client(client).using),
+        }
+    }
+
     /// Whether the tube or the client of this timer no longer exists. Then it has no deadline.
     #[inline]
     pub(crate) fn is_timer_gone(&self, timer: Timer) -> bool {

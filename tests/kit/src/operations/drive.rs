@@ -248,12 +248,12 @@ impl Pair {
         let duplicate = queue.duplicate(id, None, &tags, now);
         let name = model.tube(model.client(index).using).name.clone();
         if duplicate.is_none() && model.is_full(&name, body.len()) {
-            assert!(queue.is_full_for(id, body.len()) && queue.is_tube_full_for(&name, body.len()));
-            queue.count_refused(id);
+            assert!([None, Some(&*name)].iter().all(|&tube| queue.is_full_for(id, tube, body.len())));
+            queue.count_refused(id, None);
             model.refuse_for(&name);
             return;
         }
-        assert!(duplicate.is_some() || !queue.is_full_for(id, body.len()));
+        assert!(duplicate.is_some() || !queue.is_full_for(id, None, body.len()));
         if tags.is_empty() {
             queue.put(id, new, copy, now);
             model.put(index, new, body, now);
@@ -338,8 +338,8 @@ impl Pair {
             return;
         }
         if model.is_refused_by(index, job.0, tube) {
-            assert!(queue.is_tube_full_for(tube, model.job(job.0).expect("it is there").body.len()));
-            queue.count_refused_in(tube);
+            assert!(queue.is_full_for(id, Some(tube), model.job(job.0).expect("it is there").body.len()));
+            queue.count_refused(id, Some(tube));
             model.refuse_for(tube);
             return;
         }
@@ -381,11 +381,9 @@ impl Pair {
         let plan = queue.plan_complete(id, job, asked.iter().copied(), now);
         let plan: Vec<Planned> = plan.map_while(Result::ok).collect();
         if let Some(refused) = puts.get(plan.len()) {
-            match refused.tube {
-                Some(tube) => queue.count_refused_in(tube),
-                None => queue.count_refused(id),
-            }
+            queue.count_refused(id, refused.tube);
             let tube = model.complete(id.index, job.0, &puts, now).expect_err("the tube is full");
+            assert_eq!(queue.target_of(id, refused.tube), tube);
             return model.refuse_for(&tube);
         }
         let pack = |put: &queue::CompletedPut<'_>, body: &[u8]| {

@@ -322,20 +322,20 @@ fn a_reload_that_lowers_limits_removes_nothing_and_a_new_order_of_entries_counts
     let mut rig = Rig::new(vec![many.clone(), few.clone()]);
     let client = rig.client("t");
     let ids = [(); 4].map(|()| rig.put(client, None));
-    rig.queue.count_refused(client);
-    assert!(!rig.queue.is_full_for(client, 1));
+    rig.queue.count_refused(client, None);
+    assert!(!rig.queue.is_full_for(client, None, 1));
     rig.set_rules(vec![few.clone(), many.clone()]);
     assert_eq!(
         rig.queue.tube("t", rig.now).unwrap().rule.map(|rule| rule.pattern.to_string()),
         Some("t*".to_owned())
     );
     for left in [3, 2] {
-        assert!(rig.queue.is_full_for(client, 0));
+        assert!(rig.queue.is_full_for(client, None, 0));
         assert!(rig.queue.delete(client, ids[left], rig.now).is_some());
     }
-    assert!(rig.queue.is_full_for(client, 0), "two are as many as it takes");
+    assert!(rig.queue.is_full_for(client, None, 0), "two are as many as it takes");
     assert!(rig.queue.move_job(ids[1], "elsewhere", rig.now));
-    assert!(!rig.queue.is_full_for(client, 0));
+    assert!(!rig.queue.is_full_for(client, None, 0));
     // A job that has failed more often than a newer rule allows is dead with its next failure, not before.
     rig.set_rules(vec![]);
     for _ in 0..5 {
