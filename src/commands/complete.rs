@@ -10,7 +10,7 @@ use std::{iter, mem};
 use super::guard::Permission;
 use super::memory::MemoryClass;
 use super::put::{LineOf, new_job};
-use super::{Caller, Executor, NotDone, Outcome, RestKind, answer};
+use super::{Caller, ContinuationKind, Executor, NotDone, Outcome, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
 use crate::exchange::{Complete, Put, Until};
 use crate::job::{Body, JobId};
@@ -105,9 +105,9 @@ impl Executor {
         let body = &body[..size as usize];
         self.persistence.log_changes(&mut self.queue, now);
         let new = NewJob { id: self.queue.next_id(), priority, delay_s, ttr_s };
-        let asked = CompletedPut { new, tags: &EncodedTags::NONE, tube: None, body_bytes: body.len() };
+        let completed = CompletedPut { new, tags: &EncodedTags::NONE, tube: None, body_bytes: body.len() };
         let body = Body::copy_of(body).ok()?;
-        let puts = iter::once((asked, Planned::New));
+        let puts = iter::once((completed, Planned::New));
         let room = self.persistence.room_for_complete(&self.queue, client, puts).ok()?;
         self.note_line(client, &Command::Put(header));
         self.queue.mark_producer(client);
@@ -142,7 +142,7 @@ impl Executor {
                 return self.refuse_late_put(caller.output);
             }
             if guard.has_waiting_put(caller.client) {
-                return RestKind::Complete(complete).later(Until::PutPace);
+                return ContinuationKind::Complete(complete).later(Until::PutPace);
             }
         }
         self.complete(caller, complete, true)
@@ -172,7 +172,7 @@ impl Executor {
             (Permission::Now, Ok(room)) => self.carry_out_complete(caller, &mut complete, room),
             (Permission::Now, Err(NotDone::Refused(refusal))) => self.refuse_put(refusal, caller.output),
             (Permission::Now, Err(NotDone::NoRoomYet(()))) => {
-                return RestKind::Complete(complete).later(Until::BinlogRoom);
+                return ContinuationKind::Complete(complete).later(Until::BinlogRoom);
             }
         };
         complete.puts.clear();
@@ -203,7 +203,7 @@ impl Executor {
         }
         found_before(CommandRefusal::NotFound)?;
         if self.guard.is_some()
-            && !asked(puts, tags).all(|put| self.may_put(client, put.tube, put.tags.set()))
+            && !as_completed(puts, tags).all(|put| self.may_put(client, put.tube, put.tags.set()))
         {
             return Err(CommandRefusal::Forbidden.into());
         }
@@ -211,13 +211,13 @@ impl Executor {
         if decoded.is_err() || self.lacks_room_for_puts(caller, complete, tags) {
             return Err(CommandRefusal::OutOfMemory.into());
         }
-        let asked = asked(puts, tags);
+        let completed = as_completed(puts, tags);
         let plan = &mut self.complete_buffers.plan;
         plan.clear();
         // It ends before the first put whose tube is full.
-        plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now).map_while(Result::ok));
+        plan.extend(self.queue.plan_complete(client, *id, completed.clone(), now).map_while(Result::ok));
         // For the log, the puts from there on are new ones: its reason comes before that of the tube.
-        let planned = asked.zip(plan.iter().copied().chain(iter::repeat(Planned::New)));
+        let planned = completed.zip(plan.iter().copied().chain(iter::repeat(Planned::New)));
         let room = match self.persistence.room_for_complete(&self.queue, client, planned) {
             Err(NoRoom::Full) => return Err(NoRoom::Full.into()),
             room => room,
@@ -271,7 +271,7 @@ impl Executor {
         let bytes = |put: CompletedPut<'_>| {
             self.queue.owned_bytes_of_put(client, put.tube, put.body_bytes, put.tags.set())
         };
-        let owned: u64 = asked(&complete.puts, tags).map(bytes).sum();
+        let owned: u64 = as_completed(&complete.puts, tags).map(bytes).sum();
         let left = self.queue.owned_bytes(&name) - self.queue.bytes_left_by(complete.id, &name);
         left.saturating_add(owned) > max_bytes
     }
@@ -298,8 +298,8 @@ impl Executor {
             Planned::Duplicate { first, .. } => *first,
             Planned::New => put.id,
         }));
-        let asked = asked(puts, &tags);
-        if let Some(body) = self.queue.complete(client, id, asked, bodies.drain(..), plan, now)
+        let completed = as_completed(puts, &tags);
+        if let Some(body) = self.queue.complete(client, id, completed, bodies.drain(..), plan, now)
             && let Some(watch) = body.watch()
         {
             self.detach_body(watch, body);
@@ -323,7 +323,7 @@ fn tags_of(puts: &[(Put, Body)]) -> Result<Vec<EncodedTags<'_>>, TryReserveError
 
 /// The puts with these tags, as the queue takes them.
 #[inline]
-fn asked<'a>(
+fn as_completed<'a>(
     puts: &'a [(Put, Body)],
     tags: &'a [EncodedTags<'a>],
 ) -> impl Iterator<Item = CompletedPut<'a>> + Clone {
@@ -340,5 +340,5 @@ fn tagged<'a>(
     puts: &'a [(Put, Body)],
     tags: &'a [EncodedTags<'a>],
 ) -> impl Iterator<Item = CompletedPut<'a>> {
-    asked(&puts[..tags.len()], tags)
+    as_completed(&puts[..tags.len()], tags)
 }

@@ -4,7 +4,7 @@
 //! with the same command line. Driven by `server/description.rs`.
 
 use super::executor::{Executor, ServerCounters};
-use super::{Rest, RestKind};
+use super::{Continuation, ContinuationKind};
 use crate::clock::Timestamp;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -13,9 +13,13 @@ use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::{CommandCounts, ServerInfo};
 
 // A function is not described: a quiet server has none.
-described!(enum RestKind, "the rest of a command" { 0 => Put(put), 1 => Complete(complete); GoOn as 255 });
+described!(enum ContinuationKind, "the continuation of a command" {
+    0 => Put(put),
+    1 => Complete(complete);
+    Function as 255
+});
 
-impl Described for Rest {
+impl Described for Continuation {
     fn describe(&self, out: &mut Writer<'_>) {
         self.0.describe(out);
     }
@@ -25,10 +29,10 @@ impl Described for Rest {
     }
 }
 
-impl Rest {
+impl Continuation {
     /// Whether another program can continue it.
     pub(crate) fn is_described(&self) -> bool {
-        !matches!(self.0, RestKind::GoOn(_))
+        !matches!(self.0, ContinuationKind::Function(_))
     }
 }
 

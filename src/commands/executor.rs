@@ -15,7 +15,7 @@ use super::orders::Orders;
 use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
-use super::{Caller, CommandRow, Follows, Outcome, Rest, answer, answer_last, run};
+use super::{Caller, CommandRow, Continuation, Follows, Outcome, answer, answer_last, run};
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Request, WaitKind};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
@@ -280,13 +280,13 @@ impl Executor {
     pub(crate) fn resume(
         &mut self,
         client: ClientId,
-        rest: Rest,
+        continuation: Continuation,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         self.meter.cost += 1;
         let start = output.bytes().len();
-        let outcome = rest.go_on(self, &mut Caller::new(client, output, now));
+        let outcome = continuation.resume(self, &mut Caller::new(client, output, now));
         self.end_request::<true>(client, output, start, now);
         outcome
     }

@@ -33,15 +33,15 @@ impl Executor {
         while kicked < bound
             && let Some(id) = self.queue.next_to_kick(caller.client, state)
         {
-            let rest = move |server: &mut Self, caller: &mut Caller<'_>| {
+            let continuation = move |server: &mut Self, caller: &mut Caller<'_>| {
                 server.kick_from(caller, state, bound, kicked)
             };
             if self.measured_cost() >= end_of_slice {
-                return stall(Until::NextTurn, rest);
+                return stall(Until::NextTurn, continuation);
             }
             let is_kicked = match self.persistence.room_for_update() {
                 Err(NoRoom::Full) if kicked > 0 => break,
-                Err(no_room) => return lacks_room(no_room, caller.output, rest),
+                Err(no_room) => return lacks_room(no_room, caller.output, continuation),
                 Ok(()) => self.queue.kick(id, caller.now),
             };
             self.persistence.log_changes(&mut self.queue, caller.now);

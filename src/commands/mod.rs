@@ -17,7 +17,7 @@
 //! | orders of the API | `orders` |
 //!
 //! Each command checks, reserves room in the log, changes the queue, and appends: every step that can fail comes before
-//! the first change. A command that does not end in its turn leaves a [`Rest`].
+//! the first change. A command that does not end in its turn leaves a [`Continuation`].
 //!
 //! An operator's order through the API takes the same way, for an internal client of the queue: see `orders`.
 
@@ -79,14 +79,14 @@ use crate::protocol::{Command, PutHeader, Reply};
 use crate::queue::{ClientId, FlushScope, Release};
 use crate::refusal::{ChangeRefusal, CommandRefusal, PutRefusal};
 
-/// The rest of a command that does not end in its turn. The exchange of its client, or its order, holds it without
-/// knowing its contents. It ends with its client.
-pub(crate) struct Rest(RestKind);
+/// The continuation of a command that does not end in its turn. The exchange of its client, or its order, holds it
+/// without knowing its contents. It ends with its client.
+pub(crate) struct Continuation(ContinuationKind);
 
-/// The kinds of rests.
-enum RestKind {
+/// The kinds of continuations.
+enum ContinuationKind {
     /// A function to call when its turn has come.
-    GoOn(Box<GoOn>),
+    Function(Box<Resume>),
     /// A job whose body has arrived, to be stored. This kind and the next one are values, because another program can
     /// continue them.
     Put(Box<(Put, Body)>),
@@ -94,7 +94,7 @@ enum RestKind {
     Complete(Box<Complete>),
 }
 
-type GoOn = dyn FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome;
+type Resume = dyn FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome;
 
 /// The client that gives a command, or an internal one for an order of the API.
 ///
@@ -133,41 +133,41 @@ impl<'a> Caller<'a> {
     }
 }
 
-impl RestKind {
+impl ContinuationKind {
     /// The outcome of a put or a `complete` that continues after `until`.
     #[cold]
     fn later(self, until: Until) -> Outcome {
         let memory_bytes = match &self {
             Self::Put(put) => put.0.memory_bytes() + put.1.len(),
             Self::Complete(complete) => complete.memory_bytes(),
-            Self::GoOn(_) => 0,
+            Self::Function(_) => 0,
         };
-        Outcome::Unfinished(Unfinished::Stalled { rest: Rest(self), until, memory_bytes })
+        Outcome::Unfinished(Unfinished::Stalled { continuation: Continuation(self), until, memory_bytes })
     }
 }
 
 /// The result of a request.
-pub(crate) type Outcome = exchange::Outcome<Rest>;
+pub(crate) type Outcome = exchange::Outcome<Continuation>;
 
-impl Rest {
-    /// The rest that this function executes.
-    fn new(go_on: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static) -> Self {
-        Self(RestKind::GoOn(Box::new(go_on)))
+impl Continuation {
+    /// The continuation that this function executes.
+    fn new(resume: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static) -> Self {
+        Self(ContinuationKind::Function(Box::new(resume)))
     }
 
     /// Continues the command, because its turn has come.
-    fn go_on(self, server: &mut Executor, caller: &mut Caller<'_>) -> Outcome {
+    fn resume(self, server: &mut Executor, caller: &mut Caller<'_>) -> Outcome {
         match self.0 {
-            RestKind::GoOn(go_on) => go_on(server, caller),
-            RestKind::Put(put) => server.continue_put(caller, put.0, put.1),
-            RestKind::Complete(complete) => server.continue_complete(caller, complete),
+            ContinuationKind::Function(resume) => resume(server, caller),
+            ContinuationKind::Put(put) => server.continue_put(caller, put.0, put.1),
+            ContinuationKind::Complete(complete) => server.continue_complete(caller, complete),
         }
     }
 }
 
-impl fmt::Debug for Rest {
+impl fmt::Debug for Continuation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Rest")
+        out.write_str("Continuation")
     }
 }
 
@@ -385,18 +385,25 @@ fn found(is_there: bool, reply: Reply<'static>, output: &mut Output) -> Outcome 
     answer(output, &if is_there { reply } else { Reply::NotFound })
 }
 
-/// Stalls the command, which continues with `rest` after `until`.
-fn stall(until: Until, rest: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static) -> Outcome {
-    stall_with_memory(0, until, rest)
+/// Stalls the command, which continues with `continuation` after `until`.
+fn stall(
+    until: Until,
+    continuation: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
+) -> Outcome {
+    stall_with_memory(0, until, continuation)
 }
 
-/// Stalls as `stall` does, for a rest that uses `memory_bytes`.
+/// Stalls as `stall` does, for a continuation that uses `memory_bytes`.
 fn stall_with_memory(
     memory_bytes: usize,
     until: Until,
-    rest: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
+    continuation: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
 ) -> Outcome {
-    Outcome::Unfinished(Unfinished::Stalled { rest: Rest::new(rest), until, memory_bytes })
+    Outcome::Unfinished(Unfinished::Stalled {
+        continuation: Continuation::new(continuation),
+        until,
+        memory_bytes,
+    })
 }
 
 /// The client waits for an answer of the queue.
@@ -471,10 +478,10 @@ impl Executor {
 fn lacks_room(
     no_room: NoRoom,
     output: &mut Output,
-    rest: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
+    continuation: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
 ) -> Outcome {
     match no_room {
-        NoRoom::Pending => stall(Until::BinlogRoom, rest),
+        NoRoom::Pending => stall(Until::BinlogRoom, continuation),
         NoRoom::Full => answer(output, &Reply::OutOfMemory),
     }
 }

@@ -21,25 +21,25 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let rest = move |server: &mut Self, Caller { client, output, now, .. }: &mut Caller<'_>| {
+        let continuation = move |server: &mut Self, Caller { client, output, now, .. }: &mut Caller<'_>| {
             server.reserve::<GUARDED, ABORTABLE>(*client, timeout_s, output, *now)
         };
         if GUARDED {
             match self.drop_unwatchable(client) {
                 WatchRights::Allowed => {}
                 WatchRights::Forbidden => return answer(output, &Reply::Forbidden),
-                WatchRights::Unfinished => return stall(Until::NextTurn, rest),
+                WatchRights::Unfinished => return stall(Until::NextTurn, continuation),
             }
         }
         if let Err(no_room) = self.room_for_session_reservation(client) {
-            return lacks_room(no_room, output, rest);
+            return lacks_room(no_room, output, continuation);
         }
         match self.queue.reserve(client, timeout_s, now) {
             Reserve::Job(id) => self.answer_reserved(client, id, output, now),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
             Reserve::Waiting => wait(WaitKind::Job { is_abortable: ABORTABLE }),
-            Reserve::Unfinished => stall(Until::NextTurn, rest),
+            Reserve::Unfinished => stall(Until::NextTurn, continuation),
         }
     }
 

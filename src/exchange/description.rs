@@ -41,7 +41,7 @@ described!(enum Until, "the event that continues a command" {
 });
 described!(enum Unfinished<R>, "an unfinished command" {
     0 => Waiting(kind),
-    1 => Stalled { rest, until, memory_bytes },
+    1 => Stalled { continuation, until, memory_bytes },
 });
 // An aborted exchange is closed before the end of its turn.
 described!(enum Phase<R>, "the phase of an exchange" {

@@ -137,7 +137,7 @@ impl Pending {
     }
 }
 
-/// One client's stream, both ways. `R` is the rest of an unfinished command.
+/// One client's stream, both ways. `R` is the continuation of an unfinished command.
 #[derive(Debug)]
 pub struct Exchange<R> {
     phase: Phase<R>,
@@ -236,12 +236,12 @@ impl<R: Debug> Exchange<R> {
         request
     }
 
-    /// Applies the outcome of the last request, or of its rest: the one place where an outcome becomes a phase.
+    /// Applies the outcome of the last request, or of its continuation: the one place where an outcome becomes a phase.
     #[inline(always)]
     pub fn apply(&mut self, outcome: Outcome<R>) {
         debug_assert!(
             matches!(self.phase, Phase::WantCommand),
-            "no body or rest is in progress when an outcome is applied: {:?}",
+            "no body or command is in progress when an outcome is applied: {:?}",
             self.phase
         );
         if matches!(outcome, Outcome::Done) {
@@ -266,11 +266,15 @@ impl<R: Debug> Exchange<R> {
         self.unread = None;
     }
 
-    /// The rest of a stalled command, to be resumed; its outcome must then be applied.
-    pub fn take_rest(&mut self) -> Option<R> {
+    /// The continuation of a stalled command, to be resumed; its outcome must then be applied.
+    pub fn take_continuation(&mut self) -> Option<R> {
         self.stalled_until()?;
         let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
-        if let Phase::Unfinished(Unfinished::Stalled { rest, .. }) = phase { Some(rest) } else { None }
+        if let Phase::Unfinished(Unfinished::Stalled { continuation, .. }) = phase {
+            Some(continuation)
+        } else {
+            None
+        }
     }
 
     /// Ends the wait of the client, to be answered; the outcome must then be applied.

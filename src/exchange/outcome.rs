@@ -8,8 +8,8 @@ use crate::job::JobId;
 use crate::protocol::PutHeader;
 use crate::refusal::CommandRefusal;
 
-/// The result of a request. [`Exchange::apply`](super::Exchange::apply) turns it into a phase. `R` is the rest of an
-/// unfinished command, whose contents an exchange does not know.
+/// The result of a request. [`Exchange::apply`](super::Exchange::apply) turns it into a phase. `R` is the
+/// continuation of an unfinished command, whose contents an exchange does not know.
 #[derive(Debug)]
 #[must_use = "an outcome has to be applied to the exchange"]
 pub enum Outcome<R> {
@@ -36,11 +36,11 @@ pub enum Unfinished<R> {
     Waiting(WaitKind),
     /// The command continues by itself.
     Stalled {
-        /// The rest of the command.
-        rest: R,
+        /// What continues the command.
+        continuation: R,
         /// When it continues.
         until: Until,
-        /// Memory that the rest takes, in bytes.
+        /// Memory that the continuation takes, in bytes.
         memory_bytes: usize,
     },
 }

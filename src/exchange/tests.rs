@@ -56,14 +56,18 @@ fn transcript_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
 fn a_described_exchange_is_read_by_its_numbers_and_other_numbers_are_malformed() {
     let mut exchange = Exchange::<u8>::default();
     exchange.apply(Outcome::Unfinished(Unfinished::Stalled {
-        rest: 7,
+        continuation: 7,
         until: Until::BinlogRoom,
         memory_bytes: 9,
     }));
     let mut bytes = Vec::new();
     exchange.describe(&mut Writer::new(&mut |piece| bytes.extend(piece)));
     let read = |bytes: &[u8]| Reader::new(bytes).value::<Exchange<u8>>();
-    assert_eq!(bytes[..4], [5, 1, 7, 1], "the phase, the kind of unfinished command, the rest, the event");
+    assert_eq!(
+        bytes[..4],
+        [5, 1, 7, 1],
+        "the phase, the kind of unfinished command, the continuation, the event"
+    );
     assert_eq!(read(&bytes).unwrap().stalled_until(), Some(Until::BinlogRoom));
     for (at, part) in [
         (0, "the phase of an exchange"),
@@ -170,7 +174,8 @@ fn the_bytes_after_a_waiting_reserve_stay_unparsed() {
     assert!(exchange.is_waiting() && exchange.next_request(&mut input).is_none());
     assert_eq!(input, b"stats\r\n");
     assert!(
-        exchange.take_rest().is_none() && exchange.take_wait() == Some(WaitKind::Job { is_abortable: false })
+        exchange.take_continuation().is_none()
+            && exchange.take_wait() == Some(WaitKind::Job { is_abortable: false })
     );
     exchange.apply(Outcome::Done);
     assert!(matches!(exchange.next_request(&mut input), Some(Request::Command(Command::Stats))));

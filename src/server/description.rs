@@ -8,7 +8,7 @@ use super::client_lists::{Lists, WaitList};
 use super::connection::Connection;
 use super::{Server, each, find};
 use crate::clock::Timestamp;
-use crate::commands::Rest;
+use crate::commands::Continuation;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::exchange::{Exchange, Until, WaitKind};
@@ -130,7 +130,7 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             let described: DescribedConnection = from.value()?;
-            let exchange: Exchange<Rest> = from.value()?;
+            let exchange: Exchange<Continuation> = from.value()?;
             self.fits(id, &exchange)?;
             let stream = open(id, described.handle)?;
             self.adopt(id, stream, &described, exchange, has_binlog);
@@ -145,7 +145,7 @@ impl<S: Stream> Server<S> {
     }
 
     /// Checks that an exchange can belong to this client.
-    fn fits(&self, id: ClientId, exchange: &Exchange<Rest>) -> Result<(), Malformed> {
+    fn fits(&self, id: ClientId, exchange: &Exchange<Continuation>) -> Result<(), Malformed> {
         let is_possible = match exchange.stalled_until() {
             Some(Until::BinlogRoom | Until::PutPace) | None => true,
             Some(Until::NextTurn | Until::TubeList) => false,
@@ -158,7 +158,7 @@ impl<S: Stream> Server<S> {
     }
 
     /// Whether the client waits for the same in the queue as in its exchange.
-    pub(super) fn waits_alike(&self, id: ClientId, exchange: &Exchange<Rest>) -> bool {
+    pub(super) fn waits_alike(&self, id: ClientId, exchange: &Exchange<Continuation>) -> bool {
         let awaited = match exchange.wait_kind() {
             Some(WaitKind::EndOf(job)) => Some(job),
             Some(WaitKind::Job { .. } | WaitKind::Batch(_)) | None => None,
@@ -172,7 +172,7 @@ impl<S: Stream> Server<S> {
         id: ClientId,
         stream: S,
         described: &DescribedConnection,
-        exchange: Exchange<Rest>,
+        exchange: Exchange<Continuation>,
         has_binlog: bool,
     ) {
         let mut connection = Box::new(Connection::new(id, stream, described.active_at));

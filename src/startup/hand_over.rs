@@ -67,7 +67,7 @@ pub fn check(options: &Options, descriptor: i32) -> Result<(), ExitReason> {
 }
 
 /// Continues where the other program has stopped, until the server ends; the error is the reason of the exit.
-pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReason> {
+pub fn resume(options: &Options, description: Description) -> Result<(), ExitReason> {
     let malformed = failed::<Malformed>(ExitReason::Failed);
     let program = Program::this().ok();
     let signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Start))?;

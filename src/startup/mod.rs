@@ -57,7 +57,7 @@ pub fn serve(options: &Options) -> Result<(), ExitReason> {
     options.warnings.iter().for_each(|warning| warn!("{warning}"));
     let program = Program::this().ok();
     match Description::inherited().map_err(failed(ExitReason::Failed))? {
-        Some(description) => hand_over::go_on(options, description),
+        Some(description) => hand_over::resume(options, description),
         None => start(options, program),
     }
 }

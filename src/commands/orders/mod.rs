@@ -1,8 +1,8 @@
 //! The orders of the API: the same commands, each run for an internal client of its own.
 //!
 //! Owns: which orders are carried out, a slice in each turn, and when the task of an order ends: not before the log has
-//! its changes. The rest of an order is the [`Rest`] of a command. Driven by the turn; [`crate::http`] passes in the
-//! orders and reads the table of tasks.
+//! its changes. An order that is not finished has the [`Continuation`] of a command. Driven by the turn; [`crate::http`]
+//! passes in the orders and reads the table of tasks.
 
 mod jobs;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use log::{Level, log};
 
 use self::jobs::JobsOrder;
 use super::put::Stored;
-use super::{Caller, Executor, NotDone, Outcome, Rest, stall};
+use super::{Caller, Continuation, Executor, NotDone, Outcome, stall};
 use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Put, PutExtras, Unfinished, Until};
@@ -73,8 +73,8 @@ pub(super) struct OrderSlice {
 struct RunningOrder {
     task: TaskId,
     client: ClientId,
-    /// The rest of the order.
-    rest: Rest,
+    /// What continues the order.
+    continuation: Continuation,
     until: Until,
     /// The instant, if it does not continue in the next turn, but later.
     resumes_at: Option<Timestamp>,
@@ -93,11 +93,11 @@ impl Control for Executor {
             return Some(task);
         }
         let client = self.queue.connect_internal();
-        let rest = Rest::new(move |server, caller| server.begin_order(caller, order, now));
+        let continuation = Continuation::new(move |server, caller| server.begin_order(caller, order, now));
         orders.running.push_back(RunningOrder {
             task,
             client,
-            rest,
+            continuation,
             until: Until::NextTurn,
             resumes_at: None,
         });
@@ -217,21 +217,27 @@ impl Executor {
 
     /// Does a share of an order.
     fn continue_order(&mut self, running: RunningOrder, end: u64, now: Timestamp) {
-        let RunningOrder { task: id, client, rest, .. } = running;
+        let RunningOrder { task: id, client, continuation, .. } = running;
         let mut progress = Progress::Stopped;
         if let Some(task) = self.tasks().get(id).filter(|task| !task.is_to_stop) {
             let mut slice = OrderSlice { task: task.clone(), failure: None, resumes_at: None, end };
             self.meter.cost += 1;
             let mut output = Output::default();
-            let outcome =
-                rest.go_on(self, &mut Caller { client, output: &mut output, now, order: Some(&mut slice) });
+            let outcome = continuation
+                .resume(self, &mut Caller { client, output: &mut output, now, order: Some(&mut slice) });
             self.persistence.log_changes(&mut self.queue, now);
             let OrderSlice { task, failure, resumes_at, .. } = slice;
             let Some(orders) = &mut self.orders else { return };
             orders.tasks.replace(task);
             progress = match outcome {
-                Outcome::Unfinished(Unfinished::Stalled { rest, until, .. }) => {
-                    orders.running.push_back(RunningOrder { task: id, client, rest, until, resumes_at });
+                Outcome::Unfinished(Unfinished::Stalled { continuation, until, .. }) => {
+                    orders.running.push_back(RunningOrder {
+                        task: id,
+                        client,
+                        continuation,
+                        until,
+                        resumes_at,
+                    });
                     return;
                 }
                 Outcome::Abort => Progress::Failed(PutRefusal::OutOfMemory.into()),

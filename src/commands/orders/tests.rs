@@ -2,7 +2,7 @@
 
 use super::jobs::JobsOrder;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::commands::{Executor, ExecutorConfig, Rest};
+use crate::commands::{Continuation, Executor, ExecutorConfig};
 use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk};
@@ -458,7 +458,7 @@ fn a_job_that_waited_for_room_is_changed_even_at_the_end_of_a_turn() {
         let end = harness.executor.measured_cost() + left;
         let orders = harness.executor.orders.as_mut().unwrap();
         let mut running = orders.running.pop_front().unwrap();
-        running.rest = Rest::new(|server, caller| server.change_jobs(caller, order));
+        running.continuation = Continuation::new(|server, caller| server.change_jobs(caller, order));
         harness.executor.continue_order(running, end, harness.now);
         while harness.executor.has_orders() {
             harness.slice();

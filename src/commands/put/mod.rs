@@ -2,8 +2,8 @@
 //!
 //! Owns: the checks once the body is complete, and the reply. The id is assigned when the line is accepted, as in C, so
 //! a put that is refused later leaves a gap in the ids. `line` checks the line, `store` stores the job. A put that
-//! lacks room in the log, or waits for its pace, is a rest; on a server with access rules it is checked again when it
-//! continues.
+//! lacks room in the log, or waits for its pace, is a continuation; on a server with access rules it is checked again
+//! when it continues.
 
 mod line;
 mod store;
@@ -11,7 +11,7 @@ mod store;
 pub(super) use self::line::LineOf;
 
 use super::guard::Permission;
-use super::{Caller, Executor, NotDone, Outcome, RestKind, answer};
+use super::{Caller, ContinuationKind, Executor, NotDone, Outcome, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::LogState;
 use crate::clock::Timestamp;
@@ -92,7 +92,9 @@ impl Executor {
                 answer(output, &Reply::Duplicate(first, state, priority))
             }
             Err(NotDone::Refused(refusal)) => self.refuse_put(refusal.into(), output),
-            Err(NotDone::NoRoomYet(body)) => RestKind::Put(Box::new((put, body))).later(Until::BinlogRoom),
+            Err(NotDone::NoRoomYet(body)) => {
+                ContinuationKind::Put(Box::new((put, body))).later(Until::BinlogRoom)
+            }
         }
     }
 
@@ -106,7 +108,7 @@ impl Executor {
             return self.refuse_late_put(caller.output);
         }
         if guard.has_waiting_put(caller.client) {
-            return RestKind::Put(Box::new((put, body))).later(Until::PutPace);
+            return ContinuationKind::Put(Box::new((put, body))).later(Until::PutPace);
         }
         self.put_permitted(caller, put, body)
     }

@@ -17,7 +17,7 @@ use super::budget::Budget;
 use super::client_lists::{Lists, WaitList};
 use super::unsettled_replies::UnsettledReplies;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::commands::Rest;
+use crate::commands::Continuation;
 use crate::exchange::{Activity, Exchange, MAX_OUTPUT_BYTES, Stop, Unfinished, Until, WaitKind};
 use crate::poll_token::PollToken;
 use crate::protocol::Reply;
@@ -74,7 +74,7 @@ const _: () =
 pub(crate) struct Connection<S> {
     stream: S,
     /// The decoder of the client's input, and the replies that have not been sent yet.
-    pub exchange: Exchange<Rest>,
+    pub exchange: Exchange<Continuation>,
     input: InputState,
     sending: Sending,
     budget: Budget,
@@ -182,7 +182,7 @@ impl<S: Stream> Connection<S> {
 
     /// Whether there is something to do for it although a command of it has not ended.
     #[inline(never)]
-    fn is_runnable_within(&self, command: &Unfinished<Rest>) -> bool {
+    fn is_runnable_within(&self, command: &Unfinished<Continuation>) -> bool {
         match *command {
             Unfinished::Stalled { until: Until::NextTurn, .. } => true,
             // Its put is abandoned.
@@ -267,8 +267,8 @@ impl<S: Stream> Connection<S> {
         if until == Until::PutPace && self.is_half_closed() {
             executor.note_end(id);
         }
-        if let Some(rest) = self.exchange.take_rest() {
-            let outcome = executor.resume(id, rest, &mut self.exchange.output, now);
+        if let Some(continuation) = self.exchange.take_continuation() {
+            let outcome = executor.resume(id, continuation, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
         }
     }
@@ -381,7 +381,7 @@ impl<S: Stream> Connection<S> {
     /// Whether another program can take it over now.
     pub(crate) fn is_quiet(&self) -> bool {
         let can_continue = match self.exchange.unfinished() {
-            Some(Unfinished::Stalled { rest, .. }) => rest.is_described(),
+            Some(Unfinished::Stalled { continuation, .. }) => continuation.is_described(),
             Some(Unfinished::Waiting(_)) | None => true,
         };
         can_continue && !self.has_unsettled_replies()
@@ -393,7 +393,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Continues an exchange that another program has described, and all of whose replies may be sent.
-    pub(crate) fn adopt(&mut self, exchange: Exchange<Rest>, connected_s: u32, has_binlog: bool) {
+    pub(crate) fn adopt(&mut self, exchange: Exchange<Continuation>, connected_s: u32, has_binlog: bool) {
         self.connected_s = connected_s;
         if has_binlog && !exchange.output.is_empty() {
             self.unsettled = Some(Box::new(UnsettledReplies::after(&exchange.output)));

@@ -125,7 +125,7 @@ impl Queue {
     /// The key of the session to which the client is attached.
     #[must_use]
     pub fn session_of(&self, client: ClientId) -> Option<&SessionKey> {
-        let index = self.sessions.of_client.get(&client.key())?;
+        let index = self.sessions.of_client.get(&client.key()).filter(|_| self.has_session(client))?;
         self.sessions.records.get(index).map(|session| &session.key)
     }
 
