@@ -98,8 +98,9 @@ impl Arriving {
         BodyArrival::Whole(Body::from(body))
     }
 
-    /// The buffer into which the socket can be read directly, and how many bytes are missing; `None` if the usual
-    /// buffer is used.
+    /// The buffer into which the socket can be read directly, and how many bytes it may take; `None` if the usual
+    /// buffer is used. The last byte always comes through the usual buffer, because the server looks for requests only
+    /// in the bytes there.
     pub(crate) fn room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let (whole, missing) = (self.whole(), self.missing());
         // A client that has sent little so far may be slow, and gets no room in advance.
@@ -107,7 +108,7 @@ impl Arriving {
             return None;
         }
         make_room(&mut self.begun, whole, DIRECT_READ_FROM_BYTES).ok()?;
-        let room = missing.min(self.begun.capacity() - self.begun.len());
+        let room = (missing - 1).min(self.begun.capacity() - self.begun.len());
         Some((&mut self.begun, room))
     }
 

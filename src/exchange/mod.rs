@@ -317,7 +317,7 @@ impl<R: Debug> Exchange<R> {
         self.output.would_exceed(self.is_memory_low, 0, 0)
     }
 
-    /// The buffer of a body into which the socket can be read directly, and how many bytes are missing; `None` if the
+    /// The buffer of a body into which the socket can be read directly, and how many bytes it may take; `None` if the
     /// usual buffer is used.
     pub fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         match &mut self.phase {

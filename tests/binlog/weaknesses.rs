@@ -161,8 +161,8 @@ fn a_record_that_ends_after_its_file_is_torn_only_where_c_was_killed() {
     assert!(replay(&[&only, &CFile::new(7).zeros(4096)], false).unwrap().1.is_empty());
 }
 
-/// C writes a short record over zeros. Of one that crosses the end of a page, a crash can leave the first part; its state
-/// is then 0, which is that of a delete.
+/// C writes a short record over zeros. Of one that crosses the end of a page, a crash can leave the first part; its
+/// state is then 0, which is that of a delete.
 #[test]
 fn the_beginning_of_a_short_record_of_c_deletes_no_job() {
     for version in [5, 7] {

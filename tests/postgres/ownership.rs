@@ -69,7 +69,7 @@ fn an_owner_that_was_stopped_acknowledges_nothing_after_a_takeover() {
     let mut new = standby.connect();
     assert!(has(&mut new, id, "before"));
     old.signal(Signal::CONT);
-    assert_eq!(said(&mut client), "");
+    assert_eq!(received(&mut client), "");
     assert_eq!(old.wait().code(), Some(1));
     assert!(old.log().contains("the queue was taken over by"), "{}", old.log());
     assert!(!has(&mut new, id + 1, "later"));
@@ -105,12 +105,12 @@ fn failures_count_on_after_a_takeover_and_a_dead_job_stays_dead() {
 }
 
 /// All bytes that a client still gets, until its connection ends in any way.
-fn said(client: &mut Client) -> String {
-    let mut said = Vec::new();
+fn received(client: &mut Client) -> String {
+    let mut received = Vec::new();
     while let Ok(byte) = client.read_bytes(1) {
-        said.extend(byte);
+        received.extend(byte);
     }
-    String::from_utf8_lossy(&said).into_owned()
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 /// A command without a record needs no commit, so no commit holds its reply back.
@@ -135,7 +135,7 @@ fn an_owner_that_stood_still_says_nothing_to_those_that_ask_for_no_change() {
     }
     standby.connect().exchange(b"delete 1\r\n", b"DELETED\r\n").unwrap();
     old.signal(Signal::CONT);
-    assert_eq!(clients.each_mut().map(said), ["", "", ""]);
+    assert_eq!(clients.each_mut().map(received), ["", "", ""]);
     assert_eq!(old.wait().code(), Some(1));
 }
 
@@ -163,7 +163,7 @@ fn an_owner_without_the_database_is_not_ready_sends_its_workers_away_and_ends() 
     wait_until("it is ready again", is_ready);
     // No client sends anything.
     cluster.pause();
-    assert_eq!(said(&mut reader), "");
+    assert_eq!(received(&mut reader), "");
     assert_eq!(server.wait().code(), Some(1));
     assert!(server.log().contains("has confirmed nothing for 8 s (--store-timeout)"), "{}", server.log());
     cluster.resume();

@@ -18,6 +18,22 @@ fn a_job_that_comes_together_with_the_end_of_a_waiting_client_is_its_only_answer
 }
 
 #[test]
+fn a_body_whose_last_part_is_as_long_as_a_read_is_stored() {
+    for (line, reply) in [("put 0 0 60", "INSERTED 2"), ("complete 1 1\r\nput 0 0 60", "COMPLETED 2")] {
+        for last in 32_766..=32_770 {
+            let mut server = SimulatedServer::with_max_job_bytes(100_000);
+            let client = server.connect();
+            server.say(&client, "put 0 0 60 1\r\nx\r\nreserve\r\n");
+            let size = 40_000 + last - 2;
+            let body = "x".repeat(size) + "\r\n";
+            assert_eq!(server.say(&client, format!("{line} {size}\r\n{}", &body[..40_000])), "", "{last}");
+            assert_eq!(server.say(&client, &body[40_000..]), format!("{reply}\r\n"), "{last}");
+            server.check_invariants();
+        }
+    }
+}
+
+#[test]
 fn the_last_commands_of_a_client_that_has_gone_away_are_executed() {
     let mut server = SimulatedServer::with_max_job_bytes(10);
     let producer = server.connect();

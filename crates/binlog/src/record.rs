@@ -184,8 +184,8 @@ impl Layout {
         !self.is_full() || bytes[self.body_at..self.total].ends_with(TRAILER)
     }
 
-    /// Whether C can have written the times of the record: whole seconds, and at least one to run, or the time to run of
-    /// a job of this server.
+    /// Whether C can have written the times of the record: whole seconds, and at least one to run, or the time to run
+    /// of a job of this server.
     pub(super) fn has_times_of_c(&self) -> bool {
         let DiskRecord { delay_ns, ttr_ns, .. } = self.record;
         delay_ns >= 0 && delay_ns % MIN_TTR_NS == 0 && ttr_ns >= MIN_TTR_NS && ttr_ns % NS_PER_MS as i64 == 0

@@ -465,8 +465,8 @@ impl<S: Stream> Connection<S> {
     /// Reads once: into `buffer` after its first `filled` bytes, or directly into a large body.
     #[inline(always)]
     fn read(&mut self, buffer: &mut [u8], filled: &mut usize, now: Timestamp) {
-        let (result, room) = if let Some((body, missing)) = self.exchange.body_room() {
-            let room = missing.min(Budget::Sustained.limits().read_bytes);
+        let (result, room) = if let Some((body, room)) = self.exchange.body_room() {
+            let room = room.min(Budget::Sustained.limits().read_bytes);
             (self.stream.read_into(body, room), room)
         } else {
             let is_memory_low = self.exchange.is_memory_low;

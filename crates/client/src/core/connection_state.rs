@@ -200,7 +200,7 @@ mod tests {
         state
     }
 
-    fn said(commands: &[&str]) -> Vec<String> {
+    fn restored(commands: &[&str]) -> Vec<String> {
         let state = after(commands);
         let mut lines = Vec::new();
         state.for_each_command(|command| {
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn a_new_connection_gets_the_state_of_the_last_one() {
-        assert!(said(&[]).is_empty());
-        assert_eq!(said(&["watch a", "watch b 3", "watch a 2", "ignore b"]), ["watch a 2"]);
-        assert_eq!(said(&["watch default 2", "watch a"]), ["watch default 2", "watch a"]);
+        assert!(restored(&[]).is_empty());
+        assert_eq!(restored(&["watch a", "watch b 3", "watch a 2", "ignore b"]), ["watch a 2"]);
+        assert_eq!(restored(&["watch default 2", "watch a"]), ["watch default 2", "watch a"]);
         assert_eq!(
-            said(&[
+            restored(&[
                 "reserve-fields age tube",
                 "reserve-mode fifo",
                 "watch a",
@@ -227,10 +227,10 @@ mod tests {
             ]),
             ["auth t", "use b", "watch a", "ignore default", "reserve-mode fifo", "reserve-fields age tube"]
         );
-        assert_eq!(said(&["use b", "session s 5"]), ["session s 5", "use b"]);
-        assert!(said(&["reserve-fields age", "reserve-fields"]).is_empty());
-        assert!(said(&["watch a", "ignore a", "use a", "use default"]).is_empty());
-        assert_eq!(said(&["use a", "use b"]), ["use b"]);
+        assert_eq!(restored(&["use b", "session s 5"]), ["session s 5", "use b"]);
+        assert!(restored(&["reserve-fields age", "reserve-fields"]).is_empty());
+        assert!(restored(&["watch a", "ignore a", "use a", "use default"]).is_empty());
+        assert_eq!(restored(&["use a", "use b"]), ["use b"]);
     }
 
     #[test]
