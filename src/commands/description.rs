@@ -1,4 +1,4 @@
-//! The description of the executor: the queue, the log, the counters, and the rests of commands that wait.
+//! The description of the executor: the queue, the log, the counters, and the continuations of commands that wait.
 //!
 //! Owns: which parts are described. The access rules and the certificates are not: the next program reads them itself,
 //! with the same command line. Driven by `server/description.rs`.

@@ -213,11 +213,17 @@ impl Executor {
         let outcome = match end {
             WaitOutcome::Reserved(id) => match kind {
                 WaitKind::Batch(max_jobs) => self.begin_delivered_batch(caller, max_jobs, id),
-                WaitKind::Job { .. } | WaitKind::EndOf(_) => self.answer_delivered(caller, id),
+                WaitKind::Job { .. } | WaitKind::EndOf(_) => {
+                    debug_assert!(!matches!(kind, WaitKind::EndOf(_)), "the client waits for a job");
+                    self.answer_delivered(caller, id)
+                }
             },
             WaitOutcome::TimedOut => answer(caller.output, &Reply::TimedOut),
             WaitOutcome::DeadlineSoon => answer(caller.output, &Reply::DeadlineSoon),
-            WaitOutcome::Ended(id, end) => self.answer_awaited_end(caller, id, end),
+            WaitOutcome::Ended(id, end) => {
+                debug_assert_eq!(kind, WaitKind::EndOf(id), "the client waits for the end of this job");
+                self.answer_awaited_end(caller, id, end)
+            }
         };
         trace_reply(client, output, start);
         outcome

@@ -69,7 +69,7 @@ impl WaitKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// No event: it has more work than fits in a turn, and continues in the next one. An order with a rate continues
-    /// when that permits the next job.
+    /// when its rate permits the next job.
     NextTurn,
     /// The next file of the binlog: there is no room before that.
     BinlogRoom,

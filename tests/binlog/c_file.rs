@@ -5,6 +5,8 @@
 pub struct CFile {
     pub bytes: Vec<u8>,
     pub version: i32,
+    /// The time to run of its jobs, in nanoseconds.
+    pub ttr_ns: i64,
 }
 
 pub const DELETED: u8 = 0;
@@ -13,7 +15,12 @@ pub const BURIED: u8 = 3;
 
 impl CFile {
     pub fn new(version: i32) -> Self {
-        Self { bytes: version.to_le_bytes().to_vec(), version }
+        Self { bytes: version.to_le_bytes().to_vec(), version, ttr_ns: 60_000_000_000 }
+    }
+
+    /// A file of jobs that C 1.4 has stored with a time to run of 0, and that later versions have copied.
+    pub fn with_ttr_of_0(version: i32) -> Self {
+        Self { ttr_ns: 1000, ..Self::new(version) }
     }
 
     fn name(&mut self, tube: &str) {
@@ -31,7 +38,7 @@ impl CFile {
         fixed[0..8].copy_from_slice(&id.to_le_bytes());
         fixed[8..12].copy_from_slice(&10_u32.to_le_bytes());
         fixed[16..24].copy_from_slice(&(2 * unit).to_le_bytes());
-        fixed[24..32].copy_from_slice(&(60 * unit).to_le_bytes());
+        fixed[24..32].copy_from_slice(&(self.ttr_ns / (1_000_000_000 / unit)).to_le_bytes());
         fixed[32..36].copy_from_slice(&body_size.to_le_bytes());
         fixed[40..48].copy_from_slice(&(1_600_000_000 * unit).to_le_bytes());
         fixed[48..56].copy_from_slice(&(1_600_000_060 * unit).to_le_bytes());

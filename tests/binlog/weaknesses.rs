@@ -122,6 +122,26 @@ fn every_beginning_of_a_job_larger_than_a_file_of_c_is_a_torn_tail() {
 }
 
 #[test]
+fn a_job_larger_than_a_file_of_c_1_4_is_torn_after_other_jobs() {
+    let before = CFile::new(5).full(1, b"one", READY);
+    let mut file = before.clone().full(2, &[b'x'; 10_000], READY);
+    file.bytes.truncate(9000);
+    let (summary, restored) = replay(&[&file], false).unwrap();
+    assert_eq!((ids(&restored), summary.tails[0].offset), (vec![1], before.bytes.len() as u64));
+}
+
+#[test]
+fn deletes_of_jobs_that_c_1_4_has_stored_with_a_ttr_of_0_count() {
+    for version in [5, 7] {
+        let deleted = CFile::with_ttr_of_0(version).full(1, b"one", READY).short(1, 3, DELETED);
+        for (file, left) in [(deleted.clone(), vec![]), (deleted.full(2, b"two", READY), vec![2])] {
+            let (summary, restored) = replay(&[&file.zeros(512)], false).unwrap();
+            assert_eq!((ids(&restored), summary.tails.len()), (left, 0), "version {version}");
+        }
+    }
+}
+
+#[test]
 fn a_record_with_a_damaged_length_hides_no_records_after_it() {
     for version in [5, 7] {
         let damaged = CFile::new(version).full(1, &[b'x'; 300], READY);
@@ -131,7 +151,8 @@ fn a_record_with_a_damaged_length_hides_no_records_after_it() {
             damaged.clone().short(1, 300, DELETED),
             damaged.clone().short(256, 5, BURIED),
         ];
-        for mut file in next {
+        let of_0 = CFile::with_ttr_of_0(version).full(1, &[b'x'; 300], READY).full(2, b"next", READY);
+        for mut file in next.into_iter().chain([of_0]) {
             file.bytes[size_at + 2] ^= 1;
             let refused = refusals(&[&file.zeros(4096)]);
             assert_eq!(refused, [LogFault::BadRecord { file: 1, offset: 4 }], "version {version}");
@@ -139,8 +160,8 @@ fn a_record_with_a_damaged_length_hides_no_records_after_it() {
     }
 }
 
-/// After C 1.4.6, a job that is larger than a file is the first one of its file, and the last one that a killed C has
-/// written.
+/// In versions of C after 1.4.6, a job that is larger than a file is the first one of its file, and the last one that a
+/// killed C has written.
 #[test]
 fn a_record_that_ends_after_its_file_is_torn_only_where_c_was_killed() {
     let first = CFile::new(7).full(1, &[b'x'; 300], READY);

@@ -77,8 +77,8 @@ fn a_client_waits_for_the_same_in_the_queue_and_in_its_connection() {
     let wait_for_end = [&[2][..], &9_u64.to_le_bytes()].concat();
     let wait_for_other_end = [&[2][..], &8_u64.to_le_bytes()].concat();
     for other_wait in [&[0, 0][..], &[1, 1, 0, 0, 0], &wait_for_other_end] {
-        let places = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(&wait_for_end));
-        let refusals: Vec<_> = places
+        let offsets = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(&wait_for_end));
+        let refusals: Vec<_> = offsets
             .filter_map(|at| {
                 let mut changed = bytes.clone();
                 changed.splice(at..at + wait_for_end.len(), other_wait.iter().copied());

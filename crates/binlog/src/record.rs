@@ -10,9 +10,6 @@ use crate::clock::{NS_PER_MS, NS_PER_S};
 use crate::job::JobId;
 use crate::tube_name::TubeName;
 
-/// The minimum time to run of a job.
-const MIN_TTR_NS: i64 = NS_PER_S as i64;
-
 /// The maximum length of a record's head, up to its body.
 pub(super) const MAX_HEAD_BYTES: usize = 8 + TubeName::MAX_BYTES + RECORD_BYTES;
 
@@ -184,16 +181,19 @@ impl Layout {
         !self.is_full() || bytes[self.body_at..self.total].ends_with(TRAILER)
     }
 
-    /// Whether C can have written the times of the record: whole seconds, and at least one to run, or the time to run
-    /// of a job of this server.
+    /// Whether C can have written the times of the record: whole seconds, or the time to run of a job of this server,
+    /// or one microsecond, which is what C 1.4 stores for a time to run of 0.
     pub(super) fn has_times_of_c(&self) -> bool {
+        const SECOND: i64 = NS_PER_S as i64;
+        const MICROSECOND: i64 = 1000;
         let DiskRecord { delay_ns, ttr_ns, .. } = self.record;
-        delay_ns >= 0 && delay_ns % MIN_TTR_NS == 0 && ttr_ns >= MIN_TTR_NS && ttr_ns % NS_PER_MS as i64 == 0
+        let is_ttr = ttr_ns >= SECOND && ttr_ns % NS_PER_MS as i64 == 0 || ttr_ns == MICROSECOND;
+        is_ttr && delay_ns >= 0 && delay_ns % SECOND == 0
     }
 
-    /// Whether the record, which C wrote, is a short one of which only the beginning was written, over zeros: it then
-    /// looks like a delete.
+    /// Whether the record, which C wrote, is a short one of which only the part before the time to run was written,
+    /// over zeros: it then looks like a delete. C stores no time to run of 0.
     pub(super) fn is_torn_short(&self) -> bool {
-        matches!(self.record.logged_state(), Some(LoggedState::Deleted(_))) && self.record.ttr_ns < MIN_TTR_NS
+        matches!(self.record.logged_state(), Some(LoggedState::Deleted(_))) && self.record.ttr_ns == 0
     }
 }

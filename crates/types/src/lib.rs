@@ -7,7 +7,7 @@
 //! | jobs: their ids, priorities, states and bodies | [`job`]; what a `put` may ask for beside C's protocol: [`tags`], [`trace`] |
 //! | names | of tubes: [`tube_name`], and patterns of them: [`pattern`]; of keys and groups: [`name`] |
 //! | numbers and times | [`clock`]; as C reads them: [`number`], [`seconds`]; from a seed: [`random`] |
-//! | text | `json` (only with this feature), [`percent`] |
+//! | text | `json` (with the feature `json`), [`percent`] |
 //! | a server that hands its state to another program | [`description`] |
 //! | the code itself | [`assertions`], [`rate_limited_log`] |
 //!

@@ -23,7 +23,7 @@ impl Persistence {
         for put in news.clone() {
             binlog.reserve_id(put.new.id)?;
         }
-        let puts = news.map(|put| (queue.target_of(client, put.tube).len(), put.body_bytes, put.tags));
+        let puts = news.map(|put| (queue.target_tube_name(client, put.tube).len(), put.body_bytes, put.tags));
         binlog.reserve_complete(puts, updates).map(Some)
     }
 

@@ -195,7 +195,7 @@ impl Executor {
     /// Whether the client may put a job with these tags into this tube, or into the used one.
     pub(super) fn may_put(&self, client: ClientId, tube: Option<&str>, tags: &TagSet<'_>) -> bool {
         let Some(grants) = self.grants(client) else { return false };
-        grants.judge(Roles::PRODUCE, self.queue.target_of(client, tube)) == Verdict::Allowed
+        grants.judge(Roles::PRODUCE, self.queue.target_tube_name(client, tube)) == Verdict::Allowed
             && self.may_name(client, tags)
     }
 }

@@ -86,7 +86,7 @@ impl Executor {
                 return Err(refusal.into());
             }
         }
-        let tube_len = || self.queue.target_of(client, tube).len();
+        let tube_len = || self.queue.target_tube_name(client, tube).len();
         if let Err(no_room) = self.persistence.room_for_put(new.id, tube_len, &body, tags) {
             return Err(NotDone::without_room(no_room, body));
         }

@@ -81,7 +81,7 @@ impl<'a> Planning<'a> {
     /// The outcome of the next put.
     #[inline]
     fn plan(&mut self, put: &CompletedPut<'a>) -> Result<Planned, TubeFull> {
-        let key = put.key().map(|key| (self.queue.target_of(self.client, put.tube), key.as_str()));
+        let key = put.key().map(|key| (self.queue.target_tube_name(self.client, put.tube), key.as_str()));
         if let Some(key) = key
             && let Some((first, priority)) = self.first_with(key)
         {
@@ -109,7 +109,7 @@ impl<'a> Planning<'a> {
     /// Whether the tube of a put has room for it; if so, takes the room.
     #[cold]
     fn finds_room(&mut self, put: &CompletedPut<'a>) -> bool {
-        let tube = self.queue.target_of(self.client, put.tube);
+        let tube = self.queue.target_tube_name(self.client, put.tube);
         let load = self.loads.entry(tube).or_default();
         let has_room = !self.queue.is_full_without(self.completed, tube, *load, put.body_bytes);
         if has_room {

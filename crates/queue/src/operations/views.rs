@@ -217,7 +217,7 @@ impl Queue {
 
     /// The name of the tube of a put, which need not exist: this one, or the one that the client uses.
     #[must_use]
-    pub fn target_of<'a>(&'a self, client: ClientId, tube: Option<&'a str>) -> &'a str {
+    pub fn target_tube_name<'a>(&'a self, client: ClientId, tube: Option<&'a str>) -> &'a str {
         tube.unwrap_or_else(|| self.used_tube(client).as_str())
     }
 

@@ -383,7 +383,7 @@ impl Pair {
         if let Some(refused) = puts.get(plan.len()) {
             queue.count_refused(id, refused.tube);
             let tube = model.complete(id.index, job.0, &puts, now).expect_err("the tube is full");
-            assert_eq!(queue.target_of(id, refused.tube), tube);
+            assert_eq!(queue.target_tube_name(id, refused.tube), tube);
             return model.refuse_for(&tube);
         }
         let pack = |put: &queue::CompletedPut<'_>, body: &[u8]| {
