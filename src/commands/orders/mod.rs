@@ -1,8 +1,8 @@
 //! The orders of the API: the same commands, each run for an internal client of its own.
 //!
 //! Owns: which orders are carried out, a slice in each turn, and when the task of an order ends: not before the log has
-//! its changes. An order that is not finished has the [`Continuation`] of a command. Driven by the turn; [`crate::http`]
-//! passes in the orders and reads the table of tasks.
+//! its changes. An unfinished order has the [`Continuation`] of a command. Driven by the turn; [`crate::http`] passes
+//! in the orders and reads the table of tasks.
 
 mod jobs;
 #[cfg(test)]
