@@ -100,7 +100,7 @@ impl Executor {
         limit: u32,
         after: Option<ClientCursor>,
     ) -> Outcome {
-        let index = after.map_or(0, |cursor| cursor.index as usize + 1);
+        let index = after.map_or(0, |cursor| (cursor.index as usize).saturating_add(1));
         self.find_clients(caller, FoundClients { index, limit: limit as usize, ids: Vec::new() })
     }
 

@@ -34,7 +34,7 @@ impl ClientList {
     pub(crate) fn new(parameters: &mut QueryParameters) -> Result<Self, Problem> {
         let limit = parameters.limit(DEFAULT_LIMIT, MAX_LIMIT as usize)?;
         let cursor = parameters.cursor(|text| ClientCursor::parse(text.as_bytes()))?;
-        let index = cursor.map_or(0, |cursor| cursor.index as usize + 1);
+        let index = cursor.map_or(0, |cursor| (cursor.index as usize).saturating_add(1));
         Ok(Self { opening: "{\"clients\":[", index, limit, found: 0 })
     }
 }
