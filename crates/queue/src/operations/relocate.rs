@@ -52,6 +52,8 @@ impl Queue {
             let _ = self.retag_in(id, name, now);
             self.jobs.expect_mut(id).tube = target;
             self.moved_marked(id, from);
+            // It can be too old at once: 136 years after its put, or without memory, no arrival is noted.
+            self.note_overdue(now);
         } else {
             self.jobs.expect_mut(id).tube = target;
         }

@@ -19,7 +19,7 @@ impl Rules {
 
 impl Queue {
     /// Notes whether there may be jobs whose time is over. Must be called before a job can get to a client after the
-    /// time has changed, or after a reload has changed the maximum age of jobs.
+    /// time has changed, or after a reload or a move has changed the maximum age of jobs.
     #[inline]
     pub(crate) fn note_overdue(&mut self, now: Timestamp) {
         let is_due = |queue: &Self| queue.deadlines.first().is_some_and(|(at, _)| at <= now);
