@@ -137,8 +137,8 @@ impl Executor {
         let end = self.counted_cost() + ADVANCE_COST;
         loop {
             let Advanced { has_more, have_delays_ended } = self.queue.advance(now);
-            if have_delays_ended && let Some(binlog) = &mut self.persistence.binlog {
-                binlog.note_end_of_delay(now);
+            if have_delays_ended {
+                self.persistence.note_end_of_delay(now);
             }
             self.detach_expired_bodies();
             self.persistence.log_changes(&mut self.queue, now);

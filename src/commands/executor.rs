@@ -171,7 +171,7 @@ impl Executor {
     /// commands that have waited for room in the log can continue.
     #[inline]
     pub(crate) fn commit(&mut self, now: Timestamp) -> bool {
-        if self.persistence.binlog.is_none() {
+        if self.persistence.binlog().is_none() {
             return false;
         }
         self.persistence.commit(&self.queue, now);

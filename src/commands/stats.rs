@@ -29,7 +29,7 @@ impl Executor {
             sums: TubeSums::of(&self.queue),
             identities: self.guard.as_ref().map_or(&[], |guard| guard.figures()),
             extensions: stats::extensions(self.guard.is_some()),
-            binlog: self.persistence.binlog.as_ref().map_or_else(binlog::Stats::default, Binlog::stats),
+            binlog: self.persistence.binlog().map_or_else(binlog::Stats::default, Binlog::stats),
             commands: &self.counters.commands,
             timings: &self.counters.timings,
             is_draining: self.is_draining,
@@ -94,7 +94,7 @@ impl Executor {
     pub(super) fn stats_job(&self, client: ClientId, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
         let (job, session) = (self.queue.job(id)?, self.session_shown_to(client, id));
         let waits_for = &*self.queue.waits_for(id, now);
-        let file = self.persistence.binlog.as_ref().map_or(0, |binlog| binlog.file_of(id));
+        let file = self.persistence.binlog().map_or(0, |binlog| binlog.file_of(id));
         let dead_from = self.source_shown_to(client, &job);
         let view = StatsJob { job, session, dead_from, waits_for, file, now };
         Some(stats::yaml(&[JOB, TAGS, WAITS_FOR], &view))

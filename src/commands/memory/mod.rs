@@ -129,7 +129,7 @@ impl Executor {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.queue.bytes()
-            + self.persistence.binlog.as_ref().map_or(0, Binlog::memory_bytes)
+            + self.persistence.binlog().map_or(0, Binlog::memory_bytes)
             + self.memory.all_buffer_bytes()
             + self.memory.detached_bodies.bytes()
             + self.tube_lists.bytes()

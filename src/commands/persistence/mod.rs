@@ -26,7 +26,7 @@ use crate::tube_name::TubeName;
 #[derive(Default)]
 pub(crate) struct Persistence {
     /// `None` if there is none.
-    pub(crate) binlog: Option<Binlog>,
+    binlog: Option<Binlog>,
     /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
     is_leased: bool,
     /// The last record of the last successful commit.
@@ -86,6 +86,19 @@ impl Persistence {
     /// No binlog, whose files would have this size.
     pub(crate) fn new(file_bytes: u64) -> Self {
         Self { file_bytes, ..Self::default() }
+    }
+
+    /// The log, to be read.
+    #[inline]
+    pub(super) fn binlog(&self) -> Option<&Binlog> {
+        self.binlog.as_ref()
+    }
+
+    /// Notes that delays of jobs have ended.
+    pub(super) fn note_end_of_delay(&mut self, now: Timestamp) {
+        if let Some(binlog) = &mut self.binlog {
+            binlog.note_end_of_delay(now);
+        }
     }
 
     /// Whether a put fits, together with its later delete. The queue stays unchanged in either case; the log may begin

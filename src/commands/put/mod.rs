@@ -133,7 +133,7 @@ impl Executor {
     pub(super) fn count_refused_put(&mut self, refusal: CommandRefusal) {
         match refusal {
             CommandRefusal::JobTooBig | CommandRefusal::OutOfMemory | CommandRefusal::Draining => {
-                let binlog = self.persistence.binlog.as_ref();
+                let binlog = self.persistence.binlog();
                 let is_disk_full = binlog.is_some_and(|binlog| binlog.state() == LogState::Full);
                 self.counters.refused_puts.count(refusal, is_disk_full);
             }
