@@ -68,8 +68,7 @@ impl WaitKind {
 /// The event for which a stalled command waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// No event: it has more work than fits in a turn, and continues in the next one. An order with a rate continues
-    /// when its rate permits the next job.
+    /// No event: it has more work than fits in a turn, and continues in the next one.
     NextTurn,
     /// The next file of the binlog: there is no room before that.
     BinlogRoom,

@@ -75,9 +75,32 @@ struct RunningOrder {
     client: ClientId,
     /// What continues the order.
     continuation: Continuation,
-    until: Until,
-    /// The instant, if it does not continue in the next turn, but later.
-    resumes_at: Option<Timestamp>,
+    awaits: Awaits,
+}
+
+/// The event for which an order waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaits {
+    NextTurn,
+    /// The instant at which its rate permits the next job.
+    Pace(Timestamp),
+    BinlogRoom,
+}
+
+impl Awaits {
+    /// Whether the order can continue now.
+    fn is_over(self, now: Timestamp) -> bool {
+        match self {
+            Self::NextTurn => true,
+            Self::Pace(at) => at <= now,
+            Self::BinlogRoom => false,
+        }
+    }
+
+    /// The instant, if the order waits for one.
+    fn resumes_at(self) -> Option<Timestamp> {
+        if let Self::Pace(at) = self { Some(at) } else { None }
+    }
 }
 
 impl Control for Executor {
@@ -94,13 +117,7 @@ impl Control for Executor {
         }
         let client = self.queue.connect_internal();
         let continuation = Continuation::new(move |server, caller| server.begin_order(caller, order, now));
-        orders.running.push_back(RunningOrder {
-            task,
-            client,
-            continuation,
-            until: Until::NextTurn,
-            resumes_at: None,
-        });
+        orders.running.push_back(RunningOrder { task, client, continuation, awaits: Awaits::NextTurn });
         Some(task)
     }
 
@@ -110,7 +127,7 @@ impl Control for Executor {
             task.is_to_stop = true;
         }
         for running in orders.running.iter_mut().filter(|running| running.task == id) {
-            (running.until, running.resumes_at) = (Until::NextTurn, None);
+            running.awaits = Awaits::NextTurn;
         }
     }
 
@@ -139,8 +156,7 @@ impl Executor {
     pub(crate) fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| {
             let settled = self.settled();
-            let mut running = orders.running.iter();
-            running.any(|order| order.until == Until::NextTurn && order.resumes_at.is_none())
+            orders.running.iter().any(|order| order.awaits == Awaits::NextTurn)
                 || orders.settling.front().is_some_and(|(_, _, last)| last.is_none_or(|last| last <= settled))
         })
     }
@@ -149,22 +165,24 @@ impl Executor {
     #[inline]
     pub(crate) fn next_order_at(&self) -> Option<Timestamp> {
         let orders = self.orders.as_ref()?;
-        orders.running.iter().filter_map(|running| running.resumes_at).min()
+        orders.running.iter().filter_map(|running| running.awaits.resumes_at()).min()
     }
 
     /// Ends the orders that wait because of their rate, before another program takes over the queue.
     pub(crate) fn stop_waiting_orders(&mut self) {
         let running = self.orders.iter().flat_map(|orders| &orders.running);
-        let waiting: Vec<TaskId> =
-            running.filter(|running| running.resumes_at.is_some()).map(|running| running.task).collect();
+        let waiting: Vec<TaskId> = running
+            .filter(|running| running.awaits.resumes_at().is_some())
+            .map(|running| running.task)
+            .collect();
         waiting.into_iter().for_each(|task| self.stop(task));
     }
 
     /// Wakes the orders that wait for room in the log.
     pub(super) fn wake_orders(&mut self) {
         if let Some(orders) = &mut self.orders {
-            for running in orders.running.iter_mut().filter(|running| running.until == Until::BinlogRoom) {
-                running.until = Until::NextTurn;
+            for running in orders.running.iter_mut().filter(|running| running.awaits == Awaits::BinlogRoom) {
+                running.awaits = Awaits::NextTurn;
             }
         }
     }
@@ -189,7 +207,7 @@ impl Executor {
             }
             let Some(orders) = &mut self.orders else { break };
             let Some(running) = orders.running.pop_front() else { break };
-            if running.until == Until::NextTurn && running.resumes_at.is_none_or(|at| at <= now) {
+            if running.awaits.is_over(now) {
                 self.continue_order(running, end, now);
             } else {
                 orders.running.push_back(running);
@@ -231,13 +249,12 @@ impl Executor {
             orders.tasks.replace(task);
             progress = match outcome {
                 Outcome::Unfinished(Unfinished::Stalled { continuation, until, .. }) => {
-                    orders.running.push_back(RunningOrder {
-                        task: id,
-                        client,
-                        continuation,
-                        until,
-                        resumes_at,
-                    });
+                    let awaits = match (until, resumes_at) {
+                        (Until::BinlogRoom, _) => Awaits::BinlogRoom,
+                        (_, Some(at)) => Awaits::Pace(at),
+                        (_, None) => Awaits::NextTurn,
+                    };
+                    orders.running.push_back(RunningOrder { task: id, client, continuation, awaits });
                     return;
                 }
                 Outcome::Abort => Progress::Failed(PutRefusal::OutOfMemory.into()),
