@@ -10,7 +10,7 @@ use crate::stats::{Read, TUBE};
 use crate::tube_name::TubeName;
 
 /// The maximum length of a pattern, in bytes: comparing it with a long name takes some thousand steps at worst.
-const MAX_PATTERN_BYTES: usize = 64;
+pub(super) const MAX_PATTERN_BYTES: usize = 64;
 
 /// A choice of tubes, and their order.
 #[derive(Debug, Default)]
@@ -30,7 +30,6 @@ enum Names {
     All,
     Containing(String),
     Matching(Pattern),
-    None,
 }
 
 /// The position of a tube in the order.
@@ -72,14 +71,15 @@ impl Query {
     }
 
     /// Selects the tubes whose names contain the text, or, if it has a `*` or `?`, those whose whole names match it.
-    /// Upper and lower case are the same. A pattern of more than `MAX_PATTERN_BYTES` matches nothing.
-    pub fn filter_by(&mut self, text: &str) {
+    /// Upper and lower case are the same. Returns false for a pattern of more than `MAX_PATTERN_BYTES`.
+    pub fn filter_by(&mut self, text: &str) -> bool {
         self.names = match text.to_ascii_lowercase() {
             text if text.is_empty() => Names::All,
             text if !text.contains(['*', '?']) => Names::Containing(text),
             pattern if pattern.len() <= MAX_PATTERN_BYTES => Names::Matching(Pattern::new(&pattern)),
-            _ => Names::None,
+            _ => return false,
         };
+        true
     }
 
     /// Whether names are compared with a pattern, which takes longer than a search for a text.
@@ -101,7 +101,6 @@ impl Query {
             Names::All => true,
             Names::Containing(text) => name().contains(text),
             Names::Matching(pattern) => pattern.matches(&name()),
-            Names::None => false,
         }
     }
 
@@ -154,17 +153,17 @@ mod tests {
     #[test]
     fn names_are_compared_without_their_case() {
         let mut query = Query::default();
-        query.filter_by("Ai");
+        assert!(query.filter_by("Ai"));
         assert!(query.wants("MAIL") && query.wants("mail") && !query.wants("milk"));
-        query.filter_by("");
+        assert!(query.filter_by(""));
         assert!(query.wants("milk"));
     }
 
     #[test]
     fn patterns_match_whole_names() {
         let mut query = Query::default();
-        query.filter_by(&"*".repeat(MAX_PATTERN_BYTES + 1));
-        assert!(!query.wants("mail"), "a longer pattern would take long");
+        assert!(query.filter_by(&"*".repeat(MAX_PATTERN_BYTES)));
+        assert!(!query.filter_by(&"*".repeat(MAX_PATTERN_BYTES + 1)), "a longer pattern would take long");
         for (pattern, name, is_match) in [
             ("*", "mail", true),
             ("m*l", "mail", true),
@@ -177,7 +176,7 @@ mod tests {
             ("*x", "mail", false),
             ("?", "", false),
         ] {
-            query.filter_by(pattern);
+            assert!(query.filter_by(pattern));
             assert_eq!(query.wants(name), is_match, "{pattern} {name}");
         }
     }

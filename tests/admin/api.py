@@ -119,6 +119,7 @@ def reads(checked, server):
     assert names == ["mail", "default"], names
     for query in (
         "limit=0", "limit=501", "sort=host", "order=up", "cursor=x", "nonsense=1", "limit=1&limit=2", "search=%zz",
+        f"search={'*' * 65}",
     ):
         ask(f"tubes?{query}", 400)
     assert ask("tubes/a%2Fb%3Bc")["current-jobs-ready"] == 3

@@ -136,30 +136,37 @@ pub(crate) fn tube_name(name: &str) -> Result<TubeName, Problem> {
     })
 }
 
-/// The action on jobs with this name; `None` if it is not one.
-fn job_action(action: &str, fields: &mut UnreadKeys) -> Result<Option<JobAction>, Problem> {
-    Ok(Some(match action {
-        "kick" => JobAction::Kick,
-        "delete" => JobAction::Delete,
-        "move" => JobAction::Move(fields.tube("to")?),
-        "priority" => {
-            JobAction::Priority(Priority(fields.number("priority")?.ok_or_else(|| missing("priority"))?))
-        }
-        "delay" => JobAction::Delay(fields.seconds("delay")?.ok_or_else(|| missing("delay"))?),
-        "redrive" => {
-            JobAction::Redrive(fields.take("rate", "a whole number from 1 to 4294967295", |value| {
-                NonZeroU32::new(u32::try_from(value.as_u64()?).ok()?)
-            })?)
-        }
-        _ => return Ok(None),
-    }))
+/// Reads the other fields of an action on jobs.
+type ReadAction = fn(&mut UnreadKeys) -> Result<JobAction, Problem>;
+
+/// The actions on jobs.
+const JOB_ACTIONS: [(&str, ReadAction); 6] = [
+    ("kick", |_| Ok(JobAction::Kick)),
+    ("delete", |_| Ok(JobAction::Delete)),
+    ("move", |fields| Ok(JobAction::Move(fields.tube("to")?))),
+    ("priority", |fields| {
+        Ok(JobAction::Priority(Priority(fields.number("priority")?.ok_or_else(|| missing("priority"))?)))
+    }),
+    ("delay", |fields| Ok(JobAction::Delay(fields.seconds("delay")?.ok_or_else(|| missing("delay"))?))),
+    ("redrive", |fields| {
+        let rate = fields.take("rate", "a whole number from 1 to 4294967295", |value| {
+            NonZeroU32::new(u32::try_from(value.as_u64()?).ok()?)
+        });
+        Ok(JobAction::Redrive(rate?))
+    }),
+];
+
+/// The action on jobs with this name. Beside these, there are the `others`.
+fn job_action(action: &str, fields: &mut UnreadKeys, others: &[&str]) -> Result<JobAction, Problem> {
+    match JOB_ACTIONS.into_iter().find(|&(word, _)| word == action) {
+        Some((_, read)) => read(fields),
+        None => Err(unknown(action, &[others, &JOB_ACTIONS.map(|(word, _)| word)].concat())),
+    }
 }
 
-fn unknown(action: &str, known: &str) -> Problem {
-    Problem::bad(format!("action {:?}: expected one of {known}", short(action)))
+fn unknown(action: &str, known: &[&str]) -> Problem {
+    Problem::bad(format!("action {:?}: expected one of {}", short(action), known.join(", ")))
 }
-
-const JOB_ACTIONS: &str = "kick, delete, move, priority, delay, redrive";
 
 /// A job to put into the tube.
 pub(crate) fn put(tube: TubeName, mut fields: UnreadKeys) -> Result<Order, Problem> {
@@ -184,7 +191,7 @@ pub(crate) fn put(tube: TubeName, mut fields: UnreadKeys) -> Result<Order, Probl
 /// The order for one job, or for those that the body names.
 pub(crate) fn on_jobs(id: Option<JobId>, mut fields: UnreadKeys) -> Result<Order, Problem> {
     let action = fields.action()?;
-    let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
+    let job_action = job_action(&action, &mut fields, &[])?;
     let jobs = id.map_or_else(|| fields.jobs(), |id| Ok(vec![id]))?;
     fields.end()?;
     Ok(Order::Change(job_action, Selection::Jobs(jobs.into_iter())))
@@ -203,8 +210,8 @@ pub(crate) fn on_tube(
         ("resume", _) => Order::Pause(tube, Seconds::ZERO),
         (_, Some(scope)) => Order::Flush(tube, scope),
         (_, None) => {
-            let known = format!("pause, resume, {}, {JOB_ACTIONS}", FLUSHES.map(flush_action).join(", "));
-            let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, &known))?;
+            let others = [&["pause", "resume"][..], &FLUSHES.map(flush_action)].concat();
+            let job_action = job_action(&action, &mut fields, &others)?;
             let state = fields.text("state")?.ok_or_else(|| missing("state"))?;
             let state = filter::state(&state)?;
             let counted = fields.long("expected")?.ok_or_else(|| missing("expected"))?;
@@ -227,7 +234,7 @@ pub(crate) fn on_tube(
 pub(crate) fn on_client(id: u64, mut fields: UnreadKeys) -> Result<Order, Problem> {
     let action = fields.action()?;
     if action != "kill" {
-        return Err(unknown(&action, "kill"));
+        return Err(unknown(&action, &["kill"]));
     }
     fields.end()?;
     Ok(Order::KillClient(id))
@@ -239,7 +246,7 @@ pub(crate) fn on_server(mut fields: UnreadKeys) -> Result<Order, Problem> {
     let order = match action.as_str() {
         "drain" => Order::Drain(true),
         "undrain" => Order::Drain(false),
-        _ => return Err(unknown(&action, "drain, undrain")),
+        _ => return Err(unknown(&action, &["drain", "undrain"])),
     };
     fields.end()?;
     Ok(order)

@@ -7,7 +7,7 @@ use super::url::QueryParameters;
 use super::write::{close_page, write_tubes};
 use crate::http::rendering::{Rendering, ResponseFormat};
 use crate::http::snapshot::{Snapshot, TubeChoice};
-use crate::http::tube_query::{Query, Rank};
+use crate::http::tube_query::{MAX_PATTERN_BYTES, Query, Rank};
 use crate::http::{Sources, put};
 use crate::tube_name::TubeName;
 
@@ -37,7 +37,10 @@ pub(crate) fn list(
         Some("ascending") => query.ascend(),
         Some(_) => return Err(Problem::bad("order: expected ascending or descending")),
     }
-    query.filter_by(&parameters.take("search").unwrap_or_default());
+    if !query.filter_by(&parameters.take("search").unwrap_or_default()) {
+        let expected = format!("search: expected a text, or a pattern of at most {MAX_PATTERN_BYTES} bytes");
+        return Err(Problem::bad(expected));
+    }
     if let Some(rank) = parameters.cursor(rank)? {
         query.start_after(rank);
     }
