@@ -55,7 +55,7 @@ def a_question_waits_for_the_one_before(server, browser):
     browser.driver.execute_script(
         "window.connected = window.fetch; window.fetch = async (path, options) => {"
         " const answer = await connected(path, options);"
-        " if (path.includes('/count')) await new Promise((resume) => { window.counted = resume; });"
+        " if (path.includes('/jobs/count')) await new Promise((resume) => { window.counted = resume; });"
         " return answer; }")
     browser.click(".acting button", "All that match")
     browser.click(".acting button", "Delete")
