@@ -6,11 +6,11 @@
 use crate::normalize::normalize;
 use crate::script::{Action, CLIENTS, MAX_JOB_BYTES, Step, concatenated};
 use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::copy_built_server;
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
 use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long an awaited event may take. This is short, because each attempt at a shorter script may wait this long.
@@ -101,7 +101,7 @@ impl Side {
             // Only a server that reads files again obeys SIGHUP. This one has no rule.
             flags.extend(["--tubes", "/dev/null"].map(str::to_owned));
             program = programs.path().join("program");
-            copy(binary, &program)?;
+            copy_built_server(&program)?;
         }
         let server = Server::start(&program, Transport::Unix, &flags)?;
         let control = server.connect()?;
@@ -119,7 +119,7 @@ impl Side {
     fn hand_over(&mut self) -> std::io::Result<()> {
         let program = self.server.binary().to_owned();
         let next = program.with_extension("next");
-        copy(&program, &next)?;
+        copy_built_server(&next)?;
         std::fs::rename(&next, &program)?;
         let inode = |path: &Path| std::fs::metadata(path).map(|file| file.ino()).ok();
         let running = PathBuf::from(format!("/proc/{}/exe", self.server.process().0));
@@ -277,11 +277,4 @@ impl Side {
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
         value.and_then(|value| value.parse().ok()).ok_or_else(|| Failure::new(format!("stats without {key}")))
     }
-}
-
-/// Another process copies the program: a program cannot run while it is open for writing in this process, or in a child
-/// that another thread is about to start.
-fn copy(program: &Path, to: &Path) -> std::io::Result<()> {
-    let status = Command::new("cp").arg(program).arg(to).status()?;
-    if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("cp: {status}"))) }
 }

@@ -5,12 +5,13 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use beanstalkd_testkit::copy_built_server;
 use beanstalkd_testkit::panicking::{Client, scale, wait_until};
 use beanstalkd_testkit::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::LOGS;
-use super::service::{Service, copy_program};
+use super::service::Service;
 
 #[test]
 fn commands_that_come_byte_by_byte_lose_none() {
@@ -151,7 +152,7 @@ fn a_crash_after_hand_overs_keeps_what_both_programs_have_logged() {
 #[test]
 fn a_program_that_was_not_tried_does_not_get_the_server() {
     let service = Service::start(&[]);
-    copy_program(&service.directory().join("real"));
+    copy_built_server(&service.directory().join("real")).unwrap();
     let mut client = service.connect();
     client.put(0, 600, b"x");
     service.replace_with_script(

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::system::SmallDisk;
 use beanstalkd_testkit::tls::{self, Identity, Leaf, authority, server_identity, usual_client};
+use beanstalkd_testkit::{PATIENCE, copy_built_server};
 use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConnection, StreamOwned};
 
-use super::service::{Service, copy_program};
+use super::service::Service;
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -265,7 +265,7 @@ fn clients_stay_while_the_full_disk_has_no_room_for_all_changes() {
 #[test]
 fn clients_stay_if_another_program_must_be_tried() {
     let service = Service::prepared(&FLAGS, prepare);
-    copy_program(&service.directory().join("real"));
+    copy_built_server(&service.directory().join("real")).unwrap();
     let mut client = connect(&service).unwrap();
     service.replace_with_script(
         "#!/bin/sh\nprintf '#!/bin/sh\\necho this one is broken >&2\\nexit 1\\n' >broken\nchmod +x broken\n\

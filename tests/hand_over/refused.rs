@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use beanstalkd_testkit::copy_built_server;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::system::MemoryGroup;
 use nix::sys::ptrace::{self, Options};
@@ -10,7 +11,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use rustix::process::Signal;
 
-use super::service::{Service, copy_program};
+use super::service::Service;
 
 /// Calls `replace`, and expects that the server keeps serving and gives a reason that contains `reason`.
 fn expect_refusal(service: &Service, reason: &str, replace: impl FnOnce(&Service)) {
@@ -40,7 +41,7 @@ fn a_program_that_is_not_fit_does_not_get_the_server() {
         let service = Service::start(log);
         expect_refusal(&service, "ermission denied", |service| {
             service.replace_with(|path| {
-                copy_program(path);
+                copy_built_server(path).unwrap();
                 fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
             });
         });
@@ -96,7 +97,7 @@ fn the_reason_leaves_the_status_once_the_old_program_is_back() {
 #[test]
 fn a_program_that_is_taken_back_during_its_trial_is_not_reported_as_refused() {
     let service = Service::start(&[]);
-    copy_program(&service.directory().join("real"));
+    copy_built_server(&service.directory().join("real")).unwrap();
     let mut client = service.connect();
     for (script, reason) in [
         ("./real \"$@\"\nstatus=$?\nmv old program\nexit $status", "no other program is there any more"),
@@ -179,7 +180,7 @@ fn settings_that_break_after_the_trial_keep_the_old_program() {
     let service = Service::prepared(&["--tubes", "{dir}/rules"], |directory| {
         fs::write(directory.join("rules"), rules).unwrap();
     });
-    copy_program(&service.directory().join("real"));
+    copy_built_server(&service.directory().join("real")).unwrap();
     expect_refusal(&service, "rules", |service| {
         service.replace_with_script(
             "#!/bin/sh\n./real \"$@\"\nstatus=$?\n[ -e broken ] || echo max >>rules && : >broken\nexit $status\n",

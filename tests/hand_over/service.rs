@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use beanstalkd_testkit::launched;
 use beanstalkd_testkit::panicking::wait_until;
-use beanstalkd_testkit::{PATIENCE, built_server};
+use beanstalkd_testkit::{PATIENCE, built_server, copy_built_server};
 use rustix::process::Signal;
 
 /// A hand-over ends with one of these reasons if the machine is too slow for it.
@@ -39,7 +39,7 @@ impl Service {
     /// Starts a server by a shell whose script has `input` as its standard input.
     pub fn started_with(flags: &[&str], prepare: impl FnOnce(&Path), script: &str, input: Stdio) -> Self {
         let directory = tempfile::Builder::new().prefix("beanstalkd-handover-").tempdir().unwrap();
-        copy_program(&directory.path().join("program"));
+        copy_built_server(&directory.path().join("program")).unwrap();
         prepare(directory.path());
         let mut command = command(directory.path(), flags, script, input);
         let service = Self(launched::Service::start(&mut command, directory));
@@ -54,9 +54,7 @@ impl Service {
 
     /// Replaces the program's file by another one with the same contents.
     pub fn replace(&self) {
-        self.replace_with(|path| {
-            copy_program(path);
-        });
+        self.replace_with(|path| copy_built_server(path).unwrap());
     }
 
     /// Replaces the program's file by the one that `make` makes.
@@ -144,12 +142,6 @@ fn command(directory: &Path, flags: &[&str], script: &str, input: Stdio) -> Comm
     command.args(["-l", &format!("unix:{}/socket", directory.display())]);
     command.args(flags.iter().map(in_directory)).env_remove("WATCHDOG_USEC").stdin(input);
     command
-}
-
-/// Copies the server in another process: a program cannot run while it is open for writing in this process, or in a
-/// child that another thread of it is about to start.
-pub fn copy_program(path: &Path) {
-    assert!(Command::new("cp").arg(built_server()).arg(path).status().unwrap().success());
 }
 
 /// The hash of a token in hexadecimal digits, as in the access file.

@@ -46,7 +46,9 @@ pub mod tasks;
 pub mod tls;
 pub mod written;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long an awaited event may take: far more than a loaded machine needs.
@@ -72,6 +74,27 @@ pub fn find_built_server() -> Option<PathBuf> {
 /// If there is no such program. Cargo builds the server before it runs the tests in `tests/`.
 pub fn built_server() -> PathBuf {
     find_built_server().expect("Cargo has built a server beside the test program")
+}
+
+/// Copies that server, without its line tables: with them, the copies of a suite are gigabytes, for which the disk lets
+/// all tests wait. Another process writes the copy: a program cannot run while it is open for writing in this process,
+/// or in a child that another thread of it is about to start.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn copy_built_server(to: &Path) -> std::io::Result<()> {
+    static STRIPPED: OnceLock<PathBuf> = OnceLock::new();
+    let stripped = STRIPPED.get_or_init(|| {
+        let server = built_server();
+        let part = server.with_extension(format!("stripped-{}", std::process::id()));
+        let stripped = server.with_extension("stripped");
+        let status = Command::new("strip").arg("-o").arg(&part).arg(&server).status();
+        let is_stripped = status.is_ok_and(|status| status.success());
+        if is_stripped && std::fs::rename(&part, &stripped).is_ok() { stripped } else { server }
+    });
+    let status = Command::new("cp").arg(stripped).arg(to).status()?;
+    if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("cp: {status}"))) }
 }
 
 /// The program under test: the one in `BEANSTALKD_UNDER_TEST`, or the one that Cargo has built.
