@@ -49,6 +49,9 @@ const ADVANCE_COST: u64 = 512;
 /// How long a simple request takes, in nanoseconds.
 const REQUEST_NS: u64 = 250;
 
+/// How many bytes of input are read and searched for the end of a line in the time of a simple request.
+const INPUT_BYTES_PER_COST: u64 = 2048;
+
 /// The maximum cost between two readings of the clock.
 const MAX_COST_UNSEEN: u64 = 64;
 
@@ -113,6 +116,12 @@ impl Executor {
     /// Counts the cost of what is not a command.
     pub(crate) fn count_cost(&mut self, cost: u64) {
         self.meter.cost += cost;
+    }
+
+    /// Counts the cost of an input, of this many bytes, that does not end with a request.
+    #[cold]
+    pub(crate) fn count_input_without_request(&mut self, bytes: usize) {
+        self.count_cost(1 + bytes as u64 / INPUT_BYTES_PER_COST);
     }
 
     /// The cost of everything so far, in simple requests, as far as it has been counted. Does not read the clock.

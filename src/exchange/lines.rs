@@ -3,7 +3,7 @@
 //! Owns: how long a line may be, and where a line or a refused body ends. The exchange reads commands and the puts of a
 //! `complete` with the same functions.
 
-use memchr::memchr;
+use memchr::{memchr, memmem};
 
 use crate::protocol::{CRLF, MAX_LINE_BYTES, longest_line, put_line, tagged_put};
 
@@ -76,12 +76,32 @@ pub(crate) fn skip_body(left: &mut u64, input: &mut &[u8]) -> bool {
 
 /// The position of the first CRLF.
 fn find_crlf(bytes: &[u8]) -> Option<usize> {
-    let mut from = 0;
-    loop {
-        let newline = from + memchr(b'\n', &bytes[from..])?;
-        if newline > 0 && bytes[newline - 1] == b'\r' {
-            return Some(newline - 1);
+    let newline = memchr(b'\n', bytes)?;
+    if newline > 0 && bytes[newline - 1] == b'\r' {
+        return Some(newline - 1);
+    }
+    find_crlf_after(newline + 1, bytes)
+}
+
+/// The position of the first CRLF from this one on. Newlines without a CR cost no more than other bytes.
+#[cold]
+fn find_crlf_after(start: usize, bytes: &[u8]) -> Option<usize> {
+    Some(start + memmem::find(&bytes[start..], CRLF)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_crlf_is_found_among_all_other_newlines() {
+        for number in 0..3_usize.pow(8) {
+            let bytes: Vec<u8> = (0..8).map(|place| b"x\r\n"[number / 3_usize.pow(place) % 3]).collect();
+            for length in 0..=bytes.len() {
+                let text = &bytes[..length];
+                let expected = text.windows(CRLF.len()).position(|pair| pair == CRLF);
+                assert_eq!(find_crlf(text), expected, "{}", text.escape_ascii());
+            }
         }
-        from = newline + 1;
     }
 }

@@ -170,6 +170,30 @@ fn the_time_of_a_turn_counts_for_each_of_its_commands() {
 }
 
 #[test]
+fn input_that_makes_no_request_uses_up_a_turn() {
+    let mut server = server();
+    let clients: Vec<Client> = iter::repeat_with(|| connect(&mut server)).take(1000).collect();
+    let part = format!("delete-batch {}", "\n".repeat(20_000));
+    let events: Vec<_> = clients.iter().map(|client| client.send(&part)).collect();
+    server.turn(events.into_iter(), START);
+    let later = clients.iter().filter(|client| client.pipe.borrow().unread_by_server() > 0).count();
+    assert!((1..1000).contains(&later), "{later} clients are left for the next turns");
+}
+
+#[test]
+fn each_part_of_a_body_costs_something() {
+    let mut server = server();
+    let client = connect(&mut server);
+    let parts =
+        [format!("put 0 0 9 60000\r\n{}", "x".repeat(34_000)), "x".repeat(10_000), "x".repeat(15_999)];
+    for part in parts {
+        let before = server.executor.counted_cost();
+        turn(&mut server, [client.send(part)]);
+        assert!(server.executor.counted_cost() > before && client.has_received_nothing());
+    }
+}
+
+#[test]
 fn a_client_that_was_only_postponed_keeps_the_burst() {
     const BURST: usize = 1_000;
     let mut server = server();

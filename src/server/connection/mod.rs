@@ -229,6 +229,9 @@ impl<S: Stream> Connection<S> {
             let mut filled = self.exchange.restore(buffer);
             if self.may_read() && (self.may_abort(executor, id) || self.may_execute(executor, id, false)) {
                 self.read(buffer, &mut filled, now);
+                if filled == 0 {
+                    executor.count_input_without_request(0);
+                }
                 if GUARDED {
                     self.end_handshake(executor, id, now);
                 }
@@ -282,6 +285,7 @@ impl<S: Stream> Connection<S> {
         now: Timestamp,
     ) -> Stop {
         let end_of_budget = executor.measured_cost() + self.budget.limits().cost;
+        let arrived = input.len();
         let mut has_budget = true;
         loop {
             // Also checked after the last request: the wait that it began may already be over.
@@ -292,7 +296,10 @@ impl<S: Stream> Connection<S> {
             if input.is_empty() {
                 return Stop::WantsInput;
             }
-            let Some(request) = self.exchange.next_request(input) else { return Stop::WantsInput };
+            let Some(request) = self.exchange.next_request(input) else {
+                executor.count_input_without_request(arrived);
+                return Stop::WantsInput;
+            };
             let outcome = executor.execute::<GUARDED>(id, request, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
             has_budget = executor.measured_cost() < end_of_budget;
