@@ -267,7 +267,7 @@ def changes(checked, server):
     checked.ask(server, "GET", f"tasks/{task['id']}", 200)
     checked.ask(server, "POST", f"tasks/{task['id']}/stop", 202)
     checked.ask(server, "POST", "tasks/99999/stop", 404)
-    post(tube, {"action": "delete", **chosen, "as_of": "5-5"}, 409)
+    post(tube, {"action": "delete", **chosen, "as_of": "5-5-a000000000000000"}, 409)
     post(tube, {"action": "delete", "state": "ready"}, 400)
     post(tube, {"action": "pause", "seconds": 60.25}, 200)
     assert client.stats_tube("many")["pause"] == "60"

@@ -62,14 +62,35 @@ fn tag(text: Option<String>) -> Result<Option<TagFilter>, Problem> {
     text.filter(|text| !text.is_empty()).map(|text| TagFilter::parse(&text).ok_or_else(wrong)).transpose()
 }
 
-/// Two numbers with a hyphen between them.
-fn pair(text: &str) -> Option<(u64, u64)> {
-    let (first, second) = text.split_once('-')?;
-    Some((plain_u64(first)?, plain_u64(second)?))
+/// The text of the instant at which this run of the server counted.
+pub(crate) fn as_of_text(AsOf { next_id, at }: AsOf, instance: &str) -> String {
+    format!("{}-{}-{instance}", next_id.0, at.0)
 }
 
-/// The instant from a count's response.
-pub(crate) fn as_of(text: &str) -> Result<AsOf, Problem> {
-    let (id, at) = pair(text).ok_or_else(|| Problem::bad("as_of: expected the one of a count"))?;
-    Ok(AsOf { next_id: JobId(id), at: Timestamp(at) })
+/// The instant from the response to a count. Another run of the server may have given its ids to other jobs, and may
+/// have had another clock: its counts are stale.
+pub(crate) fn as_of(text: &str, instance: &str) -> Result<AsOf, Problem> {
+    let parts = || {
+        let (next_id, rest) = text.split_once('-')?;
+        let (at, counted_by) = rest.split_once('-')?;
+        Some((AsOf { next_id: JobId(plain_u64(next_id)?), at: Timestamp(plain_u64(at)?) }, counted_by))
+    };
+    let (as_of, counted_by) = parts().ok_or_else(|| Problem::bad("as_of: expected the one of a count"))?;
+    if counted_by == instance { Ok(as_of) } else { Err(Problem::stale()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_of_another_run_is_stale() {
+        let counted = AsOf { next_id: JobId(6), at: Timestamp(7) };
+        let text = as_of_text(counted, "a1");
+        assert_eq!(as_of(&text, "a1").ok(), Some(counted));
+        for (text, code) in [(text.as_str(), "stale"), ("6-7", "bad-request"), ("6-x-b2", "bad-request")] {
+            let problem = as_of(text, "b2").unwrap_err();
+            assert!(problem.json().contains(code), "{text}: {}", problem.json());
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the parameters of both, and the limit on the scan for one request.
 
-use super::filter::{filter, state};
+use super::filter::{as_of_text, filter, state};
 use super::orders::tube_name;
 use super::problem::Problem;
 use super::url::QueryParameters;
@@ -148,8 +148,8 @@ impl SlicedText for JobCount {
                 WalkStep::Done => break,
             }
         }
-        let AsOf { next_id, at } = self.walk.filter().as_of;
-        put(out, format_args!("{{\"count\":{},\"as_of\":\"{}-{}\"}}\n", self.found, next_id.0, at.0));
+        let as_of = as_of_text(self.walk.filter().as_of, &sources.server.info.instance);
+        put(out, format_args!("{{\"count\":{},\"as_of\":\"{as_of}\"}}\n", self.found));
         true
     }
 }

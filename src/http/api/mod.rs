@@ -83,8 +83,8 @@ pub(crate) const ROUTES: &[(Method, &str, Handler)] = &[
     (Method::Get, "tubes", |request, _| tubes::list(request.parameters, request.sources).map(stream)),
     (Method::Get, "tubes/{tube}", |request, tube| tube_figures(tube, request.sources).map(ApiAnswer::Json)),
     (Method::Post, "tubes/{tube}/actions", |request, tube| {
-        let started_at = request.sources.server.info.started_at;
-        orders::on_tube(tube_name(tube)?, request.fields()?, started_at).map(ApiAnswer::Order)
+        let instance = &request.sources.server.info.instance;
+        orders::on_tube(tube_name(tube)?, request.fields()?, instance).map(ApiAnswer::Order)
     }),
     (Method::Get, "tubes/{tube}/jobs", |request, tube| {
         JobList::new(tube, request.parameters, request.sources).map(stream)

@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 
 use super::filter::{self, AS_OF, FilterFields};
 use super::problem::{Problem, short};
-use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::orders::selection::JobWalk;
 use crate::orders::{FLUSHES, JobAction, Order, PutOrder, Selection, flush_action};
@@ -197,12 +196,8 @@ pub(crate) fn on_jobs(id: Option<JobId>, mut fields: UnreadKeys) -> Result<Order
     Ok(Order::Change(job_action, Selection::Jobs(jobs.into_iter())))
 }
 
-/// The order for a tube, or for those of its jobs that were counted since the server started.
-pub(crate) fn on_tube(
-    tube: TubeName,
-    mut fields: UnreadKeys,
-    started_at: Timestamp,
-) -> Result<Order, Problem> {
+/// The order for a tube, or for those of its jobs that this run of the server (`instance`) has counted.
+pub(crate) fn on_tube(tube: TubeName, mut fields: UnreadKeys, instance: &str) -> Result<Order, Problem> {
     let action = fields.action()?;
     let scope = FLUSHES.into_iter().find(|&scope| flush_action(scope) == action);
     let order = match (action.as_str(), scope) {
@@ -216,11 +211,7 @@ pub(crate) fn on_tube(
             let state = filter::state(&state)?;
             let counted = fields.long("expected")?.ok_or_else(|| missing("expected"))?;
             let as_of = fields.text(AS_OF)?.ok_or_else(|| missing(AS_OF))?;
-            let as_of = filter::as_of(&as_of)?;
-            if as_of.at < started_at {
-                // Ids may have started again, so the same ids could be other jobs.
-                return Err(Problem::stale());
-            }
+            let as_of = filter::as_of(&as_of, instance)?;
             let filter = filter::filter(&mut fields, as_of)?;
             let walk = JobWalk::new(tube, state, filter, None);
             Order::Change(job_action, Selection::Counted(Box::new(walk), counted))

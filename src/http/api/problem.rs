@@ -57,7 +57,7 @@ impl Problem {
         Self::new("415 Unsupported Media Type", "not-json", message)
     }
 
-    /// The jobs were counted before the server was restarted.
+    /// The jobs were counted by another run of the server.
     pub(crate) fn stale() -> Self {
         let message = "the server has been restarted since the jobs were counted; count them again";
         Self::new("409 Conflict", "stale", message)
