@@ -287,6 +287,12 @@ impl Tasks {
         Self { last_id: 0, tasks: VecDeque::new(), ended: VecDeque::new() }
     }
 
+    /// No tasks yet. The first one will have the number after this one.
+    #[must_use]
+    pub fn after(last_id: u64) -> Self {
+        Self { last_id, ..Self::none() }
+    }
+
     /// Adds the task of an order; `None` if too many are running.
     pub fn add(&mut self, order: &Order, now: Timestamp) -> Option<TaskId> {
         if self.tasks.len() - self.ended.len() == MAX_RUNNING {

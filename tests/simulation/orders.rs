@@ -19,7 +19,7 @@ const FILE_BYTES: u64 = 65_536;
 
 fn harness(sync: SyncPolicy) -> SimulatedServer {
     let mut harness = SimulatedServer::start_on(SimDisk::default(), sync, FILE_BYTES);
-    harness.executor_mut().accept_orders();
+    harness.executor_mut().accept_orders(0);
     harness
 }
 

@@ -26,7 +26,7 @@ fn a_turn_after_a_reload_visits_only_some_of_the_connections_without_a_certifica
 #[test]
 fn a_flush_by_the_api_is_no_connection_and_no_client_of_a_tube() {
     let mut server = start();
-    server.executor_mut().accept_orders();
+    server.executor_mut().accept_orders(0);
     let client = server.connect();
     server.say(&client, "use t\r\n".to_owned() + &"put 0 0 60 1\r\nx\r\n".repeat(3000));
     assert_eq!(server.queue().figures().jobs.total(), 3000);

@@ -146,9 +146,11 @@ impl Control for Executor {
 }
 
 impl Executor {
-    /// From now on, accepts orders of the API.
-    pub fn accept_orders(&mut self) {
-        self.orders = Some(Box::default());
+    /// From now on, accepts orders of the API. The numbers of their tasks begin at a `random` one, so that no number is
+    /// that of a task of an earlier program.
+    pub fn accept_orders(&mut self, random: u32) {
+        let orders = Orders { tasks: Tasks::after(random.into()), ..Orders::default() };
+        self.orders = Some(Box::new(orders));
     }
 
     /// Whether an order has work even if no event comes.

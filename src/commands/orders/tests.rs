@@ -32,7 +32,7 @@ impl Harness {
         let config = ExecutorConfig { max_job_bytes: 65_535, ..ExecutorConfig::default() };
         let info = ServerInfo { started_at: NOW, ..ServerInfo::default() };
         let mut executor = Executor::new(config, info);
-        executor.accept_orders();
+        executor.accept_orders(0);
         let client = executor.connect();
         executor.queue.use_tube(client, "t");
         executor.queue.watch(client, "t");

@@ -202,7 +202,7 @@ impl EventLoop {
         let is_admin = matches!(kind, SiteKind::Admin(_));
         let site = HttpServer::new(listener, self.reload.acceptor(), host, kind, &self.registry)?;
         if is_admin {
-            self.server.executor_mut().accept_orders();
+            self.server.executor_mut().accept_orders(os::process::random_u64() as u32);
             self.admin = Some(site);
         } else {
             self.metrics = Some(site);
