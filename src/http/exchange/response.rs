@@ -93,7 +93,7 @@ impl HttpExchange {
             Ok(ApiAnswer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
             Ok(ApiAnswer::Follow(job, seconds)) => {
                 let until = sources.server.now.plus_seconds(seconds);
-                let followed = Followed { job, method: request.method, until, is_over: false };
+                let followed = Followed::new(job, request.method, until, sources.server.queue);
                 self.stage = ExchangeStage::Follow(followed);
             }
             Ok(ApiAnswer::Stream(text)) => self.stream(request, JSON, text),
