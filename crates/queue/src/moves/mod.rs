@@ -120,7 +120,7 @@ impl Queue {
         let record = self.tubes.get_mut(tube);
         if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
             self.offer(id, tube, priority, now);
-        } else if record.turns().is_none() {
+        } else if record.rotation().is_none() {
             self.count_ready(tube, priority);
             self.tubes.get_mut(tube).ready.insert(ReadyKey::new(priority, id));
         } else {
@@ -147,7 +147,7 @@ impl Queue {
         }
     }
 
-    /// Adds a job to the ready ones of a tube in which jobs may be reserved by turns.
+    /// Adds a job to the ready ones of a tube that may have a rotation.
     #[inline(never)]
     fn push_ruled(&mut self, id: JobId, tube: TubeKey, priority: Priority) {
         self.show_ready(ReadyKey::new(priority, id), tube);
@@ -205,8 +205,8 @@ impl Queue {
         let before = in_debug(|| self.counted(tube));
         let record = self.tubes.get_mut(tube);
         let first = record.ready.pop_first()?;
-        if record.turns().is_some() {
-            self.took_turn(first, tube);
+        if record.rotation().is_some() {
+            self.advance_rotation(first, tube);
         }
         self.count_unready(tube, first.priority());
         debug_assert!(!self.is_linked(first.job()), "a job that was taken out is in no collection");

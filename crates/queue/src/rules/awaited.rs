@@ -232,7 +232,7 @@ impl Queue {
         }
     }
 
-    /// Answers a client before its turn if its job has ended; returns whether it has.
+    /// Answers a client before the others if its job has ended; returns whether it has.
     pub(crate) fn answer_early(&mut self, client: ClientKey) -> bool {
         let awaited = &self.rules.awaited;
         let Some((id, wait)) = awaited.wait_of(client).filter(|_| awaited.has_ended()) else { return false };

@@ -10,8 +10,8 @@ use super::expiry::Expiry;
 use super::groups::Groups;
 use super::limits::TubeLimits;
 use super::owners::Owners;
+use super::rotation::Rotation;
 use super::slots::Slots;
-use super::turns::Turns;
 use super::unique::UniqueKeys;
 use crate::Queue;
 use crate::clock::Timestamp;
@@ -116,7 +116,7 @@ macro_rules! each_rule {
         true $(& (!$job.marks.intersects($rule::$marks) || $rule::$hook $arguments))*
     };
     ($($call:tt)*) => {
-        each_rule!(@[Expiry Owners TubeLimits Ages UniqueKeys Slots Groups Turns Awaited] $($call)*)
+        each_rule!(@[Expiry Owners TubeLimits Ages UniqueKeys Slots Groups Rotation Awaited] $($call)*)
     };
 }
 pub(super) use each_rule;

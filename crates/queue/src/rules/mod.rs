@@ -10,12 +10,12 @@
 //! | [`Awaited`] | `awaited.rs` | the clients that get an answer when the job is deleted or buried |
 //! | [`TubeLimits`] | `limits.rs` | how many jobs and bytes a tube takes |
 //! | [`Ages`] | `ages.rs` | a job that is too long in a tube goes to the dead tube, or is deleted |
-//! | [`Turns`] | `turns.rs` | keys take turns within a priority |
+//! | [`Rotation`] | `rotation.rs` | the keys of a fair tube rotate within a priority |
 //!
 //! `tube_rule.rs` has an entry of the file of rules, `ruled_tubes.rs` the entry of each tube. Three rules of that file
 //! do not use these hooks. A gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of
 //! every job. A job that is released, times out or is given back has exactly one next state: `retries.rs` decides it,
-//! also for a job without marks. [`Turns`] has only a check: a job, also one without tags, takes its turn in
+//! also for a job without marks. [`Rotation`] has only a check: a job, also one without tags, joins it in
 //! [`Queue::enqueue`], which comes after all hooks.
 //!
 //! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
@@ -44,12 +44,12 @@ pub(crate) mod limits;
 mod overdue;
 mod owners;
 pub(crate) mod retries;
+mod rotation;
 pub(crate) mod ruled_tubes;
 mod slots;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tube_rule;
-mod turns;
 pub(crate) mod unique;
 
 use std::hash::RandomState;
@@ -65,9 +65,9 @@ pub(crate) use self::hooks::{Ending, calls_rules_at_end};
 use self::hooks::{JobEnd, MarkedJob, Rule, Tick, each_rule};
 use self::limits::TubeLimits;
 use self::owners::Owners;
+use self::rotation::Rotation;
 use self::ruled_tubes::SharedRuleState;
 use self::slots::{OfferedSlots, Slots};
-use self::turns::Turns;
 use self::unique::{CooldownSums, UniqueKeys};
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;

@@ -17,8 +17,8 @@ use super::ages::{self, Ages};
 use super::gate::Gate;
 use super::hooks::ADDED_TO_RULED;
 use super::limits::TubeLimits;
+use super::rotation::{self, Rotation};
 use super::tube_rule::{Rate, RuleBook, TubeRule};
-use super::turns::{self, Turns};
 use super::{MarkedJob, Rule};
 use crate::Queue;
 use crate::clock::Timestamp;
@@ -57,13 +57,17 @@ pub(crate) struct TubeRuleState {
     pub(crate) is_kept: bool,
     /// The jobs that age, by the instant at which they came.
     pub(crate) ages: OrderedQueue<DueKey>,
-    /// The rotation of keys, if jobs are reserved by turns.
-    pub(crate) turns: Option<Box<Turns>>,
+    /// The rotation of keys, if the tube is fair.
+    pub(crate) rotation: Option<Box<Rotation>>,
 }
 
 impl TubeRuleState {
     pub(crate) fn new(rule: &Rc<TubeRule>) -> Box<Self> {
-        Box::new(Self { rule: Some(rule.clone()), turns: rule.is_fair.then(Box::default), ..Self::default() })
+        Box::new(Self {
+            rule: Some(rule.clone()),
+            rotation: rule.is_fair.then(Box::default),
+            ..Self::default()
+        })
     }
 
     /// Memory of the tube's rule, in bytes, without that of its jobs.
@@ -72,7 +76,7 @@ impl TubeRuleState {
         size_of::<Self>()
             + usize::from(has(|rule| rule.rate.is_some())) * BYTES_OF_A_DEADLINE
             + usize::from(has(|rule| rule.max_age_s.is_some())) * ages::BYTES_PER_TUBE
-            + usize::from(self.turns.is_some()) * turns::BYTES_PER_TUBE
+            + usize::from(self.rotation.is_some()) * rotation::BYTES_PER_TUBE
     }
 
     /// The rate of its reservations.
@@ -100,10 +104,10 @@ impl Tube {
         Some((ruled.rule.as_deref()?, ruled.body_bytes))
     }
 
-    /// The rotation of its keys, if jobs are reserved by turns.
+    /// The rotation of its keys, if the tube is fair.
     #[inline]
-    pub(crate) fn turns(&self) -> Option<&Turns> {
-        self.ruled.as_ref()?.turns.as_deref()
+    pub(crate) fn rotation(&self) -> Option<&Rotation> {
+        self.ruled.as_ref()?.rotation.as_deref()
     }
 }
 
@@ -152,7 +156,7 @@ impl SharedRuleState {
 
     /// The memory of the orders of jobs that rules need, in bytes.
     pub(crate) fn index_bytes(&self) -> usize {
-        self.aging_jobs * ages::BYTES_PER_JOB + self.rotating_jobs * turns::BYTES_PER_JOB
+        self.aging_jobs * ages::BYTES_PER_JOB + self.rotating_jobs * rotation::BYTES_PER_JOB
     }
 
     /// Removes the state of tubes without a rule, as at the end of a reload.
@@ -234,9 +238,9 @@ impl Queue {
         self.tubes.change_ruled(tube, |ruled| match (ruled, rule) {
             (Some(ruled), rule) => {
                 ruled.gate.change(ruled.rate(), rule.as_ref().and_then(|rule| rule.rate), now);
-                match (&mut ruled.turns, rule.as_ref().is_some_and(|rule| rule.is_fair)) {
-                    (Some(turns), is_fair) => turns.is_ending = !is_fair,
-                    (turns @ None, true) => *turns = Some(Box::default()),
+                match (&mut ruled.rotation, rule.as_ref().is_some_and(|rule| rule.is_fair)) {
+                    (Some(rotation), is_fair) => rotation.is_ending = !is_fair,
+                    (rotation @ None, true) => *rotation = Some(Box::default()),
                     (None, false) => {}
                 }
                 ruled.rule = rule;
@@ -269,7 +273,7 @@ impl Queue {
         self.tubes.change_ruled(tube, |ruled| {
             *ruled = ruled.take().filter(|ruled| ruled.rule.is_some());
             if let Some(ruled) = ruled {
-                ruled.turns = ruled.turns.take().filter(|turns| !turns.is_ending);
+                ruled.rotation = ruled.rotation.take().filter(|rotation| !rotation.is_ending);
             }
         });
         self.remove_tube_if_idle(tube);
@@ -289,7 +293,7 @@ impl Queue {
             }
         }
         self.age_by_rule(id);
-        self.turn_by_rule(id);
+        self.rotate_by_rule(id);
         debug_assert!(
             self.is_known_to_rule(id),
             "the rule of the job's tube knows the job, or there is none"

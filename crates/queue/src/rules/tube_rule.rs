@@ -31,7 +31,7 @@ pub struct TubeRule {
     pub max_age_s: Option<u32>,
     /// The maximum number of reserved jobs of the tube.
     pub max_reserved: Option<u32>,
-    /// Whether jobs of the same priority are reserved by turns of their concurrency keys.
+    /// Whether jobs of the same priority are reserved round-robin by their concurrency keys.
     pub is_fair: bool,
     /// The maximum rate of reservations.
     pub rate: Option<Rate>,

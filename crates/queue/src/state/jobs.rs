@@ -94,7 +94,7 @@ bitflags! {
         const RULED = 1 << 8;
         /// A rule of its tube limits its age.
         const AGES = 1 << 9;
-        /// Only the turns of its tube keep this ready job back.
+        /// Only the rotation of its tube keeps this ready job back.
         const IN_ROTATION = 1 << 10;
         /// A client waits until the job is deleted or buried.
         const AWAITED = 1 << 11;

@@ -264,7 +264,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
     puts.describe(out);
     // The rule itself is read again, and the jobs determine the counts.
     let counts = ruled.as_deref().map(
-        |TubeRuleState { rejected, dead, gate, rule: _, body_bytes: _, is_kept: _, ages: _, turns: _ }| {
+        |TubeRuleState { rejected, dead, gate, rule: _, body_bytes: _, is_kept: _, ages: _, rotation: _ }| {
             let gate: Gate = *gate;
             ([*rejected, *dead], gate)
         },

@@ -15,8 +15,8 @@
 //! |---|---|---|---|---|---|
 //! | reserved, delayed or buried | no | no | no | the collection of its state | none |
 //! | ready, first of its line, a slot is free | yes | no | no | ready queue | entry or `first` |
-//! | the same in a fair tube, and it is its turn | yes | no | yes | ready queue, rotation | entry or `first` |
-//! | the same in a fair tube, and others go first | yes | yes | yes | parked jobs, rotation | entry or `first` |
+//! | the same in a fair tube, and it is first in the rotation | yes | no | yes | ready queue, rotation | entry or `first` |
+//! | the same in a fair tube, and others are before it | yes | yes | yes | parked jobs, rotation | entry or `first` |
 //! | ready, first of its line, no slot is free | yes | yes | no | parked jobs | entry, or `first` and `parked` |
 //! | ready, behind the first | no | yes | no | parked jobs | `behind` |
 //!
@@ -303,7 +303,7 @@ impl Queue {
         let tube = self.tubes.get(line.tube);
         if tube.is_open() && self.first_waiting(line.tube).is_some() {
             self.rules.slots.freed.push(SlotKey::of(line));
-        } else if self.takes_turns(line.tube) {
+        } else if self.uses_rotation(line.tube) {
             self.join_rotation_from_parked(next, line);
         } else {
             self.unpark(next, line);
@@ -372,7 +372,7 @@ impl Queue {
             return;
         }
         let is_awaited = self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some();
-        if !is_awaited && self.takes_turns(tube) {
+        if !is_awaited && self.uses_rotation(tube) {
             self.join_rotation_from_parked(first, slot_key.line(tube));
             return;
         }
@@ -381,8 +381,7 @@ impl Queue {
         self.enqueue(first.job(), tube, first.priority(), now);
     }
 
-    /// Adds a parked first job to the rotation of its tube: it stays parked, but only the turns of its tube keep it
-    /// back.
+    /// Adds a parked first job to the rotation of its tube: it stays parked, but only the jobs before it keep it back.
     fn join_rotation_from_parked(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         self.remove_parked_first(first, line);
         self.join_rotation(first, line.tube, Hash::new(line.key));

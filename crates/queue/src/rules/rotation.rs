@@ -1,15 +1,15 @@
 //! The rule `fair`: jobs of the same priority are reserved round-robin by their concurrency keys, not by age.
 //!
 //! Owns: the rotation of keys of each tube with the rule. Only jobs that no other rule keeps back are in it, so that no
-//! blocked job is ever examined. A key is in the rotation while it has such a job, at the position of its turn; a new
-//! key goes to the end, and so does a key of which a job was reserved. So between two turns of a key, each other key
-//! that always had a job of the same priority has had one turn. All jobs without a key share one. Within a key, the
-//! most urgent and oldest job goes first.
+//! blocked job is ever examined. A key is in the rotation while it has such a job, where it keeps its position; a new
+//! key goes to the end, and so does a key of which a job was reserved. So between two reservations with a key, each
+//! other key that always had a job of the same priority has had one. All jobs without a key share a position. Within a
+//! key, the most urgent and oldest job goes first.
 //!
-//! Of all these jobs, only the one that has the turn is in the tube's ready queue. The others are parked like those
-//! without a slot, and are marked (`Marks::IN_ROTATION`, as is the first one), so that the choice among the heads of
-//! tubes need not know turns. A tube without the rule has no rotation. A reload adds and removes jobs one by one, in
-//! the slices of its walk.
+//! Of all these jobs, only the first is in the tube's ready queue. The others are parked like those without a slot, and
+//! are marked (`Marks::IN_ROTATION`, as is the first one), so that the choice among the heads of tubes need not know
+//! rotations. A tube without the rule has no rotation. A reload adds and removes jobs one by one, in the slices of its
+//! walk.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,21 +30,21 @@ pub(crate) const BYTES_PER_TUBE: usize = 360;
 /// The memory of a job in a rotation, in bytes, if its key has no other.
 pub(crate) const BYTES_PER_JOB: usize = 72;
 
-/// The maximum number of jobs that are examined to decide whose turn it is: few enough to cost little in a command that
-/// only reads.
+/// The maximum number of jobs that are examined to find the next one: few enough to cost little in a command that only
+/// reads.
 const MAX_PROBES: usize = 100;
 
-/// A key in the order of the turns: by the priority of its first job, then by the number of the turn.
+/// The position of a key: by the priority of its first job, then by a number that is larger at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
+struct Position {
     priority: u32,
     number: CompactU64,
     job: CompactU64,
-    /// The hash of the key. No two turns have the same number, so it does not affect the order.
+    /// The hash of the key. No two positions have the same number, so it does not affect the order.
     hash: CompactU64,
 }
 
-impl Turn {
+impl Position {
     fn new(hash: Hash, first: ReadyKey, number: u64) -> Self {
         let (number, job) = (number.into(), first.job().0.into());
         Self { priority: first.priority().0, number, job, hash: hash.bits().into() }
@@ -59,7 +59,7 @@ impl Turn {
     }
 }
 
-impl Key for Turn {
+impl Key for Position {
     fn id(self) -> u64 {
         self.job.into()
     }
@@ -69,8 +69,8 @@ impl Key for Turn {
 #[derive(Clone, Copy, Debug)]
 struct RotationEntry {
     ranked: Ranked,
-    /// In the first job of a key, the number of the key's turn; in another job it has no meaning. It does not affect
-    /// the order, and has no alignment, so that there is no padding.
+    /// In the first job of a key, the number of the key's position; in another job it has no meaning. It does not
+    /// affect the order, and has no alignment, so that there is no padding.
     number: [u8; 8],
 }
 
@@ -83,8 +83,8 @@ impl RotationEntry {
         u64::from_ne_bytes(self.number)
     }
 
-    fn turn(self) -> Turn {
-        Turn::new(self.ranked.hash(), self.ranked.ready_key(), self.number())
+    fn position(self) -> Position {
+        Position::new(self.ranked.hash(), self.ranked.ready_key(), self.number())
     }
 }
 
@@ -116,24 +116,24 @@ impl Key for RotationEntry {
 
 /// The rotation of a tube.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct Rotation {
     /// The jobs, by the hashes of their keys, and then by priority and age. Two keys with the same hash would share
-    /// their turns. The hash is seeded, so that nobody can choose such keys; among 100,000 keys in a rotation, the
+    /// their position. The hash is seeded, so that nobody can choose such keys; among 100,000 keys in a rotation, the
     /// chance that two have the same hash is one in 50,000.
     jobs: OrderedQueue<RotationEntry>,
     /// The first job of each key.
-    rotation: OrderedQueue<Turn>,
+    positions: OrderedQueue<Position>,
     next_number: u64,
-    /// The turn of the job in the tube's ready queue.
-    head: Option<Turn>,
-    /// The key that has just lost its last job, though not to a client, and the number of its turn: if its next job
+    /// The position of the job in the tube's ready queue.
+    head: Option<Position>,
+    /// The key that has just lost its last job, though not to a client, and the number of its position: if its next job
     /// comes before `forget_position`, the key keeps its position.
     leaving: Option<(Hash, u64)>,
     /// Whether the rule has been removed: the walk of a reload takes the jobs out.
     pub(crate) is_ending: bool,
 }
 
-impl Turns {
+impl Rotation {
     fn first_of(&self, hash: Hash) -> Option<RotationEntry> {
         let start = RotationEntry::new(hash, ReadyKey::new(Priority(0), JobId(0)), 0);
         self.jobs.first_after(start).filter(|first| first.ranked.hash() == hash)
@@ -149,7 +149,7 @@ impl Turns {
         let number = match self.first_of(hash) {
             None => leaving.map(|(_, number)| number).unwrap_or_else(|| self.next_number()),
             Some(first) if key < first.ranked.ready_key() => {
-                self.rotation.remove(first.turn());
+                self.positions.remove(first.position());
                 first.number()
             }
             Some(_) => {
@@ -159,8 +159,8 @@ impl Turns {
         };
         let first = RotationEntry::new(hash, key, number);
         self.jobs.insert(first);
-        self.rotation.insert(first.turn());
-        debug_assert!(self.rotation.len() <= self.jobs.len(), "a key in the rotation has a job");
+        self.positions.insert(first.position());
+        debug_assert!(self.positions.len() <= self.jobs.len(), "a key in the rotation has a job");
     }
 
     /// Takes a job out. If a client has reserved it, its key goes to the end of the rotation.
@@ -172,8 +172,8 @@ impl Turns {
         if next.is_some_and(|next| next < found) {
             return;
         }
-        let turn = self.rotation.remove(found.turn());
-        debug_assert!(turn.is_some(), "the first job of a key is in the rotation");
+        let position = self.positions.remove(found.position());
+        debug_assert!(position.is_some(), "the first job of a key is in the rotation");
         self.head = self.head.filter(|head| head.ready_key() != key);
         let Some(next) = next else {
             self.leaving = (!is_reserved).then_some((hash, found.number()));
@@ -183,37 +183,37 @@ impl Turns {
         let first = RotationEntry::new(hash, next.ranked.ready_key(), number);
         let replaced = self.jobs.replace(next, first);
         debug_assert!(replaced.is_some(), "the next job of the key is indexed");
-        self.rotation.insert(first.turn());
-        debug_assert!(self.rotation.len() <= self.jobs.len(), "a key in the rotation has a job");
+        self.positions.insert(first.position());
+        debug_assert!(self.positions.len() <= self.jobs.len(), "a key in the rotation has a job");
     }
 }
 
-impl Rule for Turns {
+impl Rule for Rotation {
     #[inline]
     fn check(queue: &Queue) {
         let all = queue.jobs.ids().filter_map(|id| Some((id, queue.jobs.get(id)?)));
         let mut in_rotations: BTreeMap<TubeKey, BTreeSet<Ranked>> = BTreeMap::new();
         for (id, job) in all.filter(|(_, job)| job.has(Marks::IN_ROTATION)) {
-            let key = Ranked::ready(queue.turn_hash(id), ReadyKey::new(job.priority, id));
+            let key = Ranked::ready(queue.rotation_hash(id), ReadyKey::new(job.priority, id));
             in_rotations.entry(job.tube).or_default().insert(key);
         }
         for tube in queue.tubes.iter() {
-            let Some(turns) = tube.turns() else { continue };
+            let Some(rotation) = tube.rotation() else { continue };
             let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             let in_rotation = in_rotations.remove(&key).unwrap_or_default();
-            let jobs = || turns.jobs.iter();
+            let jobs = || rotation.jobs.iter();
             assert!(jobs().map(|job| job.ranked).eq(in_rotation), "{}: the rotation has its jobs", tube.name);
-            assert_eq!(turns.head, turns.rotation.first(), "the ready queue has the job whose turn it is");
-            assert!(turns.head.is_none_or(|head| tube.ready.contains(head.ready_key())));
-            let is_first = |job: &RotationEntry| turns.first_of(job.ranked.hash()) == Some(*job);
-            let mut rotation: Vec<Turn> = jobs().filter(is_first).map(RotationEntry::turn).collect();
-            rotation.sort_unstable();
+            assert_eq!(rotation.head, rotation.positions.first(), "the ready queue has the first job");
+            assert!(rotation.head.is_none_or(|head| tube.ready.contains(head.ready_key())));
+            let is_first = |job: &RotationEntry| rotation.first_of(job.ranked.hash()) == Some(*job);
+            let mut positions: Vec<Position> = jobs().filter(is_first).map(RotationEntry::position).collect();
+            positions.sort_unstable();
             assert!(
-                turns.rotation.iter().eq(rotation),
+                rotation.positions.iter().eq(positions),
                 "each key is in the rotation once, with its first job"
             );
             if !queue.is_reloading_rules() {
-                assert!(!turns.is_ending && tube.ready.len() <= 1, "{}: one job at a time", tube.name);
+                assert!(!rotation.is_ending && tube.ready.len() <= 1, "{}: one job at a time", tube.name);
             }
         }
         assert!(in_rotations.is_empty(), "only a fair tube has a rotation");
@@ -222,37 +222,40 @@ impl Rule for Turns {
 
 impl Queue {
     /// Whether jobs of this tube that no rule keeps back go into a rotation.
-    pub(crate) fn takes_turns(&self, tube: TubeKey) -> bool {
-        self.tubes.get(tube).turns().is_some_and(|turns| !turns.is_ending)
+    pub(crate) fn uses_rotation(&self, tube: TubeKey) -> bool {
+        self.tubes.get(tube).rotation().is_some_and(|rotation| !rotation.is_ending)
     }
 
-    /// Whether another job of the tube is reserved before this ready one, because it is its turn. Jobs whose keys are
-    /// used up may still be in the rotation, if the keys are used in several tubes; a job after very many of them is
-    /// not found.
+    /// Whether another job of the tube is reserved before this ready one, by the order of the rotation. Jobs whose keys
+    /// are used up may still be in the rotation, if the keys are used in several tubes; a job after very many of them
+    /// is not found.
     pub(crate) fn is_passed_over(&self, id: JobId, tube: TubeKey) -> bool {
-        let Some(turns) = self.tubes.get(tube).turns().filter(|turns| !turns.is_ending) else { return false };
-        let mut firsts = turns.rotation.iter().take(MAX_PROBES).map(|turn| JobId(turn.job.into()));
+        let Some(rotation) = self.tubes.get(tube).rotation().filter(|rotation| !rotation.is_ending) else {
+            return false;
+        };
+        let mut firsts =
+            rotation.positions.iter().take(MAX_PROBES).map(|position| JobId(position.job.into()));
         firsts.find(|&first| self.may_be_reserved(first)).is_some_and(|first| first != id)
     }
 
     /// The hash by which the key of the job is found; 0 for a job without one.
-    fn turn_hash(&self, id: JobId) -> Hash {
+    fn rotation_hash(&self, id: JobId) -> Hash {
         Hash::new(self.concurrency(id).map_or(0, |tag| hash_of(&self.rules.hasher, tag.key.as_bytes())))
     }
 
-    fn turns(&mut self, tube: TubeKey) -> &mut Turns {
+    fn rotation_mut(&mut self, tube: TubeKey) -> &mut Rotation {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut();
-        ruled.and_then(|ruled| ruled.turns.as_mut()).expect("a tube with a rotation has its rule")
+        ruled.and_then(|ruled| ruled.rotation.as_mut()).expect("a tube with a rotation has its rule")
     }
 
     /// Adds a job that is in no collection, and that no rule keeps back, to those that may be reserved.
     #[cold]
     pub(crate) fn show_ready(&mut self, key: ReadyKey, tube: TubeKey) {
-        if !self.takes_turns(tube) {
+        if !self.uses_rotation(tube) {
             self.tubes.get_mut(tube).ready.insert(key);
             return;
         }
-        let hash = self.turn_hash(key.job());
+        let hash = self.rotation_hash(key.job());
         debug_assert!(!self.jobs.expect(key.job()).has(Marks::PARKED), "the job is in no collection");
         self.tubes.get_mut(tube).tag_state_mut().parked.insert(key);
         self.join_rotation(key, tube, hash);
@@ -265,7 +268,7 @@ impl Queue {
             "a job that enters the rotation is not in it"
         );
         self.jobs.expect_mut(key.job()).marks |= Marks::IN_ROTATION | Marks::PARKED;
-        self.turns(tube).insert(hash, key);
+        self.rotation_mut(tube).insert(hash, key);
         self.rules.tubes.rotating_jobs += 1;
         self.show_head(tube);
         debug_assert!(self.is_linked_as(key.job(), JobState::Ready), "a job in the rotation is ready");
@@ -273,21 +276,22 @@ impl Queue {
 
     /// Removes a job from the rotation. It stays in its collection, and parked if it was.
     fn leave_rotation(&mut self, key: ReadyKey, tube: TubeKey, is_reserved: bool) {
-        let head = self.turns(tube).head.filter(|head| head.ready_key() == key);
-        let hash = head.map_or_else(|| self.turn_hash(key.job()), Turn::hash);
+        let head = self.rotation_mut(tube).head.filter(|head| head.ready_key() == key);
+        let hash = head.map_or_else(|| self.rotation_hash(key.job()), Position::hash);
         debug_assert!(
             self.jobs.expect(key.job()).has(Marks::IN_ROTATION),
             "a job leaves the rotation in which it is"
         );
         self.jobs.expect_mut(key.job()).marks &= !Marks::IN_ROTATION;
-        self.turns(tube).remove(hash, key, is_reserved);
+        self.rotation_mut(tube).remove(hash, key, is_reserved);
         self.rules.tubes.rotating_jobs -= 1;
         self.show_head(tube);
     }
 
-    /// Notes that a client takes this job, which was the first of the tube's ready queue.
+    /// Moves the key of this job, which a client has reserved, to the end of the rotation, if the job is in it. It was
+    /// the first of the tube's ready queue.
     #[cold]
-    pub(crate) fn took_turn(&mut self, key: ReadyKey, tube: TubeKey) {
+    pub(crate) fn advance_rotation(&mut self, key: ReadyKey, tube: TubeKey) {
         if self.jobs.expect_mut(key.job()).has(Marks::IN_ROTATION) {
             self.leave_rotation(key, tube, true);
         }
@@ -309,25 +313,25 @@ impl Queue {
     /// Forgets the position of the key that has just left, because no other job takes it at once.
     pub(crate) fn forget_position(&mut self, tube: TubeKey) {
         if let Some(ruled) = &mut self.tubes.get_mut(tube).ruled
-            && let Some(turns) = &mut ruled.turns
+            && let Some(rotation) = &mut ruled.rotation
         {
-            turns.leaving = None;
+            rotation.leaving = None;
         }
     }
 
-    /// Moves the job whose turn it is into the ready queue.
+    /// Moves the first job of the rotation into the ready queue.
     fn show_head(&mut self, tube: TubeKey) {
-        let turns = self.turns(tube);
-        let (before, first) = (turns.head, turns.rotation.first());
+        let rotation = self.rotation_mut(tube);
+        let (before, first) = (rotation.head, rotation.positions.first());
         if before == first {
             return;
         }
-        turns.head = first;
-        let [before, first] = [before, first].map(|turn| turn.map(Turn::ready_key));
+        rotation.head = first;
+        let [before, first] = [before, first].map(|position| position.map(Position::ready_key));
         if let Some(before) = before {
             let record = self.tubes.get_mut(tube);
             let found = record.ready.remove(before);
-            debug_assert!(found.is_some(), "the ready queue has the job whose turn it was");
+            debug_assert!(found.is_some(), "the ready queue has the job that was first");
             record.tag_state_mut().parked.insert(before);
             self.jobs.expect_mut(before.job()).marks |= Marks::PARKED;
             debug_assert!(
@@ -338,13 +342,10 @@ impl Queue {
         if let Some(first) = first {
             let record = self.tubes.get_mut(tube);
             let found = record.tag_state_mut().parked.remove(first);
-            debug_assert!(found.is_some(), "the job whose turn it is has been parked");
+            debug_assert!(found.is_some(), "the first job has been parked");
             record.ready.insert(first);
             self.jobs.expect_mut(first.job()).marks &= !Marks::PARKED;
-            debug_assert!(
-                self.is_linked_as(first.job(), JobState::Ready),
-                "the job whose turn it is can be reserved"
-            );
+            debug_assert!(self.is_linked_as(first.job(), JobState::Ready), "the first job can be reserved");
             self.announce_head(tube);
         }
     }
@@ -358,14 +359,14 @@ impl Queue {
     }
 
     /// Called when a reload comes to this job: it joins the rotation of its tube, or leaves it.
-    pub(crate) fn turn_by_rule(&mut self, id: JobId) {
+    pub(crate) fn rotate_by_rule(&mut self, id: JobId) {
         let job = self.jobs.expect(id);
         let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
         let is_shown = job.has(Marks::IN_ROTATION) || !job.has(Marks::PARKED);
         if job.state() != JobState::Ready || !is_shown {
             return;
         }
-        match (self.takes_turns(tube), job.has(Marks::IN_ROTATION)) {
+        match (self.uses_rotation(tube), job.has(Marks::IN_ROTATION)) {
             (true, false) => {
                 self.tubes.get_mut(tube).ready.remove(key);
                 self.show_ready(key, tube);
@@ -380,7 +381,7 @@ impl Queue {
         }
         debug_assert!(self.is_linked_as(id, JobState::Ready), "the job is still ready");
         debug_assert_eq!(
-            self.takes_turns(tube),
+            self.uses_rotation(tube),
             self.jobs.expect(id).has(Marks::IN_ROTATION),
             "as its rule says"
         );
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_take_turns_and_jobs_without_a_key_are_one() {
+    fn keys_rotate_and_jobs_without_a_key_are_one() {
         let mut queue = Queue::default();
         queue.apply_rules(fair(true), NOW);
         let client = queue.connect();
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_go_before_turns_and_a_used_up_key_loses_none_for_others() {
+    fn priorities_go_before_the_rotation_and_a_used_up_key_loses_none_for_others() {
         let mut queue = Queue::default();
         queue.apply_rules(fair(true), NOW);
         let client = queue.connect();
@@ -483,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn new_keys_do_not_overtake_and_a_key_with_many_limits_has_one_turn() {
+    fn new_keys_do_not_overtake_and_a_key_with_many_limits_has_one_position() {
         let mut queue = Queue::default();
         queue.apply_rules(fair(true), NOW);
         let client = queue.connect();
@@ -501,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_hold_in_each_reserve_mode_for_clients_that_watch_few_tubes_and_many() {
+    fn keys_rotate_in_each_reserve_mode_for_clients_that_watch_few_tubes_and_many() {
         let modes = [ReserveMode::Fifo, ReserveMode::Weighted, ReserveMode::WeightedFair];
         for (mode, watched) in modes.into_iter().flat_map(|mode| [(mode, 2), (mode, 60)]) {
             let mut queue = Queue::default();
