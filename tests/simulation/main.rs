@@ -83,8 +83,8 @@ fn assert_seen(what: &str, count: u64, above: usize, runs: usize) {
 #[test]
 fn every_reply_is_the_expected_one_and_none_is_missing() {
     let outcomes = run_seeds(1, harness::run);
-    let turns = outcomes.iter().map(|outcome| outcome.turns).sum();
-    assert_seen("turns", turns, outcomes.len() / 100, outcomes.len());
+    let overtakes = outcomes.iter().map(|outcome| outcome.overtakes).sum();
+    assert_seen("overtakes", overtakes, outcomes.len() / 100, outcomes.len());
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn sessions_and_dead_jobs_are_as_before_or_after_the_step_in_which_the_disk_cras
     assert_seen("lost", sum(|seen| seen.lost), 0, outcomes.len());
     assert_seen("refused", sum(|seen| seen.refused), 0, outcomes.len());
     assert_seen("hand-overs", sum(|seen| seen.hand_overs), 0, outcomes.len());
-    assert_seen("turns", sum(|seen| seen.turns), 0, outcomes.len());
+    assert_seen("overtakes", sum(|seen| seen.overtakes), 0, outcomes.len());
 }
 
 #[test]

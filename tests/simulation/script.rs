@@ -181,8 +181,8 @@ pub struct Knowledge {
     pub client: u64,
     /// A job that the client has reserved.
     pub reserved: Option<u64>,
-    /// Whether keys take turns in some tubes. If so, more jobs have keys, and fewer have distinct priorities.
-    pub has_turns: bool,
+    /// Whether tubes are fair. If so, more jobs have keys, and fewer have distinct priorities.
+    pub is_fair: bool,
     /// Whether this client reserves at random. If so, it reserves one job at a time: the oracle could not know which
     /// jobs of a batch it has got.
     pub draws: bool,
@@ -195,8 +195,8 @@ const MAX_LINE_BYTES: usize = 224;
 pub fn request(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Request, usize)> {
     match random.below(40) {
         0..=8 => put(random, known, bytes, false),
-        16..=25 if known.has_turns => put(random, known, bytes, false),
-        26..=35 if known.has_turns => {
+        16..=25 if known.is_fair => put(random, known, bytes, false),
+        26..=35 if known.is_fair => {
             let command = work(random, known);
             line(bytes, (Request::Command(command), text(random, command)))
         }
@@ -283,7 +283,7 @@ fn put(
     let size = match random.below(60) {
         // Whether a batch looks for more jobs depends on the room in the output, and keys that it finds used up leave
         // their rows. With small bodies there is always room.
-        0..=5 if known.has_turns => random.below(64) as u32,
+        0..=5 if known.is_fair => random.below(64) as u32,
         0 => known.max_job_bytes,
         1 => known.max_job_bytes + 1,
         2 => 8 * 1024 - 1 + random.below(3) as u32,
@@ -293,8 +293,8 @@ fn put(
         6..=20 => 0,
         _ => random.below(64) as u32,
     };
-    let tags = tags(random, known.has_turns);
-    let is_usual = known.has_turns && !random.once_in(4);
+    let tags = tags(random, known.is_fair);
+    let is_usual = known.is_fair && !random.once_in(4);
     let (priority, delay_s) =
         if is_usual { (5, Seconds::ZERO) } else { (random.pick(&PRIORITIES), random.pick(&DELAYS)) };
     let ttr_s = random.pick(&TTRS);
@@ -326,11 +326,11 @@ const TAGS: TagChoice<'_> = TagChoice {
     trace: 6,
 };
 
-/// Those of a script in which keys take turns.
-const TAGS_OF_TURNS: TagChoice<'_> =
+/// Those of a script with fair tubes.
+const FAIR_TAGS: TagChoice<'_> =
     TagChoice { limited: (1, &["k", "l", LONG_NAME]), limits: &[1, 9, 9, 2], ..TAGS };
 
-fn tags(random: &mut Random, has_turns: bool) -> Tags {
+fn tags(random: &mut Random, is_fair: bool) -> Tags {
     match random.below(40) {
         0 => return Tags::Unknown(random.pick(&["x", " x", " idp", " ", " idp:k x", "idp:k"])),
         1 => {
@@ -347,7 +347,7 @@ fn tags(random: &mut Random, has_turns: bool) -> Tags {
         }
         _ => {}
     }
-    let tags = if has_turns { TAGS_OF_TURNS } else { TAGS }.tags(random);
+    let tags = if is_fair { FAIR_TAGS } else { TAGS }.tags(random);
     // If a flush ends the last members of two groups, the order in the model may differ.
     let kept = TagSet { group: tags.group.filter(|_| tags.concurrency.is_none()), ..tags };
     Tags::Good(PutTags { kept, tube: some(random, (8, &TUBES)).map(Into::into) })
@@ -401,7 +401,7 @@ fn tags_text(random: &mut Random, tags: Tags) -> String {
     words.iter().fold(String::new(), |text, word| text + gap + word)
 }
 
-/// A command of a worker for a tube in which keys take turns.
+/// A command of a worker for a fair tube.
 fn work(random: &mut Random, known: Knowledge) -> Command<'static> {
     let id = JobId(known.reserved.unwrap_or_else(|| 1 + random.below(known.next_id)));
     let any = JobId(1 + random.below(known.next_id));
@@ -538,8 +538,7 @@ fn text(random: &mut Random, command: Command<'_>) -> Vec<u8> {
 #[test]
 fn every_command_of_an_open_server_is_sent() {
     let (next_id, reserved) = (10, Some(1));
-    let known =
-        Knowledge { next_id, max_job_bytes: 100, client: 1, reserved, has_turns: false, draws: false };
+    let known = Knowledge { next_id, max_job_bytes: 100, client: 1, reserved, is_fair: false, draws: false };
     let mut random = Random::new(1);
     let requests = (0..20_000).flat_map(|_| request(&mut random, known, &mut Vec::new()));
     let verbs = requests.filter_map(|(request, _)| match request {

@@ -23,12 +23,12 @@ mod complete;
 mod manage;
 mod queue;
 mod restart;
+mod rotation;
 mod rules;
 mod server;
 mod sessions;
 mod stats;
 mod tags;
-mod turns;
 
 pub use complete::CompletedPut;
 pub use manage::Times;

@@ -1,4 +1,4 @@
-//! Which ready jobs are in front: those that no key holds back. In a tube with the rule `fair`, the keys take turns.
+//! Which ready jobs are in front: those that no key holds back. In a tube with the rule `fair`, the keys rotate.
 //!
 //! A job comes to the front when its key has room for its reservation, and no more urgent job of the tube has the same
 //! key and limit. Of the jobs in front, a reserve takes the most urgent and oldest. In a fair tube, a key is in the
@@ -16,9 +16,9 @@ use crate::queue::{Job, Model, State, TubeIndex};
 use crate::tags::id_key;
 
 /// The key of a job, or that of all jobs without one.
-pub(crate) type TurnKey = Option<Name<'static>>;
+pub(crate) type RotationKey = Option<Name<'static>>;
 
-fn turn_key(job: &Job) -> TurnKey {
+fn rotation_key(job: &Job) -> RotationKey {
     job.tags.concurrency.map(|tag| tag.key)
 }
 
@@ -32,14 +32,15 @@ impl Model {
     }
 
     /// The tube's jobs in the order in which they would be reserved; in a fair tube, only the first of each key.
-    fn in_turn(&self, index: TubeIndex) -> Vec<(u32, u64)> {
+    fn reserve_order(&self, index: TubeIndex) -> Vec<(u32, u64)> {
         if !self.is_fair(index) {
             let mut jobs: Vec<_> = self.in_front(index).map(id_key).collect();
             jobs.sort_unstable();
             return jobs;
         }
-        let first =
-            |key: &TurnKey| self.in_front(index).filter(|job| turn_key(job) == *key).map(id_key).min();
+        let first = |key: &RotationKey| {
+            self.in_front(index).filter(|job| rotation_key(job) == *key).map(id_key).min()
+        };
         let mut jobs: Vec<_> = self.tube(index).rotation.iter().filter_map(first).collect();
         // Equally urgent ones keep the order of the rotation.
         jobs.sort_by_key(|&(priority, _)| priority);
@@ -48,13 +49,13 @@ impl Model {
 
     /// The next job of the tube to be reserved.
     pub(crate) fn head(&self, index: TubeIndex) -> Option<(u32, u64)> {
-        self.in_turn(index).first().copied()
+        self.reserve_order(index).first().copied()
     }
 
-    /// Whether another job of the tube goes before this one, which may be reserved, because of its turn.
-    pub(crate) fn waits_for_turn(&self, job: &Job) -> bool {
+    /// Whether the tube is fair and another job goes before this one, which may be reserved.
+    pub(crate) fn is_passed_over(&self, job: &Job) -> bool {
         let may_go = |&(_, id): &(u32, u64)| self.may_be_reserved(self.job(id).expect("it is there"));
-        let next = self.in_turn(job.tube).into_iter().find(may_go);
+        let next = self.reserve_order(job.tube).into_iter().find(may_go);
         self.is_fair(job.tube) && next.is_some_and(|(_, id)| id != job.id)
     }
 
@@ -77,7 +78,7 @@ impl Model {
     fn come_to_front(&mut self, id: u64) {
         let job = self.job_mut(id);
         job.is_in_front = true;
-        let (index, key) = (job.tube, turn_key(job));
+        let (index, key) = (job.tube, rotation_key(job));
         if self.is_fair(index) && !self.tube(index).rotation.contains(&key) {
             self.tube_mut(index).rotation.push(key);
         }
@@ -86,7 +87,7 @@ impl Model {
     /// Removes keys without jobs in front from the rotation.
     fn shorten_rotation(&mut self, index: TubeIndex) {
         let mut rotation = std::mem::take(&mut self.tube_mut(index).rotation);
-        rotation.retain(|key| self.in_front(index).any(|job| turn_key(job) == *key));
+        rotation.retain(|key| self.in_front(index).any(|job| rotation_key(job) == *key));
         self.tube_mut(index).rotation = rotation;
     }
 
@@ -146,27 +147,28 @@ impl Model {
                 && !self.is_behind(job.id)
         };
         let come = self.jobs.iter().filter(may_come);
-        let mut come: Vec<_> =
-            come.map(|job| (turn_key(job), job.tags.concurrency.map(|tag| tag.limit), id_key(job))).collect();
+        let mut come: Vec<_> = come
+            .map(|job| (rotation_key(job), job.tags.concurrency.map(|tag| tag.limit), id_key(job)))
+            .collect();
         come.sort_unstable();
         come.into_iter().for_each(|(.., (_, id))| self.come_to_front(id));
     }
 
-    /// A client gets the job, which is in front, because of its turn. The next job with the same key and limit comes to
-    /// the front when this one is reserved.
-    pub(crate) fn take_turn(&mut self, id: u64) {
+    /// A client gets the job, which is in front; its key goes to the end of the rotation. The next job with the same
+    /// key and limit comes to the front when this one is reserved.
+    pub(crate) fn advance_rotation(&mut self, id: u64) {
         let job = self.job_mut(id);
         job.is_in_front = false;
-        let (index, key, own) = (job.tube, turn_key(job), id_key(job));
+        let (index, key, own) = (job.tube, rotation_key(job), id_key(job));
         let is_older = |other: &Job| self.may_be_reserved(other) && id_key(other) < own;
-        let has_turn = self.in_front(index).any(is_older);
-        self.turns += u64::from(has_turn);
+        let overtakes = self.in_front(index).any(is_older);
+        self.overtakes += u64::from(overtakes);
         self.tube_mut(index).rotation.retain(|other| *other != key);
-        let other = self.in_front(index).find(|job| turn_key(job) == key).map(|job| job.id);
+        let other = self.in_front(index).find(|job| rotation_key(job) == key).map(|job| job.id);
         other.into_iter().for_each(|other| self.come_to_front(other));
     }
 
-    /// Gives the job whose turn it is to a client that waits for the tube; returns whether there was one.
+    /// Gives the next job to a client that waits for the tube; returns whether there was one.
     pub(crate) fn deliver_next(&mut self, index: TubeIndex, now: Timestamp) -> bool {
         let Some(client) = self.first_waiting(index) else { return false };
         self.refresh_head(index, now);

@@ -116,7 +116,7 @@ impl Model {
                             < u128::from(rate.period_ns)
                     }),
                 );
-                add("turn", self.may_be_reserved(job) && self.waits_for_turn(job));
+                add("turn", self.may_be_reserved(job) && self.is_passed_over(job));
             }
         }
         if words.is_empty() { vec!["worker"] } else { words }

@@ -45,7 +45,7 @@ const MAX_JOB_BYTES: u32 = 65_535;
 const FILE_BYTES: u64 = 4096;
 /// More operations than any run does.
 const NEVER: u64 = 1 << 60;
-/// The tags of a put into a tube in which keys take turns.
+/// The tags of a put into a fair tube.
 const KEYS: [&str; 5] = ["", " con:a:9", " con:b:9", " con:b:2", " con:c:1"];
 /// Within this time, all that no reply waits for is on the medium.
 const REST_NS: u64 = 60_000_000;
@@ -65,8 +65,8 @@ pub struct Outcome {
     pub refused: u64,
     /// How often another program has taken over.
     pub hand_overs: u64,
-    /// Reservations of a job before an older one, because it was the turn of its key.
-    pub turns: u64,
+    /// Reservations of a job before an older one, because of the position of its key.
+    pub overtakes: u64,
 }
 
 /// A client of a session.
@@ -136,7 +136,7 @@ pub fn run(seed: u64, trace: bool) -> Outcome {
         steps.crash();
         crashes += 1;
     }
-    Outcome { turns: steps.oracle.model.turns, ..steps.outcome }
+    Outcome { overtakes: steps.oracle.model.overtakes, ..steps.outcome }
 }
 
 impl Settings {

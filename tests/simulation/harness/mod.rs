@@ -84,8 +84,8 @@ pub struct Harness {
 pub struct Outcome {
     /// The digest of every byte that its clients received.
     digest: u64,
-    /// The number of reservations of a job before an older one, because of the turn of its key.
-    pub turns: u64,
+    /// The number of reservations of a job before an older one, because of the position of its key.
+    pub overtakes: u64,
 }
 
 /// Runs a server from start to end.
@@ -102,7 +102,7 @@ pub fn run(seed: u64, trace: bool) -> Outcome {
     }
     harness.come_to_rest();
     harness.end_everything();
-    Outcome { digest: harness.digest.finish(), turns: harness.oracle.model.turns }
+    Outcome { digest: harness.digest.finish(), overtakes: harness.oracle.model.overtakes }
 }
 
 /// A server without clients.
@@ -276,11 +276,11 @@ impl Harness {
             next_id: self.oracle.model.next_id,
             max_job_bytes: self.oracle.max_job_bytes,
             draws: self.clients[client].draws,
-            has_turns: self.rule.as_ref().is_some_and(|rule| rule.is_fair),
+            is_fair: self.rule.as_ref().is_some_and(|rule| rule.is_fair),
         };
         // With so many jobs that a list of them takes several turns, its reply would come later than that of the
         // oracle.
-        let (usual, most) = if known.has_turns { (15, 60) } else { (5, 300) };
+        let (usual, most) = if known.is_fair { (15, 60) } else { (5, 300) };
         let count = if self.random.once_in(100) { most } else { 1 + self.random.below(usual) };
         let client = &mut self.clients[client];
         if client.connection.pipe.borrow().ended {

@@ -15,9 +15,9 @@ use beanstalkd_types::job::{Counters, Counting, JobId, JobRecord, JobState, Prio
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{JobTags, Name};
 
+use crate::rotation::RotationKey;
 use crate::sessions::Session;
 use crate::tags::{Cooldown, Ending};
-use crate::turns::TurnKey;
 
 /// An index into `Model::tubes`.
 pub type TubeIndex = usize;
@@ -109,8 +109,8 @@ pub struct Tube {
     pub reserved_when_closed: u64,
     /// The tokens that its bucket lacks, in parts of a token, and the time for which this holds.
     pub(crate) deficit: (u128, Timestamp),
-    /// The keys of a fair tube in the order of their turns.
-    pub(crate) rotation: Vec<TurnKey>,
+    /// The keys of a fair tube in the order of the rotation.
+    pub(crate) rotation: Vec<RotationKey>,
     /// For each reservation of a ready job: its time, and the nanoseconds for which the job had been ready.
     pub waits: Vec<(Timestamp, u64)>,
     /// For each job that its holder deleted: the time of the delete, and the nanoseconds for which it had been
@@ -183,8 +183,8 @@ pub struct Model {
     /// The jobs of ended groups, to be freed at the end of the command.
     pub(crate) to_free: Vec<Vec<u64>>,
     pub sessions: Vec<Session>,
-    /// How often a job was reserved before an older one because of the turn of its key.
-    pub turns: u64,
+    /// How often a job was reserved before an older one because of the position of its key.
+    pub overtakes: u64,
     /// Clients whose sessions others have taken over, since the last call of the test that took them. Their connections
     /// end.
     pub taken_over: Vec<u32>,
@@ -231,7 +231,7 @@ impl Model {
             kept_group: None,
             to_free: Vec::new(),
             sessions: Vec::new(),
-            turns: 0,
+            overtakes: 0,
             taken_over: Vec::new(),
             share: usize::MAX,
             free_numbers: Vec::new(),
@@ -345,7 +345,7 @@ impl Model {
         let is_drawn = |&&(_, id): &&(u32, u64)| self.client(client).is_weighted && drawn == Some(id);
         let found = heads.iter().find(is_drawn).or_else(|| heads.iter().min());
         if let Some(&(_, id)) = found {
-            self.take_turn(id);
+            self.advance_rotation(id);
             self.assign(client, id, now);
             return Reserve::Job(JobId(id));
         }
@@ -376,8 +376,8 @@ impl Model {
         true
     }
 
-    /// The job is as if the client had not reserved it, and becomes ready. The sums and times of the tube and the turn
-    /// of its key keep the reservation.
+    /// The job is as if the client had not reserved it, and becomes ready. The sums and times of the tube and the
+    /// position of its key keep the reservation.
     pub fn undo_reserve(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
         if !self.has_reserved(client, id) {
             return false;

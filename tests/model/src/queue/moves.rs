@@ -58,7 +58,7 @@ impl Model {
     pub(crate) fn deliver_job(&mut self, client: u32, id: u64, now: Timestamp) {
         self.client_mut(client).wait = None;
         if self.job_mut(id).is_in_front {
-            self.take_turn(id);
+            self.advance_rotation(id);
         }
         self.assign(client, id, now);
         self.deliveries.push((client, WaitOutcome::Reserved(JobId(id))));
