@@ -506,15 +506,15 @@ impl Worker {
         }
     }
 
-    /// How long its reserve waits.
-    pub(crate) fn turn(&self) -> Seconds {
+    /// How long a reserve waits for a job.
+    pub(crate) fn reserve_timeout(&self) -> Seconds {
         if self.until_empty { Seconds::ZERO } else { MAX_WAIT }
     }
 
     /// The pause after a reserve that was sent at `sent` and has timed out: without it, a server that answers TIMED_OUT
     /// too early would be asked in a busy loop.
-    pub(crate) fn rest_of_turn(&self, sent: Instant) -> Duration {
-        Duration::from_nanos(self.turn().as_ns()).saturating_sub(sent.elapsed())
+    pub(crate) fn rest_of_timeout(&self, sent: Instant) -> Duration {
+        Duration::from_nanos(self.reserve_timeout().as_ns()).saturating_sub(sent.elapsed())
     }
 
     /// The pause before a slot continues with another connection, after this error and this time without an answer;

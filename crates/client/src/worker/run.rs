@@ -113,7 +113,7 @@ impl Worker {
                 Ok(job) => running.work_on(job, jobs).await,
                 Err(error) if error.is_timed_out() && self.until_empty => return Ok(()),
                 Err(Error::Refused(Refusal::TimedOut)) => {
-                    self.rest::<C>(self.rest_of_turn(sent)).await;
+                    self.rest::<C>(self.rest_of_timeout(sent)).await;
                     Ok(())
                 }
                 // The session has a job of an earlier connection, for at most another second.
@@ -218,10 +218,10 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     }
 
     async fn reserve(&mut self) -> Result<Job, Error> {
-        let turn = self.worker.turn();
+        let timeout = self.worker.reserve_timeout();
         let client = self.client_with(Reopening::Once);
         client.engine().worker_timeout = Some(MAX_SILENCE);
-        client.reserve_with_timeout(turn).await
+        client.reserve_with_timeout(timeout).await
     }
 
     async fn work_on(&mut self, job: Job, jobs: &impl JobRunner<C>) -> Result<(), Error> {

@@ -49,16 +49,16 @@ mod tests {
             let mut pace = Pacer::new(Some(JobRate { jobs, per }), begun_at);
             assert_eq!(pace.batch(200), batch);
             let (mut now, mut done) = (begun_at, 0);
-            for turn in 0..50_u64 {
+            for step in 0..50_u64 {
                 now += pace.wait(batch, now);
                 done += batch;
                 let allowed = (now - begun_at).as_secs_f64() * f64::from(jobs) / per.as_secs_f64();
                 assert!(
                     done as f64 <= allowed + batch as f64 + 1e-3,
-                    "{jobs}/{seconds}: {done} after {turn}"
+                    "{jobs}/{seconds}: {done} after {step}"
                 );
                 // The server needs time, occasionally a lot.
-                now += if turn % 10 == 9 { per } else { Duration::from_millis(1) };
+                now += if step % 10 == 9 { per } else { Duration::from_millis(1) };
             }
         }
     }

@@ -61,18 +61,18 @@ fn wait_for_one(client: &mut Client, wait: Option<Seconds>) -> Result<Job> {
     let has_fraction = wait.is_some_and(|wait| wait.thousandths() > 0);
     let give_up_at = wait.map(|wait| Instant::now() + Duration::from_nanos(wait.as_ns()));
     loop {
-        let turn = give_up_at.map_or(MAX_WAIT, |at| turn_until(at, has_fraction));
+        let timeout = give_up_at.map_or(MAX_WAIT, |at| timeout_until(at, has_fraction));
         let asked = Instant::now();
-        match client.reserve_with_timeout(turn) {
+        match client.reserve_with_timeout(timeout) {
             Ok(job) => return Ok(job),
             // A server that has answered too early gets the next command when the time is over.
             Err(Error::Refused(Refusal::TimedOut)) => {
-                interrupt::wait(Duration::from_nanos(turn.as_ns()).saturating_sub(asked.elapsed()));
+                interrupt::wait(Duration::from_nanos(timeout.as_ns()).saturating_sub(asked.elapsed()));
             }
             Err(error) => return Err(error.into()),
         }
         interrupt::check("stopped while waiting for a job")?;
-        if turn.is_zero() || give_up_at.is_some_and(|at| Instant::now() >= at) {
+        if timeout.is_zero() || give_up_at.is_some_and(|at| Instant::now() >= at) {
             return Err(Failure::NothingMatched("no job came in time".to_owned()));
         }
     }
@@ -80,7 +80,7 @@ fn wait_for_one(client: &mut Client, wait: Option<Seconds>) -> Result<Job> {
 
 /// How long to wait for a job that must come until `at`: at most [`MAX_WAIT`], in whole seconds unless fractions are
 /// allowed.
-fn turn_until(at: Instant, has_fraction: bool) -> Seconds {
+fn timeout_until(at: Instant, has_fraction: bool) -> Seconds {
     let left = at.saturating_duration_since(Instant::now());
     match (left.as_secs(), left.as_micros().div_ceil(1000) as u16) {
         (0, 0) => Seconds::from(0),

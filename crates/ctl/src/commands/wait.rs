@@ -81,8 +81,8 @@ pub fn run(server: &mut Server, ids: &[u64], time: Option<Seconds>, out: &mut Ou
 fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result<Option<WaitEnd>> {
     loop {
         let left = give_up_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let turn = left.map_or(MAX_WAIT, |left| MAX_WAIT.min(left));
-        if let Some(end) = ask(server, id, turn)? {
+        let timeout = left.map_or(MAX_WAIT, |left| MAX_WAIT.min(left));
+        if let Some(end) = ask(server, id, timeout)? {
             return Ok(Some(end));
         }
         interrupt::check(&format!("stopped while waiting for job {id}"))?;
@@ -92,12 +92,12 @@ fn wait_for(server: &mut Server, id: u64, give_up_at: Option<Instant>) -> Result
     }
 }
 
-/// The end of the job, if it comes within `turn`.
-fn ask(server: &mut Server, id: u64, turn: Duration) -> Result<Option<WaitEnd>> {
+/// The end of the job, if it comes within `timeout`.
+fn ask(server: &mut Server, id: u64, timeout: Duration) -> Result<Option<WaitEnd>> {
     if server.has("wait-job") {
         // A server with this command knows fractions of a second.
-        let turn = Seconds::new(turn.as_secs() as u32, turn.subsec_millis() as u16);
-        return match server.client.wait_job(id, Some(turn)) {
+        let timeout = Seconds::new(timeout.as_secs() as u32, timeout.subsec_millis() as u16);
+        return match server.client.wait_job(id, Some(timeout)) {
             Ok(true) | Err(Error::Refused(Refusal::NotFound)) => Ok(Some(WaitEnd::Deleted)),
             Ok(false) => Ok(Some(WaitEnd::Buried)),
             Err(Error::Refused(Refusal::TimedOut)) => Ok(None),
@@ -108,7 +108,7 @@ fn ask(server: &mut Server, id: u64, turn: Duration) -> Result<Option<WaitEnd>> 
         None | Some(None) => Ok(Some(WaitEnd::Deleted)),
         Some(Some(info)) if info.state == JobState::Buried => Ok(Some(WaitEnd::Buried)),
         Some(Some(_)) => {
-            interrupt::wait(turn);
+            interrupt::wait(timeout);
             Ok(None)
         }
     }
