@@ -158,7 +158,7 @@ pub fn report(rules: &[TubeRule]) -> String {
             line(format_args!("  takes jobs of at most {} together", Count(max, "byte")));
         }
         if rule.is_fair {
-            line(format_args!("  jobs of the same priority are reserved by turns of their con: keys"));
+            line(format_args!("  among jobs of the same priority, the con: keys take turns"));
         }
         if let Some(max) = rule.max_reserved {
             let max = Count(max.into(), "job");

@@ -85,7 +85,7 @@ pub(crate) struct Continuation(ContinuationKind);
 
 /// The kinds of continuations.
 enum ContinuationKind {
-    /// A function to call when its turn has come.
+    /// A function that continues the command.
     Function(Box<Resume>),
     /// A job whose body has arrived, to be stored. This kind and the next one are values, because another program can
     /// continue them.
@@ -155,7 +155,7 @@ impl Continuation {
         Self(ContinuationKind::Function(Box::new(resume)))
     }
 
-    /// Continues the command, because its turn has come.
+    /// Continues the command.
     fn resume(self, server: &mut Executor, caller: &mut Caller<'_>) -> Outcome {
         match self.0 {
             ContinuationKind::Function(resume) => resume(server, caller),

@@ -44,7 +44,7 @@ fn run_rounds(mut world: World, rounds: u64, faults: &[Fault]) {
     let mut struck: BTreeMap<String, u64> = BTreeMap::new();
     for seed in first..first + rounds {
         let mut random = Random::new(seed);
-        // Each round has its turn's fault, so that all come equally often, and sometimes further ones.
+        // Each round has the next fault of the list, so that all come equally often, and sometimes further ones.
         let mut chosen = vec![faults[(seed % faults.len() as u64) as usize]];
         while random.once_in(3) {
             chosen.push(random.pick(faults));

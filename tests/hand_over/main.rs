@@ -174,7 +174,7 @@ fn metrics_and_the_api_are_served_by_the_next_program_and_access_rules_go_on() {
     let mut slow = service.connect();
     assert_eq!(slow.ask(&format!("auth {token}")), "AUTHENTICATED");
     slow.put(0, 60, b"first");
-    // This put must wait for its turn, across the hand-over.
+    // This put must wait for the rate of its identity, across the hand-over.
     slow.send("put 0 0 60 6\r\nsecond\r\nstats\r\n");
     service.hand_over();
     assert!(slow.line().starts_with("INSERTED "), "a put that waits is done by the next program");

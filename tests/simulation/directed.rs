@@ -124,7 +124,7 @@ fn a_wait_for_a_job_is_answered_by_what_has_ended_it_whatever_follows() {
     // One of them will send nothing more, and gets the reply.
     clients[WAITING - 2].end();
     server.one_turn([&clients[WAITING - 2]]);
-    assert!(clients[WAITING - 2].pipe.borrow().has_outbound(), "it does not wait for its turn");
+    assert!(clients[WAITING - 2].pipe.borrow().has_outbound(), "it does not wait for the others");
     // One of them leaves, and the time-out of the others has passed.
     clients[WAITING - 1].break_off();
     server.now = START.plus_seconds(2);

@@ -63,9 +63,9 @@ impl Crowd {
 }
 
 /// Processor time of reserve and delete with a million jobs in a tube: plain ones; with 100,000 keys; and with these
-/// keys by turns and under a rate. Of each key one job may be reserved, so nine of ten are blocked. Plain jobs leave in
-/// the order in which they came and lie in memory, which no order of keys can match: plain jobs with random priorities
-/// show what leaving in another order costs by itself.
+/// keys in a fair tube with a rate. Of each key one job may be reserved, so nine of ten are blocked. Plain jobs leave
+/// in the order in which they came and lie in memory, which no order of keys can match: plain jobs with random
+/// priorities show what leaving in another order costs by itself.
 pub fn crowd(bench: &Bench) -> Vec<Row> {
     let jobs = bench.million();
     let figures = bench.in_turns(

@@ -349,7 +349,7 @@ fn the_end_of_jobs_is_waited_for() {
         while !waiting(&mut worker) {
             std::thread::yield_now();
         }
-        // The second one is gone before its turn comes.
+        // The second one is gone before the command asks for it.
         worker.delete_batch(&[ids[1], ids[0]]).unwrap();
         waits.join().unwrap()
     });
