@@ -128,7 +128,7 @@ impl Queue {
             let key = ClientKey(index as u32);
             let is_leaving = self.clients.leaving.contains(&key);
             assert_eq!(client.is_leaving, is_leaving, "a client that leaves is among the leaving ones");
-            if client.is_of_connection() {
+            if client.has_connection() {
                 assert!(is_leaving || !client.watching.is_empty(), "a client watches at least one tube");
                 *using.entry(client.using).or_insert(0) += 1;
             } else {

@@ -133,7 +133,7 @@ impl Queue {
 
     /// Whether a job without a delay is ready or has gone to a client that waited, and a job with a delay is delayed.
     #[inline]
-    pub(crate) fn is_linked_as_asked(&self, id: JobId, delay_s: Seconds) -> bool {
+    pub(crate) fn is_linked_for_delay(&self, id: JobId, delay_s: Seconds) -> bool {
         if delay_s.is_zero() {
             self.is_linked_as_offered(id)
         } else {

@@ -30,10 +30,10 @@ impl Queue {
         let client = self.client_mut(id);
         client.update_is_plain();
         client.is_leaving = true;
-        let (has_put, has_reserved, is_of_connection) =
-            (client.has_put, client.has_reserved, client.is_of_connection());
+        let (has_put, has_reserved, has_connection) =
+            (client.has_put, client.has_reserved, client.has_connection());
         let counts = &mut self.clients.counts;
-        if is_of_connection {
+        if has_connection {
             counts.producers -= u64::from(has_put);
             counts.workers -= u64::from(has_reserved);
         } else {
@@ -95,7 +95,7 @@ impl Queue {
         debug_assert!(client.wait.is_none() && !client.has_session(), "nothing refers to the client");
         debug_assert!(!self.sessions.records.contains_key(&index), "a session ends before its client");
         let using = client.using;
-        self.tubes.get_mut(using).using -= u32::from(client.is_of_connection());
+        self.tubes.get_mut(using).using -= u32::from(client.has_connection());
         self.remove_tube_if_idle(using);
         if self.clients.records.is_empty() {
             self.clients.records.shrink_to_fit();

@@ -165,13 +165,13 @@ impl Queue {
         debug_assert!(self.has_gained(before, tube, 1), "the tube has one job more");
     }
 
-    /// Whether this job, which was just put into the tube and may be held by its group, is as the put asks.
+    /// Whether this job, which was just put into the tube and may be held by its group, has the values of the put.
     #[inline]
     fn is_put(&self, new: NewJob, tube: TubeKey, is_held: bool) -> bool {
-        let is_as_asked =
+        let has_same_values =
             |job: &Job| job.tube == tube && job.priority == new.priority && job.has(Marks::HELD) == is_held;
-        self.is_linked_as_asked(new.id, if is_held { Seconds::ONE } else { new.delay_s })
-            && self.jobs.get(new.id).is_some_and(is_as_asked)
+        self.is_linked_for_delay(new.id, if is_held { Seconds::ONE } else { new.delay_s })
+            && self.jobs.get(new.id).is_some_and(has_same_values)
     }
 
     /// Gives the job the more urgent priority of a duplicate. A reserved job has it when it is released.

@@ -105,7 +105,7 @@ impl Queue {
             self.delay(id, until);
         }
         self.serve_waiting(None, now);
-        debug_assert!(self.is_linked_as_asked(id, delay_s), "the job has the delay that was asked for");
+        debug_assert!(self.is_linked_for_delay(id, delay_s), "the job has the delay that was asked for");
         true
     }
 

@@ -90,7 +90,7 @@ impl Queue {
     /// The clients with connections at these indexes. A client keeps its index.
     pub fn clients_at(&self, indexes: Range<usize>) -> impl Iterator<Item = ClientId> {
         let records = indexes.filter_map(|index| Some((index, self.clients.records.get(index)?)));
-        let connected = records.filter(|(_, client)| !client.is_leaving && client.is_of_connection());
+        let connected = records.filter(|(_, client)| !client.is_leaving && client.has_connection());
         connected.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
     }
 
@@ -124,7 +124,7 @@ impl Queue {
         let tube = self.tubes.find_or_make(name);
         let client = self.client_mut(id);
         let before = std::mem::replace(&mut client.using, tube);
-        let counted = u32::from(client.is_of_connection());
+        let counted = u32::from(client.has_connection());
         self.tubes.get_mut(tube).using += counted;
         self.tubes.get_mut(before).using -= counted;
         self.remove_tube_if_idle(before);

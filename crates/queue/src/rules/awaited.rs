@@ -236,8 +236,8 @@ impl Queue {
     pub(crate) fn answer_early(&mut self, client: ClientKey) -> bool {
         let awaited = &self.rules.awaited;
         let Some((id, wait)) = awaited.wait_of(client).filter(|_| awaited.has_ended()) else { return false };
-        let is_of = |&&(of, last, _): &&(JobId, NonZeroU64, AwaitedEnd)| of == id && wait.number <= last;
-        let Some(&(.., end)) = awaited.ended.iter().find(is_of) else { return false };
+        let is_meant = |&&(of, last, _): &&(JobId, NonZeroU64, AwaitedEnd)| of == id && wait.number <= last;
+        let Some(&(.., end)) = awaited.ended.iter().find(is_meant) else { return false };
         self.forget_job_wait(client);
         self.deliver(client, WaitOutcome::Ended(id, end));
         debug_assert!(self.can_wait(client), "a client with an answer does not wait");

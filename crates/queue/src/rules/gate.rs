@@ -122,7 +122,7 @@ impl Tube {
     pub(crate) fn deficit_ends_at(&self) -> Option<Timestamp> {
         let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.has_deficit())?;
         let left = ruled.rate().map_or(0, |rate| rate.time_for(ruled.gate.deficit));
-        self.is_idle_but_for_gate().then_some(ruled.gate.at + left)
+        self.is_unused().then_some(ruled.gate.at + left)
     }
 
     /// Whether a rule permits no reservation now.
@@ -298,9 +298,9 @@ impl Queue {
     #[cold]
     pub(crate) fn keep_for_bucket(&mut self, tube: TubeKey) {
         let record = self.tubes.get_mut(tube);
-        let is_idle = record.is_idle_but_for_gate();
+        let is_unused = record.is_unused();
         let ruled =
-            record.ruled.as_mut().filter(|ruled| is_idle && ruled.gate.has_deficit() && !ruled.is_kept);
+            record.ruled.as_mut().filter(|ruled| is_unused && ruled.gate.has_deficit() && !ruled.is_kept);
         let Some(ruled) = ruled else { return };
         let Some(rule) = ruled.rule.clone() else { return };
         ruled.is_kept = true;
@@ -318,10 +318,10 @@ impl Queue {
     fn forget_bucket(&mut self, tube: TubeKey) {
         debug_assert!(self.tubes.contains(tube), "a tube that is gone is not among the kept ones");
         let record = self.tubes.get_mut(tube);
-        let is_idle = record.is_idle_but_for_gate();
+        let is_unused = record.is_unused();
         if let Some(ruled) = &mut record.ruled
             && std::mem::take(&mut ruled.is_kept)
-            && is_idle
+            && is_unused
         {
             ruled.gate.deficit = 0;
             self.remove_tube_if_idle(tube);

@@ -202,7 +202,7 @@ impl Client {
     }
 
     /// Whether it is the client of a connection, and not of a session or of the server itself.
-    pub(crate) fn is_of_connection(&self) -> bool {
+    pub(crate) fn has_connection(&self) -> bool {
         matches!(self.kind, ClientKind::Connected | ClientKind::Attached)
     }
 

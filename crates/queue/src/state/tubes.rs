@@ -215,11 +215,11 @@ impl Tube {
 
     /// Whether the tube can be removed: it has no job, and no client uses or watches it.
     fn is_idle(&self) -> bool {
-        self.is_idle_but_for_gate() && self.ruled.as_ref().is_none_or(|ruled| !ruled.gate.has_deficit())
+        self.is_unused() && self.ruled.as_ref().is_none_or(|ruled| !ruled.gate.has_deficit())
     }
 
     /// Whether the tube can be removed, unless the token bucket of its rule keeps it.
-    pub(crate) fn is_idle_but_for_gate(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         self.using == 0
             && self.watching == 0
             && self.reserved == 0

@@ -129,7 +129,7 @@ impl Queue {
     /// The clients with connections, in the order of the description.
     pub fn described_clients(&self) -> impl Iterator<Item = ClientId> {
         let clients =
-            self.clients.records.iter().filter(|(_, client)| client.is_of_connection() && !client.is_leaving);
+            self.clients.records.iter().filter(|(_, client)| client.has_connection() && !client.is_leaving);
         clients.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
     }
 
@@ -290,7 +290,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
 /// The records of the clients to describe, with their keys: those of connections and those of sessions.
 fn described_records(clients: &Clients) -> impl Iterator<Item = (ClientKey, &Client)> {
     let records = clients.records.iter().map(|(index, client)| (ClientKey(index as u32), &**client));
-    records.filter(|(_, client)| !client.is_leaving && (client.is_of_connection() || client.is_session()))
+    records.filter(|(_, client)| !client.is_leaving && (client.has_connection() || client.is_session()))
 }
 
 fn describe_session(session: &Session, numbers: &HashMap<ClientKey, u32>) -> DescribedSession {

@@ -233,13 +233,13 @@ impl Queue {
     fn first_of(&self, line: KeyLine<'_>) -> Option<JobId> {
         let slots = &self.rules.slots;
         let key = slots.keys.get(line.key);
-        if let Some(first) = key.first().filter(|&first| self.is_of_line(first, line)) {
+        if let Some(first) = key.first().filter(|&first| self.belongs_to_line(first, line)) {
             return Some(first);
         }
         if !key.has_indexed() {
             return None;
         }
-        with_hash_and_rank(&slots.first, line.hash(), line.tube.0).find(|&id| self.is_of_line(id, line))
+        with_hash_and_rank(&slots.first, line.hash(), line.tube.0).find(|&id| self.belongs_to_line(id, line))
     }
 
     /// Adds a ready job to its line, in which there are others, or which is not the only one of its key. Returns
@@ -268,7 +268,7 @@ impl Queue {
         self.is_line_free(line)
     }
 
-    fn is_of_line(&self, id: JobId, line: KeyLine<'_>) -> bool {
+    fn belongs_to_line(&self, id: JobId, line: KeyLine<'_>) -> bool {
         #[cfg(test)]
         super::tests::steps::note_probe();
         let job = self.jobs.expect(id);
@@ -317,7 +317,7 @@ impl Queue {
         if slots.behind.is_empty() || !slots.keys.get(line.key).has_indexed() {
             return None;
         }
-        let is_meant = |key: &Ranked| self.is_of_line(key.job(), line);
+        let is_meant = |key: &Ranked| self.belongs_to_line(key.job(), line);
         let second = ranked_after(&slots.behind, line.hash_behind(), None).find(is_meant)?.ready_key();
         self.leave_behind(second, line);
         Some(second)
