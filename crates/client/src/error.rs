@@ -99,7 +99,7 @@ impl Error {
     /// The error of an attempt to connect.
     pub(crate) fn connect(address: &Address, source: io::Error) -> Self {
         let address = address.clone();
-        if is_no_tls(&source) { Self::SpeaksNoTls { address } } else { Self::Connect { address, source } }
+        if is_not_tls(&source) { Self::SpeaksNoTls { address } } else { Self::Connect { address, source } }
     }
 
     /// The error for a reply to a command that was not sent.
@@ -124,7 +124,7 @@ impl Error {
     }
 
     /// Whether the connection can no longer be used: it is lost, or out of step.
-    pub(crate) fn is_end_of_connection(&self) -> bool {
+    pub(crate) fn ends_connection(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Io(_) | Self::Closed => true,
             Self::SpeaksTls | Self::SpeaksNoTls { .. } => true,
@@ -135,7 +135,7 @@ impl Error {
     }
 
     /// Whether the commands after it still get their replies.
-    pub(crate) fn is_of_one_command(&self) -> bool {
+    pub(crate) fn concerns_one_command(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Unconfirmed { .. } | Self::Unsupported { .. })
     }
 
@@ -145,9 +145,11 @@ impl Error {
     }
 
     /// Whether another connection may help.
-    pub(crate) fn is_of_network(&self) -> bool {
+    pub(crate) fn is_network_error(&self) -> bool {
         match self {
-            Self::Connect { source, .. } => source.kind() != io::ErrorKind::InvalidData && !is_of_tls(source),
+            Self::Connect { source, .. } => {
+                source.kind() != io::ErrorKind::InvalidData && !is_tls_error(source)
+            }
             Self::Io(_) | Self::Closed | Self::TimedOut => true,
             Self::SpeaksTls | Self::SpeaksNoTls { .. } | Self::Malformed(_) | Self::MalformedData(_) => false,
             Self::Unexpected { .. } | Self::Unasked { .. } | Self::Refused(_) => false,
@@ -229,23 +231,23 @@ impl std::error::Error for Error {
 
 /// Whether the server was reached, but its certificate or its messages cannot be trusted.
 #[cfg(feature = "tls")]
-fn is_of_tls(error: &io::Error) -> bool {
+fn is_tls_error(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|source| source.is::<rustls::Error>())
 }
 
 #[cfg(not(feature = "tls"))]
-fn is_of_tls(_: &io::Error) -> bool {
+fn is_tls_error(_: &io::Error) -> bool {
     false
 }
 
 /// Whether the server was reached, and does not use TLS.
 #[cfg(feature = "tls")]
-fn is_no_tls(error: &io::Error) -> bool {
+fn is_not_tls(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|source| source.is::<crate::tls::NotTls>())
 }
 
 #[cfg(not(feature = "tls"))]
-fn is_no_tls(_: &io::Error) -> bool {
+fn is_not_tls(_: &io::Error) -> bool {
     false
 }
 

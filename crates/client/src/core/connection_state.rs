@@ -150,8 +150,8 @@ impl ConnectionState {
         self.session.is_some()
     }
 
-    /// Whether only the used tube differs.
-    pub(crate) fn is_as_but_for_use(&self, other: &Self) -> bool {
+    /// Whether the states are equal, except perhaps for the used tube.
+    pub(crate) fn equals_except_used_tube(&self, other: &Self) -> bool {
         (&self.token, &self.session, &self.watched, self.mode, self.fields)
             == (&other.token, &other.session, &other.watched, other.mode, other.fields)
     }
@@ -258,9 +258,9 @@ mod tests {
     #[test]
     fn only_the_used_tube_may_differ() {
         let one = after(&["use a", "watch c"]);
-        assert!(one.is_as_but_for_use(&after(&["use b", "watch c"])));
+        assert!(one.equals_except_used_tube(&after(&["use b", "watch c"])));
         for other in ["watch d", "auth t", "session s 5", "reserve-mode weighted", "reserve-fields age"] {
-            assert!(!one.is_as_but_for_use(&after(&["use a", "watch c", other])), "{other}");
+            assert!(!one.equals_except_used_tube(&after(&["use a", "watch c", other])), "{other}");
         }
     }
 

@@ -106,7 +106,7 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
 
     fn pass_on(&mut self, result: Result<Reply<'_>, Error>) -> Result<(), Error> {
         match result {
-            Err(error) if !error.is_of_one_command() => return Err(error),
+            Err(error) if !error.concerns_one_command() => return Err(error),
             result => (self.each)(self.position, result),
         }
         self.position += 1;

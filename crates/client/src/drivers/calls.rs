@@ -60,7 +60,7 @@ macro_rules! calls {
                 self.engine.begin_as(preliminary)?;
                 wait!($driver, self.drive(preliminary.goal()))?;
                 let answered = self.engine.handle_answer(preliminary);
-                if answered.as_ref().is_err_and(Error::is_end_of_connection) {
+                if answered.as_ref().is_err_and(Error::ends_connection) {
                     self.hang_up();
                 }
                 answered
@@ -69,7 +69,7 @@ macro_rules! calls {
             /// Handles the error of a request: ends a connection that is out of step, and finds out whether a server
             /// that has refused the request does not have its extension.
             pub(crate) fn explain(&mut self, extension: Option<&'static str>, error: Error) -> Error {
-                if error.is_end_of_connection() {
+                if error.ends_connection() {
                     self.hang_up();
                 }
                 if self.engine.may_lack_extension(extension, &error) {

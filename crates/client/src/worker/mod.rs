@@ -208,7 +208,7 @@ impl Settled {
             Ok(false) => (Self::Buried, Ok(())), // because of a limit of the server
             Err(Error::Unconfirmed { .. }) => (Self::Unconfirmed, Ok(())),
             // Without a session the server has released the job; with one, its TTR decides.
-            Err(error) if error.is_of_network() => (Self::Unconfirmed, Ok(())),
+            Err(error) if error.is_network_error() => (Self::Unconfirmed, Ok(())),
             Err(error) if error.is_not_found() => (Self::Lost, Ok(())),
             Err(error) => (Self::Unconfirmed, Err(error)),
         }
@@ -219,10 +219,10 @@ impl Outcome {
     /// If the server has refused the puts of a job that is done, that is a failure of the job, of which nothing was
     /// executed.
     pub(crate) fn refused(&self, error: &Error) -> Option<Self> {
-        let is_of_server = matches!(error, Error::Refused(_) | Error::Unsupported { .. });
-        let is_refused = is_of_server && !error.is_not_found() && !error.is_temporary();
+        let is_refusal = matches!(error, Error::Refused(_) | Error::Unsupported { .. });
+        let is_permanent = is_refusal && !error.is_not_found() && !error.is_temporary();
         let failed = || Self::Failed(format!("the next jobs cannot be put: {error}"));
-        (is_refused && matches!(self, Self::DoneAndPut(_))).then(failed)
+        (is_permanent && matches!(self, Self::DoneAndPut(_))).then(failed)
     }
 
     /// The jobs that are put when this one is deleted.
@@ -526,7 +526,7 @@ impl Worker {
         backoff: &mut Backoff,
     ) -> Option<Duration> {
         let is_wrong_answer = error.is_out_of_step() || matches!(error, Error::MalformedData(_));
-        let may_help = error.is_of_network() || is_wrong_answer || error.is_temporary();
+        let may_help = error.is_network_error() || is_wrong_answer || error.is_temporary();
         if !may_help || away > self.patience || self.stopper.is_stopped() {
             return None;
         }
@@ -550,7 +550,7 @@ impl Worker {
     pub(crate) fn pause_for_job(&self, error: &Error, backoff: &mut Backoff) -> Option<Duration> {
         // An attempt at a server that hangs would take another time-out.
         let is_over = self.stopper.is_stopped() && error.is_late();
-        if !self.has_session() || !error.is_of_network() || is_over {
+        if !self.has_session() || !error.is_network_error() || is_over {
             return None;
         }
         backoff.next_pause(&self.connector.reconnect.unwrap_or_default()).map(jittered)

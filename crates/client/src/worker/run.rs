@@ -331,7 +331,7 @@ impl<C: SlotClient> RunningSlot<'_, C> {
                 continue;
             }
             match result {
-                Err(error) if error.is_of_network() && self.worker.has_session() => {
+                Err(error) if error.is_network_error() && self.worker.has_session() => {
                     self.client.hang_up();
                     settled = Settled::Unconfirmed;
                     if self.worker.stopper.is_stopped() && error.is_late() {

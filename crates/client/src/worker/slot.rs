@@ -57,7 +57,7 @@ impl FirstConnections {
         attempt: u32,
         tried: Duration,
     ) -> Result<bool, Error> {
-        let is_lasting = !error.is_of_network() || tried > worker.patience;
+        let is_lasting = !error.is_network_error() || tried > worker.patience;
         if worker.servers.len() == 1 || is_lasting {
             return Err(error);
         }

@@ -94,9 +94,10 @@ impl TakenJobs {
     pub fn unfinished(&self, server: &mut Server) -> Result<u64> {
         let mut count = 0;
         self.on_server(server, &mut |info, taken| {
-            let is_of_worker = info.state == JobState::Reserved && info.reserves != taken.reserves + 1;
+            let is_reserved_by_worker =
+                info.state == JobState::Reserved && info.reserves != taken.reserves + 1;
             let is_unchanged = (info.state, info.reserves) == (taken.state, taken.reserves);
-            count += u64::from(!is_of_worker && !is_unchanged);
+            count += u64::from(!is_reserved_by_worker && !is_unchanged);
         })?;
         Ok(count)
     }

@@ -250,14 +250,14 @@ impl Engine {
         if matches!(error, Error::TimedOut) && self.earlier.time_out() {
             return Ok(Recovery::GoOn);
         }
-        if !error.is_end_of_connection() && self.exchange.is_greeted() {
+        if !error.ends_connection() && self.exchange.is_greeted() {
             if matches!(error, Error::TimedOut) {
                 (self.is_late, self.waits_since) = (true, None);
             }
             return Err(error);
         }
         self.hang_up();
-        let Some(mut reconnect) = self.connector.reconnect.filter(|_| error.is_of_network()) else {
+        let Some(mut reconnect) = self.connector.reconnect.filter(|_| error.is_network_error()) else {
             return Err(error);
         };
         match self.reopening {
@@ -488,7 +488,7 @@ impl Engine {
     pub(crate) fn can_be_lent(&self) -> bool {
         let first = self.connector.first_state().unwrap_or_default();
         let is_at_rest = self.is_open && self.exchange.is_idle() && !self.exchange.has_reserved;
-        is_at_rest && self.exchange.state.is_as_but_for_use(&first)
+        is_at_rest && self.exchange.state.equals_except_used_tube(&first)
     }
 
     /// Gives the connection to another caller of a pool, with this time-out: what the last one has set does not count

@@ -287,7 +287,7 @@ fn a_reply_that_comes_before_its_command_ends_the_connection() {
         exchange.next_reply().unwrap();
     }
     let error = exchange.receive_next().unwrap_err();
-    assert!(matches!(error, Error::Unasked { .. }) && error.is_out_of_step() && error.is_end_of_connection());
+    assert!(matches!(error, Error::Unasked { .. }) && error.is_out_of_step() && error.ends_connection());
     // On a connection that takes no more bytes, a reply to a command that was not sent is the reason of the server.
     exchange.is_closed_for_writes = true;
     assert_eq!(results(&mut exchange).len(), count - whole);
