@@ -124,7 +124,7 @@ pub enum HttpAddress<'a> {
 
 impl Sources<'_> {
     /// Whether the request is for the API.
-    fn is_of_api(&self, request: &HttpRequest) -> bool {
+    fn is_api_request(&self, request: &HttpRequest) -> bool {
         match self.site {
             Site::Metrics => page::API_PATHS.contains(&request.path.as_str()),
             Site::Admin { .. } => request.path.starts_with("/api/"),

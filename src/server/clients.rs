@@ -15,7 +15,7 @@ struct Table<'a, S>(&'a [ConnectionSlot<S>]);
 impl<S: Stream> Connections for Table<'_, S> {
     fn connection(&self, client: ClientId, now: Timestamp) -> Option<ConnectionView> {
         let connection = self.0.get(client.index as usize)?.as_deref();
-        connection.filter(|connection| connection.is_of(client)).map(|connection| connection.view(now))
+        connection.filter(|connection| connection.belongs_to(client)).map(|connection| connection.view(now))
     }
 }
 

@@ -98,7 +98,7 @@ impl<S: Stream> Server<S> {
         executor.describe(out);
         for id in executor.queue().described_clients() {
             let connection = connections.get(id.index as usize).and_then(Option::as_deref);
-            let connection = connection.filter(|connection| connection.is_of(id));
+            let connection = connection.filter(|connection| connection.belongs_to(id));
             let described = connection.and_then(|connection| Some((connection.handle()?, connection)));
             described.is_some().describe(out);
             if let Some((handle, connection)) = described {

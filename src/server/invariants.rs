@@ -110,6 +110,6 @@ impl<S: Stream> Server<S> {
     }
 
     fn connection(&self, id: ClientId) -> Option<&Connection<S>> {
-        self.connections.get(id.index as usize)?.as_deref().filter(|connection| connection.is_of(id))
+        self.connections.get(id.index as usize)?.as_deref().filter(|connection| connection.belongs_to(id))
     }
 }

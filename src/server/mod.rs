@@ -559,5 +559,5 @@ fn each<S: Stream>(
 
 /// The connection of the client, if it is still connected.
 fn find<S: Stream>(connections: &mut [ConnectionSlot<S>], id: ClientId) -> Option<&mut Connection<S>> {
-    connections.get_mut(id.index as usize)?.as_deref_mut().filter(|connection| connection.is_of(id))
+    connections.get_mut(id.index as usize)?.as_deref_mut().filter(|connection| connection.belongs_to(id))
 }

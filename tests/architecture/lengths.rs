@@ -176,7 +176,7 @@ fn count_code(text: &str) -> usize {
     count
 }
 
-fn is_of_tests(path: &str) -> bool {
+fn is_test_file(path: &str) -> bool {
     path.ends_with("test.rs")
         || path.ends_with("tests.rs")
         || ["/tests/", "/testing", "/benches/", "/examples/", "/bench/"]
@@ -190,7 +190,7 @@ fn the_page_has_the_size_of_each_crate_and_of_the_server() {
     let count_in = |directory: &str| {
         let files = texts().into_iter().filter_map(|path| {
             let name = path.strip_prefix(root).unwrap().to_str()?.to_owned();
-            (name.starts_with(directory) && name.ends_with(".rs") && !is_of_tests(&name)).then_some(path)
+            (name.starts_with(directory) && name.ends_with(".rs") && !is_test_file(&name)).then_some(path)
         });
         files.map(|path| count_code(&fs::read_to_string(path).unwrap())).sum::<usize>()
     };

@@ -89,14 +89,14 @@ impl Source {
         steps[1].trim_end_matches(".rs").to_owned()
     }
 
-    fn is_of_server(&self) -> bool {
+    fn is_server_source(&self) -> bool {
         self.path.starts_with("src")
     }
 
     /// Whether `super` at the top level of the file is the root of the crate.
     fn is_top_module(&self) -> bool {
         let steps = self.path.components().count();
-        self.is_of_server() && (steps == 2 || steps == 3 && self.path.ends_with("mod.rs"))
+        self.is_server_source() && (steps == 2 || steps == 3 && self.path.ends_with("mod.rs"))
     }
 
     fn fail(&self, line: usize, what: &str) -> String {
@@ -274,7 +274,7 @@ fn report(failures: Vec<String>) {
 fn every_crate_and_part_has_a_row_and_every_row_is_one() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
     let crates = fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let of_server = sources().into_iter().filter(Source::is_of_server);
+    let of_server = sources().into_iter().filter(Source::is_server_source);
     let parts = of_server.map(|source| source.part()).filter(|part| part != "lib");
     let rows: BTreeSet<_> = rows().into_iter().map(|row| row.name).collect();
     assert_eq!(crates.chain(parts).collect::<BTreeSet<_>>(), rows);
@@ -308,7 +308,7 @@ fn the_root_names_only_the_crates_below_it() {
 fn imports_point_down_the_table() {
     let (mut failures, mut used) = (Vec::new(), BTreeSet::new());
     let rows = rows();
-    for source in sources().into_iter().filter(Source::is_of_server) {
+    for source in sources().into_iter().filter(Source::is_server_source) {
         let part = source.part();
         let row = rows.iter().find(|row| row.name == part);
         for (imported, line) in imports(&source) {
@@ -455,8 +455,8 @@ fn only_the_tables_name_a_command() {
     let (mut failures, mut found) = (Vec::new(), BTreeSet::new());
     for source in sources() {
         let path = source.path.display().to_string();
-        let is_of_protocol_or_test = path.starts_with("crates/protocol/") || path.ends_with("tests.rs");
-        if tables.contains(&path.as_str()) || is_of_protocol_or_test || path.contains("/tests/") {
+        let is_exempt = path.starts_with("crates/protocol/") || path.ends_with("tests.rs");
+        if tables.contains(&path.as_str()) || is_exempt || path.contains("/tests/") {
             continue;
         }
         walk(&without_tests(&source), 0, &mut |trees, _| {
@@ -533,7 +533,7 @@ fn texts() -> Vec<PathBuf> {
 #[test]
 fn the_names_of_functions_and_tests_are_short_and_plain() {
     let (mut failures, mut count) = (Vec::new(), 0);
-    let is_of_name = |char: char| char.is_alphanumeric() || char == '_';
+    let is_word_char = |char: char| char.is_alphanumeric() || char == '_';
     for path in texts().into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
         let tokens = fs::read_to_string(&path).unwrap().parse().unwrap();
         walk(&tokens, 0, &mut |trees, _| {
@@ -545,7 +545,7 @@ fn the_names_of_functions_and_tests_are_short_and_plain() {
                 }
                 _ => return,
             };
-            if !name.chars().all(is_of_name) {
+            if !name.chars().all(is_word_char) {
                 return;
             }
             count += 1;

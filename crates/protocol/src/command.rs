@@ -303,11 +303,11 @@ pub fn longest_line(start: &[u8]) -> usize {
     if start.starts_with(b"put ") {
         return MAX_PUT_LINE_BYTES;
     }
-    let is_of = |row: &&Grammar| {
+    let is_meant = |row: &&Grammar| {
         let rest = start.strip_prefix(row.prefix.trim_ascii_end().as_bytes());
         rest.is_some_and(|rest| rest.starts_with(b" "))
     };
-    rows_of(start).find(is_of).map_or(MAX_LINE_BYTES, |row| row.max_line_bytes)
+    rows_of(start).find(is_meant).map_or(MAX_LINE_BYTES, |row| row.max_line_bytes)
 }
 
 fn alone<'a>(rest: &[u8], command: Command<'a>) -> Option<Command<'a>> {

@@ -372,7 +372,7 @@ impl HttpExchange {
             (phase, BodyLength::Bytes(0)) => self.answer(&request, &[], phase),
             // No request to the site of `--metrics` may have a body.
             (ServerPhase::Serving(sources @ Sources { site: Site::Admin { .. }, .. }), length)
-                if sources.is_of_api(&request) =>
+                if sources.is_api_request(&request) =>
             {
                 self.read_body(request, length, sources);
             }

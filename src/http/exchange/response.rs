@@ -34,7 +34,7 @@ impl HttpExchange {
 
     pub(super) fn answer(&mut self, request: &HttpRequest, body: &[u8], phase: ServerPhase<'_>) {
         if let ServerPhase::Serving(sources) = phase
-            && sources.is_of_api(request)
+            && sources.is_api_request(request)
         {
             return self.answer_api(request, body, sources);
         }

@@ -111,7 +111,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Whether this is the connection of that client.
-    pub(crate) fn is_of(&self, id: ClientId) -> bool {
+    pub(crate) fn belongs_to(&self, id: ClientId) -> bool {
         self.generation == id.generation
     }
 
