@@ -53,7 +53,7 @@ impl From<[u8; Self::BYTES]> for TokenHash {
 }
 
 impl TokenHash {
-    /// Length of a hash.
+    /// The length of a hash.
     pub const BYTES: usize = 32;
 
     /// Bytes of the hash.

@@ -88,7 +88,7 @@ pub(crate) fn number(value: TomlValue<'_, '_>, min: u32, max: u32) -> Result<u32
         .ok_or_else(|| Fault::new(value.span(), format!("expected a whole number of {min} to {max}")))
 }
 
-/// A whole number from 1 on.
+/// A whole number that is at least 1.
 pub(crate) fn count(value: TomlValue<'_, '_>) -> Result<u32, Fault> {
     number(value, 1, u32::MAX)
 }

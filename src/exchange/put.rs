@@ -95,7 +95,7 @@ impl Put {
         self.extras.is_none()
     }
 
-    /// Tags of the job.
+    /// The tags of the job.
     ///
     /// # Panics
     /// If their bytes are not encoded tags.

@@ -76,7 +76,7 @@ pub enum JobAction {
     Priority(Priority),
     /// A ready or delayed job gets this delay from now on.
     Delay(Seconds),
-    /// A dead job goes back to the tube from which it came, at most this many per second.
+    /// A dead job goes back to the tube from which it came; at most this many jobs in a second.
     Redrive(Option<NonZeroU32>),
 }
 
@@ -121,7 +121,7 @@ pub struct TaskId(pub u64);
 /// A task: the progress of an order.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Number of the task.
+    /// The number of the task.
     pub id: TaskId,
     /// The action, in the words of the API.
     pub action: &'static str,

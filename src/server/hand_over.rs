@@ -60,7 +60,7 @@ pub struct DescribedListener {
 /// The file of a unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribedFile {
-    /// Path of the file, in bytes.
+    /// The path of the file, in bytes.
     pub path: Vec<u8>,
     /// The device that it is on.
     pub device: u64,

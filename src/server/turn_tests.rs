@@ -21,7 +21,7 @@ use crate::stats::ServerInfo;
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
 /// The fake socket of the tests' kit, without a handle. The kit itself is compiled for the crate without its tests, so
-/// its stream is none of this crate.
+/// its stream does not implement the trait of this crate.
 struct Socket(Rc<RefCell<Pipe>>);
 
 impl Stream for Socket {

@@ -1,4 +1,4 @@
-//! `--copy FROM TO`: a binlog to another place, offline, whole or not at all.
+//! `--copy FROM TO`: copies a binlog to another place, offline, completely or not at all.
 //!
 //! Owns: the order of the steps. The copy takes both places in the same way as a server, so that no server uses them in
 //! the meantime. Driven by `main`.

@@ -11,7 +11,7 @@ use crate::queue::ClientId;
 /// A client as `list-clients` sees it.
 #[derive(Clone, Debug)]
 pub struct ClientView<'a> {
-    /// Id of the client.
+    /// The id of the client.
     pub number: u64,
     /// The name of its identity; empty on a server without access rules.
     pub identity: Rc<str>,

@@ -8,7 +8,7 @@ use crate::queue::Queue;
 /// The counts of an identity's clients since the server started, or since the identity was added to the rules.
 #[derive(Clone, Debug, Default)]
 pub struct IdentityFigures {
-    /// Name of the identity.
+    /// The name of the identity.
     pub name: Rc<str>,
     /// How many clients it has.
     pub connections: u64,

@@ -19,7 +19,8 @@ const MAX_FIELDS: usize = 12;
 /// A longer line does not fit beside another file. Tables, and code blocks of documents, may have longer ones.
 const MAX_LINE_CHARS: usize = 120;
 
-/// A crate may grow or shrink by one part in so many before its row must change: whoever adds much shows it.
+/// A crate may grow or shrink by one part in `TOLERANCE` before its row must change, so that a large addition is
+/// visible.
 const TOLERANCE: usize = 50;
 
 /// The files whose functions and types are short: those of the server, and the code that the tests share.

@@ -38,7 +38,7 @@ impl Opening {
         Self { results, servers, in_order_until: Instant::now() + MAX_WAIT_FOR_ORDER }
     }
 
-    /// The first server that has answered, if none before it is to be waited for.
+    /// The first server that has answered, unless a server before it must be waited for.
     fn take_first(&mut self, now: Instant) -> Option<(usize, Result<Server>)> {
         let mut all = self.servers.iter();
         let first =

@@ -92,7 +92,7 @@ const PARTS: usize = 64;
 const PAUSE: Duration = Duration::from_micros(50);
 
 impl TouchedAhead {
-    /// Starts the thread, if the caller is about to fill enough memory: `bytes` bytes.
+    /// Starts the thread if `bytes`, which the caller is about to fill, are at least `MIN_TOUCHED_BYTES`.
     #[must_use]
     pub fn of(bytes: usize) -> Self {
         let last = Arc::new(AtomicUsize::new(0));

@@ -16,9 +16,9 @@ use super::platform;
 /// Processor time that the process has used, to the microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTime {
-    /// Time in the program itself.
+    /// The time in the program itself.
     pub user: Duration,
-    /// Time in the kernel on behalf of the program.
+    /// The time in the kernel on behalf of the program.
     pub system: Duration,
 }
 

@@ -234,7 +234,7 @@ pub struct PutHeader {
     pub delay_s: Seconds,
     /// Time to run.
     pub ttr_s: Seconds,
-    /// Length of the body in bytes, without its CRLF.
+    /// The length of the body in bytes, without its CRLF.
     pub size: u32,
 }
 

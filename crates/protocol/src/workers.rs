@@ -27,7 +27,7 @@ pub struct IdList<'a>(IdSource<'a>);
 /// The form in which a list has its ids.
 #[derive(Clone, Copy, Debug)]
 enum IdSource<'a> {
-    /// Parsed: so many ids, each with spaces before it.
+    /// Parsed: the text, in which each id has spaces before it, and the number of ids.
     Text(&'a [u8], u32),
     /// Made by this program.
     Ids(&'a [JobId]),

@@ -188,7 +188,7 @@ impl Body {
         }
     }
 
-    /// Length in bytes, without the trailing CRLF.
+    /// The length in bytes, without the trailing CRLF.
     #[must_use]
     pub fn len(&self) -> usize {
         self.as_slice().len()
@@ -273,7 +273,7 @@ impl<'a> BodyRef<'a> {
         }
     }
 
-    /// Length in bytes, without the trailing CRLF.
+    /// The length in bytes, without the trailing CRLF.
     #[must_use]
     pub fn len(&self) -> usize {
         self.as_slice().len()

@@ -30,7 +30,7 @@ impl<'a> Name<'a> {
         self.0
     }
 
-    /// Length in bytes.
+    /// The length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "no name is empty")]
     #[must_use]
     pub fn len(self) -> usize {

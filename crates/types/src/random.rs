@@ -1,6 +1,6 @@
 //! Random numbers from a seed: the same seed gives the same numbers on every machine.
 
-/// A generator (SplitMix64).
+/// A generator of random numbers (SplitMix64).
 #[derive(Clone, Debug, Default)]
 pub struct Generator(u64);
 

@@ -67,7 +67,7 @@ pub struct Concurrency<'a> {
 pub enum Failures<'a> {
     /// A rule has sent the job to a dead tube.
     Dead(Dead<'a>),
-    /// The job was dead and went back; so many of its failures no longer count.
+    /// The job was dead and went back; this number of its failures no longer counts.
     Forgiven(u32),
 }
 

@@ -39,7 +39,7 @@ impl DetachedBodies {
         self.bodies.is_empty() && self.bodies.capacity() <= PROBES_PER_TURN
     }
 
-    /// Size of the bodies in bytes. Bodies that were freed in the last few turns may still be counted.
+    /// The size of the bodies in bytes. Bodies that were freed in the last few turns may still be counted.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -89,7 +89,7 @@ impl MemoryUse {
         (self.is_exhausted)()
     }
 
-    /// Whether cooldowns may not take so many bytes.
+    /// Whether cooldowns may not take `bytes`.
     pub(super) fn forbids_cooldowns(&self, bytes: u64) -> bool {
         self.shares.cooldown_bytes.is_some_and(|max| bytes > max)
     }

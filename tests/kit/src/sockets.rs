@@ -233,7 +233,7 @@ impl Pipe {
 /// Takes the first bytes, all at once: the seeds move many megabytes.
 fn take_first(bytes: &mut VecDeque<u8>, count: usize) -> Vec<u8> {
     let mut first = vec![0; count];
-    bytes.read_exact(&mut first).expect("there are so many bytes");
+    bytes.read_exact(&mut first).expect("the pipe has `count` bytes");
     first
 }
 

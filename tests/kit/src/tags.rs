@@ -6,13 +6,13 @@ use beanstalkd_types::tags::{After, Concurrency, Idempotency, JobTags, TagSet, T
 use crate::TRACE;
 use crate::random::Random;
 
-/// How often a tag is there, once in so many puts, and its values. Never, if the number is zero.
+/// The tag is in one put of this number, or in none if the number is zero; and its values.
 pub type Often<'a, T> = (u64, &'a [T]);
 
 /// How often puts have which tags. Few different names let jobs share them.
 #[derive(Clone, Copy, Debug)]
 pub struct TagChoice<'a> {
-    /// One put in so many has no tag. If it is zero, each put may have some.
+    /// One put of this number has no tag. If it is zero, each put may have some.
     pub none: u64,
     /// The keys of `idp`.
     pub keys: Often<'a, &'static str>,
@@ -24,7 +24,7 @@ pub struct TagChoice<'a> {
     /// The groups of `aft`.
     pub awaited: Often<'a, &'static str>,
     pub expiries_s: Often<'a, Seconds>,
-    /// One put in so many has a trace.
+    /// One put of this number has a trace.
     pub trace: u64,
 }
 

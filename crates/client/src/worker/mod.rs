@@ -48,7 +48,8 @@ pub(crate) const MAX_SILENCE: Duration = Duration::from_secs(10);
 /// How long a stopped worker waits for the reply to a command after an overdue reply.
 pub(crate) const MAX_LATE_WAIT: Duration = Duration::from_secs(1);
 
-/// How often the end of a job is tried on another connection of its session. If so many are lost, more do not help.
+/// The maximum number of further connections of its session on which the end of a job is tried. If that many are lost,
+/// another one does not help.
 pub(crate) const MAX_SETTLES: usize = 5;
 
 /// A job as a handler gets it.

@@ -269,8 +269,8 @@ pub fn find_again(server: &mut Server, records: &[Record], batch: &ImportBatch) 
     Ok(records.iter().map(|record| find(record).map_or(Imported::Refused, Imported::Put)).collect())
 }
 
-/// The tags, sorted, in the form in which a server shows those of a job: it shows the rest of an expiry, it can shorten
-/// the time of a key, and it shows no limit of 1.
+/// The tags, sorted, in the form in which a server shows those of a job: it shows the time that is left of an expiry,
+/// it can shorten the time of a key, and it shows no limit of 1.
 fn as_shown(tags: &[Tag]) -> Vec<&str> {
     let mut shown: Vec<&str> = tags.iter().filter_map(tag_as_shown).collect();
     shown.sort_unstable();

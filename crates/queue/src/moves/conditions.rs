@@ -30,7 +30,7 @@ impl Counted {
         self
     }
 
-    /// With one job less of this state and priority.
+    /// With one job fewer of this state and priority.
     #[inline]
     pub(crate) fn less(mut self, state: JobState, priority: Priority) -> Self {
         [&mut self.tube, &mut self.all].into_iter().for_each(|counts| {
@@ -48,7 +48,7 @@ impl Counted {
             && self.all.total() == here_before.all.total()
     }
 
-    /// Whether `later`, of the same tube, has so many jobs more, in whatever state.
+    /// Whether `later`, of the same tube, has `by` more jobs, in any state.
     #[inline]
     pub(crate) fn has_grown_to(self, later: Self, by: usize) -> bool {
         self.tube.total() + by == later.tube.total() && self.all.total() + by == later.all.total()
@@ -66,7 +66,7 @@ fn count_of(counts: &mut JobCounts, state: JobState) -> &mut u64 {
 }
 
 impl Queue {
-    /// Whether the tube has so many jobs more than `before`. Jobs whose time was over may have ended meanwhile: a slot
+    /// Whether the tube has `by` more jobs than `before`. Jobs whose time was over may have ended meanwhile: a slot
     /// that became free was offered to them.
     #[inline]
     pub(crate) fn has_gained(&self, before: Counted, tube: TubeKey, by: usize) -> bool {

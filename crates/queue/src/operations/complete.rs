@@ -20,16 +20,16 @@ use crate::{ClientId, Queue};
 pub struct CompletedPut<'a> {
     /// The job, if it is new.
     pub new: NewJob,
-    /// Tags of the job.
+    /// The tags of the job.
     pub tags: &'a EncodedTags<'a>,
-    /// Tube of the job, if that is not the one that the client uses.
+    /// The tube of the job, if that is not the one that the client uses.
     pub tube: Option<&'a str>,
     /// The length of its body in bytes.
     pub body_bytes: usize,
 }
 
 impl<'a> CompletedPut<'a> {
-    /// Idempotency key of the job, if it has one.
+    /// The idempotency key of the job, if it has one.
     fn key(&self) -> Option<Name<'a>> {
         self.tags.set().idempotency.map(|tag| tag.key)
     }

@@ -164,7 +164,7 @@ impl Queue {
         true
     }
 
-    /// Probes reservations of one client; returns whether none of its others can be on the page.
+    /// Probes reservations of one client; returns whether none of its other reservations can be on the page.
     fn search_client(&self, search: &mut Search, tube: TubeKey, left: &mut usize) -> bool {
         let Some(client) = self.clients.records.get(search.client) else { return true };
         let start = search.last.or(match (search.order, search.after) {

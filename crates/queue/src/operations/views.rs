@@ -26,9 +26,9 @@ pub struct JobView<'a> {
     pub record: JobRecord,
     /// The tube of the job.
     pub tube: &'a TubeName,
-    /// Body of the job.
+    /// The body of the job.
     pub body: BodyRef<'a>,
-    /// Tags of the job; `None` if it has none.
+    /// The tags of the job; `None` if it has none.
     pub tags: Option<JobTags<'a>>,
     /// Whether it waits for a group.
     pub is_held: bool,
@@ -68,7 +68,7 @@ pub struct Figures {
 /// A tube at the time of the call, with the figures of `stats-tube`.
 #[derive(Clone, Debug)]
 pub struct TubeView {
-    /// Name of the tube.
+    /// The name of the tube.
     pub name: TubeName,
     /// Jobs of the tube by state.
     pub jobs: JobCounts,

@@ -314,7 +314,7 @@ impl Queue {
         each_rule!(all job, MAY_BE_RESERVED: may_be_reserved(self, &job))
     }
 
-    /// Takes a job with marks out of its collection; as `unlink_from`.
+    /// Takes a job with marks out of its collection, like `unlink_from`.
     pub(crate) fn unlink_marked(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let since = self.unlink_for_now(id, link);
         if link.marks.intersects(Marks::IN_ROTATION) {

@@ -71,8 +71,8 @@ pub enum Duplicate {
 }
 
 impl UniqueKeys {
-    /// The hash by which the job with a key in a tube is found. Two of them can have the same, so code that finds a job
-    /// also compares its tags.
+    /// The hash by which the job with a key in a tube is found. Two keys can have the same hash, so code that finds a
+    /// job also compares its tags.
     fn hash(hasher: &RandomState, tube: TubeKey, key: Name<'_>) -> u64 {
         mixed(hash_of(hasher, key.as_bytes()), tube.0.into())
     }

@@ -55,7 +55,7 @@ pub(crate) enum ClientKind {
 /// A reserve that has not been answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// Number of the wait among all waits: the client with the smallest number is served first.
+    /// The number of the wait among all waits: the client with the smallest number is served first.
     pub number: NonZeroU64,
     /// When it ends without a job; `NEVER` if the client set no time-out.
     pub until: Timestamp,

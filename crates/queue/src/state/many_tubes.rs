@@ -23,7 +23,7 @@ pub(crate) struct ManyTubes {
 
 #[derive(Debug)]
 struct KnownHead {
-    /// Index of the tube in the client's list.
+    /// The index of the tube in the client's list.
     position: u32,
     /// The tube's first job, if it is in `heads`.
     head: Option<ReadyKey>,

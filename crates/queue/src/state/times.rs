@@ -84,7 +84,7 @@ described!(TubeTimes { ends_at, wait, run });
 /// The figures of one kind of duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// Number of durations in the last two to four minutes.
+    /// The number of durations in the last two to four minutes.
     pub count: u64,
     /// Mean of these durations, in nanoseconds; this and the following are 0 if there are none.
     pub mean_ns: u64,
@@ -99,7 +99,7 @@ pub struct Durations {
     pub max_ns: u64,
     /// All since the tube was created.
     pub totals: Totals,
-    /// Sum of all since the tube was created.
+    /// The sum of all since the tube was created.
     pub total_sum_ns: u64,
 }
 

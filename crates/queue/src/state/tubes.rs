@@ -113,7 +113,7 @@ pub(crate) struct Tube {
     pub using: u32,
     /// Clients that watch the tube.
     pub watching: u32,
-    /// Index in the order of `list-tubes`.
+    /// The index in the order of `list-tubes`.
     pub position: u32,
     /// The number of the last list that has this tube, or that must not have it.
     pub listed: u32,

@@ -48,7 +48,7 @@ described!(Numbers { next_id, next_burial, last_delay });
 /// The state of a client, except its tubes.
 #[derive(Debug)]
 struct DescribedClient {
-    /// Index of the client, which it keeps unless that would take much memory: after a burst of clients, few may be
+    /// The index of the client, which it keeps unless that would take much memory: after a burst of clients, few may be
     /// left.
     index: u32,
     number: u64,
