@@ -28,7 +28,7 @@ pub(crate) mod run;
 mod slot;
 
 pub use retry::Retry;
-use retry::{FailureCounts, Failures, given_back};
+use retry::{FailedJobs, FailureCounts, given_back};
 pub(crate) use slot::WorkerSlot;
 
 /// The longest wait of one reserve. After each, a worker checks whether it should stop.
@@ -80,7 +80,7 @@ pub struct Delivery {
 
 impl Delivery {
     /// A job with its counters. Without them, all its fields must be present: see [`Worker::needs_info`].
-    pub(crate) fn new(job: Job, info: Option<JobInfo>, worker: &Worker, failures: &Failures) -> Self {
+    pub(crate) fn new(job: Job, info: Option<JobInfo>, worker: &Worker, failures: &FailedJobs) -> Self {
         let Job { id, body, fields } = job;
         let fields = info.as_ref().map_or(fields, Fields::of_info);
         let failure_counts = FailureCounts::of(&fields, info.as_ref());

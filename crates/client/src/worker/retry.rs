@@ -126,7 +126,7 @@ impl FailureCounts {
 
 /// A job that has failed here.
 #[derive(Debug)]
-struct Failed {
+struct FailedJob {
     failures: u64,
     /// As the next reservation shows it, if nothing happens in between.
     failure_counts: FailureCounts,
@@ -134,9 +134,9 @@ struct Failed {
 
 /// The jobs of one server that have failed here and are to be tried again.
 #[derive(Debug, Default)]
-pub(crate) struct Failures(Mutex<BTreeMap<u64, Failed>>);
+pub(crate) struct FailedJobs(Mutex<BTreeMap<u64, FailedJob>>);
 
-impl Failures {
+impl FailedJobs {
     /// The number of the attempt that begins now, from 1.
     pub(super) fn attempt(&self, id: u64, failure_counts: FailureCounts, retry: &Retry) -> u64 {
         let FailureCounts { counted, buries } = failure_counts;
@@ -151,14 +151,16 @@ impl Failures {
     pub(crate) fn note(&self, delivery: &Delivery, settled: Settled) {
         let Delivery { id, attempt, failure_counts, .. } = *delivery;
         let failed = match settled {
-            Settled::Released(_) => Failed {
+            Settled::Released(_) => FailedJob {
                 failures: attempt,
                 failure_counts: FailureCounts { counted: failure_counts.counted + 1, ..failure_counts },
             },
             // This attempt does not count.
-            Settled::GivenBack(_) => Failed { failures: attempt - 1, failure_counts },
+            Settled::GivenBack(_) => FailedJob { failures: attempt - 1, failure_counts },
             Settled::Lost | Settled::Unconfirmed => return,
-            Settled::Deleted | Settled::Completed | Settled::Buried => Failed { failures: 0, failure_counts },
+            Settled::Deleted | Settled::Completed | Settled::Buried => {
+                FailedJob { failures: 0, failure_counts }
+            }
         };
         let mut known = lock(&self.0);
         if failed.failures == 0 {

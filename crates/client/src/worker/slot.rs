@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::retry::Failures;
+use super::retry::FailedJobs;
 use super::{Event, MAX_SILENCE, Worker};
 use crate::address::Address;
 use crate::connector::Connector;
@@ -16,7 +16,7 @@ pub(crate) struct WorkerSlot {
     pub server: Address,
     /// With a session of its own.
     pub connector: Connector,
-    pub failures: Arc<Failures>,
+    pub failures: Arc<FailedJobs>,
     pub start: Arc<FirstConnections>,
 }
 
@@ -89,7 +89,7 @@ impl Worker {
         });
         let mut slots = Vec::new();
         for server in &self.servers {
-            let failures = Arc::new(Failures::default());
+            let failures = Arc::new(FailedJobs::default());
             for number in 0..self.slots {
                 let (failures, start) = (Arc::clone(&failures), Arc::clone(&start));
                 let connector = self.connector.numbered(number)?;

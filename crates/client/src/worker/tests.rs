@@ -17,7 +17,7 @@ fn delivery(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> Deliver
         Job { id: 1, body: Vec::new(), fields: Fields::default() },
         Some(info),
         &worker(*retry),
-        &Failures::default(),
+        &FailedJobs::default(),
     )
 }
 
@@ -51,7 +51,7 @@ fn a_job_is_tried_as_often_as_the_retry_says_and_again_after_a_kick() {
 
 #[test]
 fn a_worker_counts_its_own_failures_whatever_the_counters_of_the_job_hide() {
-    let (worker, failures) = (worker(Retry::new()), Failures::default());
+    let (worker, failures) = (worker(Retry::new()), FailedJobs::default());
     let delivery = |releases: u64, buries: u64, failures_of_server: Option<u64>| {
         let stats =
             format!("id: 7\ntube: t\nstate: reserved\npri: 0\nage: 0\nttr: 1\nreleases: {releases}\n");
@@ -130,7 +130,7 @@ fn counters_are_asked_for_only_where_the_fields_do_not_say_enough() {
     assert!(worker(server).with_info().needs_info(&fields(0, 0)));
     assert!(worker(server).needs_info(&Fields::default()), "a server without fields");
     let job = Job { id: 1, body: Vec::new(), fields: fields(2, 1) };
-    let delivery = Delivery::new(job, None, &worker(server), &Failures::default());
+    let delivery = Delivery::new(job, None, &worker(server), &FailedJobs::default());
     assert_eq!((delivery.tube(), delivery.attempt, delivery.reserves), ("t", 4, 9));
     assert_eq!((delivery.age, delivery.pri, delivery.ttr, delivery.trace()), (1, 2, 3, None));
 }
