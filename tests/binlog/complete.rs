@@ -42,7 +42,7 @@ fn complete(fixture: &mut Fixture, id: u64, body_len: usize) -> Result<(), NoRoo
         fixture.log.append_put(
             &WholeJob {
                 tags: *tags,
-                is_of_complete: true,
+                is_part_of_complete: true,
                 ..WholeJob::plain(&record, &TubeName::default_tube(), &body)
             },
             NOW,

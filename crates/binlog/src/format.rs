@@ -59,7 +59,7 @@ const STATE_DELAYED: u8 = 4;
 /// the job for a nanosecond longer; its records have no ignored field that could be used instead.
 const TAGGED_NS: i64 = 1;
 /// In a full record that counts only with the delete that ends a `complete`, the remainder in the time to run, in ns.
-const OF_COMPLETE_NS: i64 = 2;
+const PART_OF_COMPLETE_NS: i64 = 2;
 
 /// Length of a full record.
 #[must_use]
@@ -162,7 +162,7 @@ impl DiskRecord {
     /// The record without the marks of this server: in a record of C's, the same bits mean nothing.
     #[must_use]
     pub(crate) fn without_marks(self) -> Self {
-        let ttr_ns = self.ttr_ns & !(TAGGED_NS | OF_COMPLETE_NS);
+        let ttr_ns = self.ttr_ns & !(TAGGED_NS | PART_OF_COMPLETE_NS);
         let body_size =
             if self.state == STATE_DELETED { DeleteKind::Plain.to_disk() } else { self.body_size };
         Self { ttr_ns, body_size, ..self }
@@ -170,14 +170,14 @@ impl DiskRecord {
 
     /// Marks this full record as valid only together with the delete that ends its `complete`.
     #[must_use]
-    pub(crate) fn of_complete(self) -> Self {
-        Self { ttr_ns: self.ttr_ns + OF_COMPLETE_NS, ..self }
+    pub(crate) fn as_part_of_complete(self) -> Self {
+        Self { ttr_ns: self.ttr_ns + PART_OF_COMPLETE_NS, ..self }
     }
 
     /// Whether the full record counts only with such a delete.
     #[must_use]
-    pub(crate) fn is_of_complete(&self) -> bool {
-        self.ttr_ns & OF_COMPLETE_NS != 0
+    pub(crate) fn is_part_of_complete(&self) -> bool {
+        self.ttr_ns & PART_OF_COMPLETE_NS != 0
     }
 
     /// Marks this full record as preceded by its job's tags.

@@ -138,9 +138,9 @@ impl Layout {
     }
 
     /// Whether it is a record of a `complete`.
-    pub(super) fn is_of_complete(&self) -> bool {
+    pub(super) fn is_part_of_complete(&self) -> bool {
         if self.is_full() {
-            self.record.is_of_complete()
+            self.record.is_part_of_complete()
         } else {
             self.is_delete_of_kind(DeleteKind::Completion)
         }
@@ -151,7 +151,7 @@ impl Layout {
         &bytes[self.name_at..self.fixed_at]
     }
 
-    /// Whether the parts of the whole record in `bytes` are plausible: those that [`Layout::is_plausible_but_name`]
+    /// Whether the parts of the whole record in `bytes` are plausible: those that [`Layout::is_plausible_except_name`]
     /// checks, and a valid name.
     pub(super) fn is_plausible(&self, bytes: &[u8]) -> bool {
         self.has_plausible_head(bytes) && self.has_plausible_body(bytes)
@@ -159,7 +159,7 @@ impl Layout {
 
     /// Whether the parts of the whole record in `bytes`, except its name, are plausible: a job, a known state, a body
     /// that ends in the trailer.
-    pub(super) fn is_plausible_but_name(&self, bytes: &[u8]) -> bool {
+    pub(super) fn is_plausible_except_name(&self, bytes: &[u8]) -> bool {
         self.has_plausible_fixed_part() && self.has_plausible_body(bytes)
     }
 

@@ -50,7 +50,7 @@ impl Persistence {
                     && let Some(job) = queue.job(id)
                 {
                     let job = whole(queue, &job, &mut self.tags);
-                    binlog.append_put(&WholeJob { is_of_complete: true, ..job }, now);
+                    binlog.append_put(&WholeJob { is_part_of_complete: true, ..job }, now);
                 }
             }
             append_end(binlog, queue, &self.changes.remove(end), u8::try_from(puts).ok());

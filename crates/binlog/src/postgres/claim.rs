@@ -245,7 +245,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
                 thread::sleep(Duration::from_nanos(times.poll_ns()));
             }
             Err(error) => {
-                let may_pass = match &error {
+                let is_retryable = match &error {
                     StoreError::Unreachable(_) | StoreError::Lost(_) => true,
                     StoreError::Unsafe(_) => waits,
                     // The database accepted the log-in before: an operator may be replacing the password.
@@ -254,7 +254,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
                         false
                     }
                 };
-                if !may_pass || is_over(start, store_timeout_ns) {
+                if !is_retryable || is_over(start, store_timeout_ns) {
                     return Err(error);
                 }
                 (open, owned_since) = (None, None);

@@ -127,7 +127,7 @@ impl StoreError {
     fn of_hosts(unfit: HostError, text: String) -> Self {
         match unfit {
             HostError::Unsafe(_) => Self::Unsafe(text),
-            HostError::Failed(failure) if !failure.may_pass() => Self::Refused(text),
+            HostError::Failed(failure) if !failure.is_retryable() => Self::Refused(text),
             HostError::ReadOnly(_) | HostError::Failed(_) => Self::Unreachable(text),
         }
     }
@@ -142,7 +142,11 @@ impl StoreError {
 /// Of a statement.
 impl From<wire::StatementError> for StoreError {
     fn from(failure: wire::StatementError) -> Self {
-        if failure.may_pass() { Self::Lost(failure.to_string()) } else { Self::Refused(failure.to_string()) }
+        if failure.is_retryable() {
+            Self::Lost(failure.to_string())
+        } else {
+            Self::Refused(failure.to_string())
+        }
     }
 }
 

@@ -84,7 +84,7 @@ impl Reading {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
-            let Some((settings, epoch)) = self.again.as_ref().filter(|_| failure.may_pass()) else {
+            let Some((settings, epoch)) = self.again.as_ref().filter(|_| failure.is_retryable()) else {
                 return Err(failed(failure));
             };
             let longest = Duration::from_nanos(settings.times.store_timeout_ns);

@@ -85,12 +85,12 @@ impl StatementError {
     }
 
     /// Whether the same statement may succeed later without any intervention.
-    pub(super) fn may_pass(&self) -> bool {
-        self.is_of_now() && !matches!(self, Self::Refused { code, .. } if code == sql::PROTOCOL_VIOLATION)
+    pub(super) fn is_retryable(&self) -> bool {
+        self.is_transient() && !matches!(self, Self::Refused { code, .. } if code == sql::PROTOCOL_VIOLATION)
     }
 
     /// Whether the cause is the state of the database or of the connection, and not the request.
-    pub(super) fn is_of_now(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Lost(_) => true,
             Self::Refused { code, .. } => {

@@ -234,11 +234,11 @@ pub(crate) struct LoggedJobs {
 impl LoggedJobs {
     /// Applies the record in `bytes`. Returns false, with nothing changed, if the record is not plausible.
     pub(crate) fn apply(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
-        if !layout.is_plausible_but_name(bytes) {
+        if !layout.is_plausible_except_name(bytes) {
             return Ok(false);
         }
-        let (id, is_of_complete) = (layout.id(), layout.is_of_complete());
-        if !is_of_complete {
+        let (id, in_complete) = (layout.id(), layout.is_part_of_complete());
+        if !in_complete {
             self.completing.clear();
         }
         let applied = if layout.is_full() {
@@ -247,7 +247,7 @@ impl LoggedJobs {
             self.apply_short(id, &layout.record, source)?
         };
         debug_assert!(
-            !layout.is_full() || !applied || is_of_complete || self.files.file_of(id) == Some(source.file),
+            !layout.is_full() || !applied || in_complete || self.files.file_of(id) == Some(source.file),
             "a job is in the file of its newest full record"
         );
         if applied {
@@ -305,7 +305,7 @@ impl LoggedJobs {
 
     fn apply_full(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
         let record = &layout.record;
-        if record.is_of_complete() {
+        if record.is_part_of_complete() {
             return self.put_aside(layout, bytes, source);
         }
         let Some(tags) = self.tags_of(layout.id(), record, source)? else { return Ok(false) };

@@ -45,13 +45,13 @@ pub struct WholeJob<'a> {
     /// Tags of the job.
     pub tags: EncodedTags<'a>,
     /// Whether it is one of the puts of a `complete`.
-    pub is_of_complete: bool,
+    pub is_part_of_complete: bool,
 }
 
 impl<'a> WholeJob<'a> {
     /// A job without tags, and not of a `complete`.
     pub fn plain(record: &'a JobRecord, tube: &'a TubeName, body: impl Into<BodyRef<'a>>) -> Self {
-        Self { record, tube, body: body.into(), tags: EncodedTags::NONE, is_of_complete: false }
+        Self { record, tube, body: body.into(), tags: EncodedTags::NONE, is_part_of_complete: false }
     }
 
     /// The length of its record with the attachment before it, in bytes.
@@ -217,7 +217,7 @@ impl Binlog {
     /// [`Binlog::begin_complete`].
     pub fn append_put(&mut self, job: &WholeJob<'_>, now: Timestamp) {
         debug_assert!(
-            self.contents.files.file_of(job.record.id).is_none() || !job.is_of_complete,
+            self.contents.files.file_of(job.record.id).is_none() || !job.is_part_of_complete,
             "a job that a `complete` puts is in no file"
         );
         self.ids.give(job.record.id);
@@ -441,7 +441,7 @@ impl Binlog {
 
     /// Logs the whole of a job, which adds at most `added` short records to those that must still find room.
     pub(super) fn append_full(&mut self, job: &WholeJob<'_>, added: u64, now: Timestamp) {
-        let WholeJob { record: &JobRecord { id, state, .. }, tube, body, tags, is_of_complete } = *job;
+        let WholeJob { record: &JobRecord { id, state, .. }, tube, body, tags, is_part_of_complete } = *job;
         let (tube, tags) = (tube.as_bytes(), tags.bytes());
         let bytes = job.bytes();
         let Some(target) = self.contents.room.find(bytes, added) else {
@@ -454,8 +454,8 @@ impl Binlog {
             record.deadline_at =
                 time.unwrap_or_else(|| self.contents.burials.bury(id, self.clock.wall.to_disk(now)));
         }
-        if is_of_complete {
-            record = record.of_complete();
+        if is_part_of_complete {
+            record = record.as_part_of_complete();
         }
         if !tags.is_empty() {
             record = record.with_tags();

@@ -404,7 +404,7 @@ impl PostgresHelper {
             }
             // The rows of this step exist: an earlier answer may have been lost.
             StatementError::Refused { code, .. } if code == sql::UNIQUE_VIOLATION => StepAnswer::Lost,
-            refused if refused.is_of_now() => StepAnswer::Busy,
+            refused if refused.is_transient() => StepAnswer::Busy,
             StatementError::Refused { .. } => StepAnswer::Refused,
         };
         self.connection.trouble = failure.to_string();
