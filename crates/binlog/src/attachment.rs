@@ -5,12 +5,13 @@
 //! Owns: the layout of the markers that hold these, and of their contents. Driven by the writer, which appends the
 //! first four in one piece with their record, and by the replay, which uses those only if the record follows.
 
-use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, WallOffset, put, take};
+use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, put, take};
 use super::marker::{FIXED_AT, KIND_AT, MAGIC, MAGIC_AT};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::tags::{JobTags, TagSet};
 use crate::tube_name::TubeName;
+use crate::wall_clock::{WallOffset, WallTime};
 
 /// Offsets in the fixed part, as in doc/binlog.md: of the job's id, of the number of the part, and of the length of the
 /// whole attachment.
@@ -66,11 +67,12 @@ pub struct SideEffects<'a> {
     pub completes: Option<u8>,
 }
 
-/// A reservation that belongs to a session, so that it outlives the server.
+/// A reservation that belongs to a session, so that it outlives the server. In the log its end is a time of the wall
+/// clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoggedReservation<'a> {
+pub struct LoggedReservation<'a, Time = Timestamp> {
     /// When the reservation ends.
-    pub until: Timestamp,
+    pub until: Time,
     /// The job's counter of reservations, including this one. It distinguishes this reservation from others of the job.
     pub reserves: u32,
     /// How long the session lasts without a client, in milliseconds.
@@ -217,7 +219,7 @@ impl Cooldown<'_> {
     /// The encoding in the log: the end on the wall clock, the length of the tube's name, the name, the key.
     pub(super) fn encode(&self, wall: WallOffset) -> Box<[u8]> {
         let mut bytes = Vec::with_capacity(cooldown_bytes(self.tube.len(), self.key.len()));
-        bytes.extend_from_slice(&wall.to_disk(self.until).to_le_bytes());
+        bytes.extend_from_slice(&wall.to_disk(self.until).0.to_le_bytes());
         bytes.push(self.tube.len() as u8);
         bytes.extend_from_slice(self.tube.as_bytes());
         bytes.extend_from_slice(self.key.as_bytes());
@@ -235,8 +237,7 @@ fn cooldown_bytes(tube_len: usize, key_len: usize) -> usize {
 pub(super) struct LoggedCooldown<'a> {
     pub(super) tube: &'a str,
     pub(super) key: &'a str,
-    /// When it ends, in wall-clock nanoseconds since 1970.
-    pub(super) until: i64,
+    pub(super) until: WallTime,
 }
 
 impl<'a> LoggedCooldown<'a> {
@@ -248,7 +249,7 @@ impl<'a> LoggedCooldown<'a> {
         Some(Self {
             tube: TubeName::check(tube)?,
             key: TubeName::check(key)?,
-            until: i64::from_le_bytes(*until),
+            until: WallTime(i64::from_le_bytes(*until)),
         })
     }
 }
@@ -258,7 +259,7 @@ impl LoggedReservation<'_> {
     pub(super) fn encode(&self, wall: WallOffset) -> Vec<u8> {
         let identity = &self.identity.as_bytes()[..self.identity.len().min(TubeName::MAX_BYTES)];
         let mut bytes = Vec::with_capacity(SESSION_HEAD_BYTES + identity.len() + self.name.len());
-        bytes.extend_from_slice(&wall.to_disk(self.until).to_le_bytes());
+        bytes.extend_from_slice(&wall.to_disk(self.until).0.to_le_bytes());
         bytes.extend_from_slice(&self.reserves.to_le_bytes());
         bytes.extend_from_slice(&self.grace_ms.to_le_bytes());
         bytes.push(identity.len() as u8);
@@ -276,16 +277,18 @@ impl LoggedReservation<'_> {
     pub(super) fn record_bytes(identity_len: usize, name_len: usize) -> u64 {
         parts(Self::bytes(identity_len, name_len)) * SHORT_BYTES
     }
+}
 
+impl<'a> LoggedReservation<'a, WallTime> {
     /// Reads bytes from [`LoggedReservation::encode`], or from a disk; `None` if they are not a session.
-    pub(super) fn decode(bytes: &[u8], wall: WallOffset) -> Option<LoggedReservation<'_>> {
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (until, rest) = bytes.split_first_chunk()?;
         let (reserves, rest) = rest.split_first_chunk()?;
         let (grace_ms, rest) = rest.split_first_chunk()?;
         let (&identity_len, rest) = rest.split_first()?;
         let (identity, name) = rest.split_at_checked(identity_len.into())?;
-        Some(LoggedReservation {
-            until: wall.to_memory(i64::from_le_bytes(*until)),
+        Some(Self {
+            until: WallTime(i64::from_le_bytes(*until)),
             reserves: u32::from_le_bytes(*reserves),
             grace_ms: u32::from_le_bytes(*grace_ms),
             identity: std::str::from_utf8(identity).ok()?,
@@ -350,7 +353,10 @@ mod tests {
         for (tube, key) in [("t", "k"), (long.as_str(), long.as_str())] {
             let cooldown = Cooldown { tube, key, until: Timestamp(5) };
             let bytes = cooldown.encode(WallOffset(100));
-            assert_eq!(LoggedCooldown::decode(&bytes), Some(LoggedCooldown { tube, key, until: 105 }));
+            assert_eq!(
+                LoggedCooldown::decode(&bytes),
+                Some(LoggedCooldown { tube, key, until: WallTime(105) })
+            );
             assert!(bytes.len() <= MAX_COOLDOWN_BYTES);
         }
         let bytes = Cooldown { tube: "tube", key: "k", until: Timestamp(5) }.encode(WallOffset(0));
@@ -367,10 +373,12 @@ mod tests {
             let reservation =
                 LoggedReservation { until: Timestamp(5_000), reserves: 3, grace_ms: 1_500, identity, name };
             let bytes = reservation.encode(WallOffset(100));
-            assert_eq!(LoggedReservation::decode(&bytes, WallOffset(100)), Some(reservation));
+            let LoggedReservation { reserves, grace_ms, .. } = reservation;
+            let logged = LoggedReservation { until: WallTime(5_100), reserves, grace_ms, identity, name };
+            assert_eq!(LoggedReservation::decode(&bytes), Some(logged));
             assert_eq!(bytes.len(), LoggedReservation::bytes(identity.len(), name.len()));
             for end in 0..bytes.len() - name.len() {
-                assert_eq!(LoggedReservation::decode(&bytes[..end], WallOffset(100)), None);
+                assert_eq!(LoggedReservation::decode(&bytes[..end]), None);
             }
         }
     }

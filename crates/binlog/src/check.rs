@@ -11,12 +11,13 @@ use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
 use super::OpenError;
 use super::attachment::LoggedCooldown;
-use super::replay::{FileEnd, FileKind, FileState, LogFault, LoggedJobs, Replay, StartTimes, Warning};
+use super::replay::{FileEnd, FileKind, FileState, LogFault, LoggedJobs, Replay, ReplayedJob, Warning};
 use super::storage::Storage;
 use crate::clock::NS_PER_S;
-use crate::job::{JobId, JobRecord};
+use crate::job::{Counters, JobId, JobState};
 use crate::json;
 use crate::tags::{After, Concurrency, Dead, Idempotency, JobTags};
+use crate::wall_clock::WallTime;
 
 /// The contents of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,10 +158,10 @@ pub fn dump(storage: &mut dyn Storage, out: &mut dyn io::Write) -> Result<io::Re
 /// Writes a line for each job, and then one for each cooldown.
 fn write_jobs(jobs: &LoggedJobs, out: &mut dyn io::Write) -> io::Result<()> {
     for (id, job) in jobs.alive.iter() {
-        let record = job.to_record(id, &jobs.histories, StartTimes::AS_LOGGED);
+        let counters = jobs.histories.get(job.history);
         let tube = jobs.tubes.name(job.tube).as_str();
         let tags = JobTags::decode_checked(jobs.tagged.of(id));
-        json::write_line(&mut *out, &DumpedJob { record, tube, tags, body: job.body.as_slice() })?;
+        json::write_line(&mut *out, &DumpedJob { id, job, counters, tube, tags })?;
     }
     for (job, cooldown) in jobs.tagged.cooldowns.iter() {
         json::write_line(&mut *out, &DumpedCooldown { job, cooldown })?;
@@ -170,40 +171,43 @@ fn write_jobs(jobs: &LoggedJobs, out: &mut dyn io::Write) -> io::Result<()> {
 
 /// A job in the dump. Times are seconds since 1970, rounded down. Only the words of tags have fractions.
 struct DumpedJob<'a> {
-    record: JobRecord,
+    id: JobId,
+    job: &'a ReplayedJob,
+    counters: Counters,
     tube: &'a str,
     tags: Option<JobTags<'a>>,
-    body: &'a [u8],
 }
 
 impl Serialize for DumpedJob<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { record, tube, .. } = self;
+        let Self { id, job, counters, tube, tags } = self;
+        let end_of_delay = if job.state == JobState::Delayed { job.deadline_at } else { WallTime::EPOCH };
         let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("id", &record.id.0)?;
+        line.serialize_entry("id", &id.0)?;
         line.serialize_entry("tube", tube)?;
-        line.serialize_entry("state", record.state.as_str())?;
-        line.serialize_entry("pri", &record.priority.0)?;
-        line.serialize_entry("delay", &record.delay_s.whole())?;
-        line.serialize_entry("ttr", &record.ttr_s.whole())?;
-        line.serialize_entry("created", &(record.created_at.0 / NS_PER_S))?;
-        line.serialize_entry("deadline", &(record.deadline_at.0 / NS_PER_S))?;
-        line.serialize_entry("reserves", &record.counters.reserves)?;
-        line.serialize_entry("timeouts", &record.counters.timeouts)?;
-        line.serialize_entry("releases", &record.counters.releases)?;
-        line.serialize_entry("buries", &record.counters.buries)?;
-        line.serialize_entry("kicks", &record.counters.kicks)?;
-        if let Some(tags) = &self.tags {
-            write_tags(&mut line, record, tags)?;
+        line.serialize_entry("state", job.state.as_str())?;
+        line.serialize_entry("pri", &job.priority.0)?;
+        line.serialize_entry("delay", &job.delay_s)?;
+        line.serialize_entry("ttr", &job.whole_ttr_s)?;
+        line.serialize_entry("created", &(job.created_at.since_epoch_ns() / NS_PER_S))?;
+        line.serialize_entry("deadline", &(end_of_delay.since_epoch_ns() / NS_PER_S))?;
+        line.serialize_entry("reserves", &counters.reserves)?;
+        line.serialize_entry("timeouts", &counters.timeouts)?;
+        line.serialize_entry("releases", &counters.releases)?;
+        line.serialize_entry("buries", &counters.buries)?;
+        line.serialize_entry("kicks", &counters.kicks)?;
+        if let Some(tags) = tags {
+            write_tags(&mut line, self, tags)?;
         }
-        match std::str::from_utf8(self.body) {
+        let body = job.body.as_slice();
+        match std::str::from_utf8(body) {
             Ok(text) => {
                 line.serialize_entry("encoding", "utf-8")?;
                 line.serialize_entry("body", text)?;
             }
             Err(_) => {
                 line.serialize_entry("encoding", "base64")?;
-                line.serialize_entry("body", &BASE64_STANDARD.encode(self.body))?;
+                line.serialize_entry("body", &BASE64_STANDARD.encode(body))?;
             }
         }
         line.end()
@@ -212,7 +216,11 @@ impl Serialize for DumpedJob<'_> {
 
 /// The tags of a job, by the keys of `stats-job`, and all together in the words of `put`. `expires-in` changes with
 /// time, so `expires` gives the instant instead, as long as no client has reserved the job.
-fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &JobTags<'_>) -> Result<(), M::Error> {
+fn write_tags<M: SerializeMap>(
+    line: &mut M,
+    dumped: &DumpedJob<'_>,
+    tags: &JobTags<'_>,
+) -> Result<(), M::Error> {
     let mut words = Vec::new();
     if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {
         line.serialize_entry("idempotency-key", key.as_str())?;
@@ -234,9 +242,9 @@ fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &JobTags<'_>
         words.push(format!("aft:{group}"));
     }
     if let Some(seconds) = tags.expires_after_s {
-        if job.counters.reserves == 0 {
-            let expires_at = job.created_at.plus_seconds(seconds);
-            line.serialize_entry("expires", &(expires_at.0 / NS_PER_S))?;
+        if dumped.counters.reserves == 0 {
+            let expires_at_ns = dumped.job.created_at.since_epoch_ns().saturating_add(seconds.as_ns());
+            line.serialize_entry("expires", &(expires_at_ns / NS_PER_S))?;
         }
         words.push(format!("exp:{seconds}"));
     }
@@ -267,7 +275,7 @@ impl Serialize for DumpedCooldown<'_> {
         line.serialize_entry("cooldown", key)?;
         line.serialize_entry("tube", tube)?;
         line.serialize_entry("job", &self.job.0)?;
-        line.serialize_entry("until", &(u64::try_from(until).unwrap_or(0) / NS_PER_S))?;
+        line.serialize_entry("until", &(until.since_epoch_ns() / NS_PER_S))?;
         line.end()
     }
 }
@@ -275,24 +283,24 @@ impl Serialize for DumpedCooldown<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Timestamp;
-    use crate::job::{Counters, JobId, JobState, Priority};
-    use crate::seconds::Seconds;
+    use crate::job::{Body, Priority};
     use crate::tags::{TagSet, Trace};
 
-    const RECORD: JobRecord = JobRecord {
-        id: JobId(7),
-        priority: Priority(0),
-        delay_s: Seconds::ZERO,
-        ttr_s: Seconds::new(60, 0),
-        created_at: Timestamp(5_999_999_999),
-        deadline_at: Timestamp(0),
-        counters: Counters { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0 },
-        state: JobState::Ready,
-    };
-
     fn dumped<'a>(tube: &'a str, tags: &'a [u8], body: &'a [u8]) -> String {
-        json::line(&DumpedJob { record: RECORD, tube, tags: JobTags::decode_checked(tags), body })
+        let job = ReplayedJob {
+            body: Body::copy_of(body).unwrap(),
+            created_at: WallTime(5_999_999_999),
+            deadline_at: WallTime(7_999_999_999),
+            history: None,
+            priority: Priority(0),
+            delay_s: 0,
+            whole_ttr_s: 60,
+            ttr_thousandths: 0,
+            tube: 0,
+            state: JobState::Ready,
+        };
+        let (counters, tags) = (Counters::default(), JobTags::decode_checked(tags));
+        json::line(&DumpedJob { id: JobId(7), job: &job, counters, tube, tags })
     }
 
     #[test]
@@ -332,7 +340,7 @@ mod tests {
             ),
             "{line}"
         );
-        let cooldown = LoggedCooldown { tube: "t", key: "i", until: 1_999_999_999 };
+        let cooldown = LoggedCooldown { tube: "t", key: "i", until: WallTime(1_999_999_999) };
         let line = json::line(&DumpedCooldown { job: JobId(7), cooldown });
         assert_eq!(line, "{\"cooldown\":\"i\",\"tube\":\"t\",\"job\":7,\"until\":1}\n");
     }

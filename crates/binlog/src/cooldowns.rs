@@ -8,6 +8,7 @@ use beanstalkd_structures::IdMap;
 use super::attachment::LoggedCooldown;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
+use crate::wall_clock::WallTime;
 
 /// The cooldowns.
 #[derive(Debug, Default)]
@@ -28,8 +29,8 @@ impl Cooldowns {
         is_one
     }
 
-    /// Removes the cooldown of a job. Returns when it would have ended, on the wall clock, if there was one.
-    pub(super) fn remove(&mut self, id: JobId) -> Option<i64> {
+    /// Removes the cooldown of a job. Returns when it would have ended, if there was one.
+    pub(super) fn remove(&mut self, id: JobId) -> Option<WallTime> {
         let bytes = self.by_job.remove(id)?;
         self.len_bytes -= bytes.len();
         LoggedCooldown::decode(&bytes).map(|cooldown| cooldown.until)

@@ -4,10 +4,10 @@
 //! padding. It sees one record at a time, and does not decide what a bad record means. `doc/binlog.md` describes the
 //! same layout in tables.
 
-use crate::clock::Timestamp;
 use crate::job::{Counters, JobId, JobRecord, JobState};
 use crate::seconds::Seconds;
 use crate::tube_name::TubeName;
+use crate::wall_clock::{WallOffset, WallTime};
 
 /// The version that the server writes.
 pub(crate) const VERSION: i32 = 7;
@@ -123,33 +123,15 @@ pub(crate) struct DiskRecord {
     pub ttr_ns: i64,
     /// Length of the job's body in bytes, with the trailer; in a delete, its [`DeleteKind`].
     pub body_size: i32,
-    /// When it was put, in wall-clock nanoseconds since 1970.
-    pub created_at: i64,
-    /// When its delay or reservation ends, on the same clock; for a job that this server buried, the time of the
-    /// burial, which preserves the order of burial across copies.
-    pub deadline_at: i64,
+    /// When it was put.
+    pub created_at: WallTime,
+    /// When its delay or reservation ends; for a job that this server buried, the time of the burial, which preserves
+    /// the order of burial across copies.
+    pub deadline_at: WallTime,
     /// The job's counters.
     pub counters: Counters,
     /// One of [`STATE_DELETED`] to [`STATE_DELAYED`]; others are damage.
     state: u8,
-}
-
-/// The difference between the wall clock, whose times are on disk, and the clock in memory, which never jumps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WallOffset(pub i64);
-
-impl WallOffset {
-    /// `at` on the wall clock, in nanoseconds since 1970.
-    #[must_use]
-    pub(crate) fn to_disk(self, at: Timestamp) -> i64 {
-        i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(self.0)
-    }
-
-    /// The instant at which the wall clock shows `wall_ns`.
-    #[must_use]
-    pub(crate) fn to_memory(self, wall_ns: i64) -> Timestamp {
-        Timestamp(u64::try_from(wall_ns.saturating_sub(self.0)).unwrap_or(0))
-    }
 }
 
 impl DiskRecord {
@@ -205,7 +187,7 @@ impl DiskRecord {
             created_at: wall.to_disk(job.created_at),
             deadline_at: match job.state {
                 JobState::Reserved | JobState::Delayed => wall.to_disk(job.deadline_at),
-                JobState::Ready | JobState::Buried => 0,
+                JobState::Ready | JobState::Buried => WallTime::EPOCH,
             },
             counters: job.counters,
             state: match job.state {
@@ -255,8 +237,8 @@ impl DiskRecord {
         put(&mut bytes, 16, self.delay_ns.to_le_bytes());
         put(&mut bytes, 24, self.ttr_ns.to_le_bytes());
         put(&mut bytes, 32, self.body_size.to_le_bytes());
-        put(&mut bytes, 40, self.created_at.to_le_bytes());
-        put(&mut bytes, 48, self.deadline_at.to_le_bytes());
+        put(&mut bytes, 40, self.created_at.0.to_le_bytes());
+        put(&mut bytes, 48, self.deadline_at.0.to_le_bytes());
         put(&mut bytes, 56, self.counters.reserves.to_le_bytes());
         put(&mut bytes, 60, self.counters.timeouts.to_le_bytes());
         put(&mut bytes, 64, self.counters.releases.to_le_bytes());
@@ -275,8 +257,8 @@ impl DiskRecord {
             delay_ns: i64::from_le_bytes(take(bytes, 16)),
             ttr_ns: i64::from_le_bytes(take(bytes, 24)),
             body_size: i32::from_le_bytes(take(bytes, 32)),
-            created_at: i64::from_le_bytes(take(bytes, 40)),
-            deadline_at: i64::from_le_bytes(take(bytes, 48)),
+            created_at: WallTime(i64::from_le_bytes(take(bytes, 40))),
+            deadline_at: WallTime(i64::from_le_bytes(take(bytes, 48))),
             counters: Counters {
                 reserves: u32::from_le_bytes(take(bytes, 56)),
                 timeouts: u32::from_le_bytes(take(bytes, 60)),
@@ -299,8 +281,8 @@ impl DiskRecord {
         Self {
             delay_ns: ns(record.delay_ns),
             ttr_ns: ns(record.ttr_ns),
-            created_at: ns(record.created_at),
-            deadline_at: ns(record.deadline_at),
+            created_at: WallTime(ns(record.created_at.0)),
+            deadline_at: WallTime(ns(record.deadline_at.0)),
             ..record
         }
     }
@@ -428,8 +410,8 @@ mod tests {
             delay_ns: 0x2122_2324_2526_2728,
             ttr_ns: 0x3132_3334_3536_3738,
             body_size: 0x4142_4344,
-            created_at: 0x5152_5354_5556_5758,
-            deadline_at: 0x6162_6364_6566_6768,
+            created_at: WallTime(0x5152_5354_5556_5758),
+            deadline_at: WallTime(0x6162_6364_6566_6768),
             counters: Counters { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 },
             state: STATE_BURIED,
         }
@@ -467,7 +449,7 @@ mod tests {
         let five = DiskRecord { delay_ns: 2_000_000, ttr_ns: 3_000_000, ..sample() };
         let read = DiskRecord::decode_5(&take(&five.encode(), 0));
         assert_eq!((read.delay_ns, read.ttr_ns), (2_000_000_000, 3_000_000_000));
-        assert_eq!(read.created_at, i64::MAX, "a time beyond the clock stops at its end");
+        assert_eq!(read.created_at, WallTime(i64::MAX), "a time beyond the clock stops at its end");
     }
 
     #[test]
@@ -515,14 +497,5 @@ mod tests {
             record[91] ^= 1;
             assert_eq!(Seal::of(&record, 9, 4096), None);
         }
-    }
-
-    #[test]
-    fn times_pass_between_the_clocks_and_stop_at_their_ends() {
-        let wall = WallOffset(500);
-        assert_eq!(wall.to_disk(Timestamp(1000)), 1500);
-        assert_eq!(wall.to_memory(1500), Timestamp(1000));
-        assert_eq!(wall.to_memory(-7), Timestamp(0));
-        assert_eq!(wall.to_disk(Timestamp::NEVER), i64::MAX);
     }
 }

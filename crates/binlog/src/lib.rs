@@ -65,6 +65,7 @@ mod postgres;
 mod record;
 mod replay;
 mod storage;
+mod wall_clock;
 mod writer;
 
 pub use attachment::{Cooldown, LoggedReservation, SideEffects};

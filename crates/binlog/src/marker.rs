@@ -4,6 +4,7 @@
 //! `writer/markers.rs`, which writes the current facts, and by the replay, which uses only markers with a valid seal.
 
 use super::format::{MARKER_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION, VERSION_BYTES, put, take};
+use super::wall_clock::WallTime;
 use super::{LogPosition, SyncPolicy};
 
 /// "BTK" and the version of the marker's own layout.
@@ -53,9 +54,9 @@ pub(crate) struct Marker {
     pub oldest: u32,
     /// When the server that wrote the marker answered its clients.
     pub sync: SyncPolicy,
-    /// In markers of the kinds `Durable` and `Closed`: a time, in wall-clock nanoseconds since 1970, that had passed
-    /// when the marker was written; 0 if it is not known.
-    pub time: i64,
+    /// In markers of the kinds `Durable` and `Closed`: a time that had passed when the marker was written;
+    /// [`WallTime::EPOCH`] if it is not known.
+    pub time: WallTime,
 }
 
 impl Marker {
@@ -65,8 +66,8 @@ impl Marker {
         let (kind, other) = match self.kind {
             MarkerKind::Header(bytes) => (1, LogPosition { file: 0, offset: bytes }),
             MarkerKind::Opened(previous_end) => (2, previous_end),
-            MarkerKind::Durable => (3, LogPosition { file: 0, offset: self.time.cast_unsigned() }),
-            MarkerKind::Closed => (4, LogPosition { file: 0, offset: self.time.cast_unsigned() }),
+            MarkerKind::Durable => (3, LogPosition { file: 0, offset: self.time.0.cast_unsigned() }),
+            MarkerKind::Closed => (4, LogPosition { file: 0, offset: self.time.0.cast_unsigned() }),
             MarkerKind::Continued(next) => (5, LogPosition { file: next, offset: 0 }),
             MarkerKind::Cut(end) => (6, end),
         };
@@ -122,11 +123,11 @@ impl Marker {
             oldest: u32_at(64),
             sync,
             time: match kind {
-                MarkerKind::Durable | MarkerKind::Closed => other.offset.cast_signed(),
+                MarkerKind::Durable | MarkerKind::Closed => WallTime(other.offset.cast_signed()),
                 MarkerKind::Header(_)
                 | MarkerKind::Opened(_)
                 | MarkerKind::Continued(_)
-                | MarkerKind::Cut(_) => 0,
+                | MarkerKind::Cut(_) => WallTime::EPOCH,
             },
         })
     }
@@ -172,7 +173,7 @@ mod tests {
             durable: LogPosition::default(),
             oldest: 0,
             sync: SyncPolicy::Never,
-            time: 0,
+            time: WallTime::EPOCH,
         };
         let head = file_head(&header, Seal { nonce: 7 });
         let at = VERSION_BYTES as usize + FIXED_AT;
@@ -207,7 +208,7 @@ mod tests {
                 durable: LogPosition { file: 3, offset: 1 << 33 },
                 oldest: 2,
                 sync: SyncPolicy::Every(50),
-                time: if matches!(kind, MarkerKind::Durable | MarkerKind::Closed) { -7 } else { 0 },
+                time: WallTime(if matches!(kind, MarkerKind::Durable | MarkerKind::Closed) { -7 } else { 0 }),
             };
             let bytes = marker.encode(seal, 172);
             assert!(seal.matches(&bytes, FIXED_AT, 172));

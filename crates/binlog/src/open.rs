@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use super::format::{SHORT_BYTES, WallOffset};
+use super::format::SHORT_BYTES;
 use super::replay::{
     DamagedFile, FileEnd, FileKind, FileState, Judgement, LoggedJobs, Replay, ReplaySummary, ReplayedJob,
     StartTimes,
 };
 use super::storage::{Storage, StoreTask, is_lack_of_room};
+use super::wall_clock::WallOffset;
 use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room, WholeJob};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;

@@ -16,30 +16,27 @@ use super::tagged::{Attachment, FoundSideEffects, FoundTags, PendingAttachments,
 use crate::attachment::{AttachmentKind, LoggedReservation, Part, parts, tag_record_bytes};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::files::{Files, Item};
-use crate::format::{DeleteKind, DiskRecord, LoggedState, SHORT_BYTES, TRAILER, WallOffset};
+use crate::format::{DeleteKind, DiskRecord, LoggedState, SHORT_BYTES, TRAILER};
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::marker::CLOCK_STEP_NS;
 use crate::record::Layout;
 use crate::seconds::Seconds;
+use crate::wall_clock::{WallOffset, WallTime};
 use crate::{LogPosition, OpenError};
 
 /// The times at the start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartTimes {
-    /// The wall clock less the clock of `now`.
     pub(crate) wall: WallOffset,
     pub(crate) now: Timestamp,
-    /// A time that had passed when the log was written, in wall-clock nanoseconds since 1970.
-    pub(crate) known: i64,
+    /// A time that had passed when the log was written.
+    pub(crate) known: WallTime,
 }
 
 impl StartTimes {
-    /// Times with which every delay ends as the log says.
-    pub(crate) const AS_LOGGED: Self = Self { wall: WallOffset(0), now: Timestamp::NEVER, known: 0 };
-
     /// Whether the wall clock has been set back since the log was written.
     pub(crate) fn is_set_back(self) -> bool {
-        self.wall.to_disk(self.now).saturating_add(CLOCK_STEP_NS) <= self.known
+        self.wall.to_disk(self.now).plus_ns(CLOCK_STEP_NS) <= self.known
     }
 }
 
@@ -47,22 +44,22 @@ impl StartTimes {
 #[derive(Debug)]
 pub(crate) struct ReplayedJob {
     pub(crate) body: Body,
-    /// When it was put, in wall-clock nanoseconds since 1970.
-    created_at: i64,
-    /// When its delay ends, on the same clock; for a buried job, when it was buried, of which only the order counts.
-    deadline_at: i64,
+    /// When it was put.
+    pub(crate) created_at: WallTime,
+    /// When its delay ends; for a buried job, when it was buried, of which only the order counts.
+    pub(crate) deadline_at: WallTime,
     /// One more than the index of its counters in [`LoggedJobs::histories`]; `None` if all counters are zero.
-    history: Option<NonZeroU32>,
-    priority: Priority,
+    pub(crate) history: Option<NonZeroU32>,
+    pub(crate) priority: Priority,
     /// The whole seconds of its delay.
-    delay_s: u32,
+    pub(crate) delay_s: u32,
     /// The whole seconds of its time to run.
-    whole_ttr_s: u32,
+    pub(crate) whole_ttr_s: u32,
     /// The fraction of a second in its time to run.
-    ttr_thousandths: u16,
+    pub(crate) ttr_thousandths: u16,
     /// The number of its tube.
     pub(crate) tube: u32,
-    state: JobState,
+    pub(crate) state: JobState,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -70,7 +67,7 @@ const _: () = assert!(size_of::<Option<ReplayedJob>>() == 56, "every job passes 
 
 impl ReplayedJob {
     /// When it was buried, if it is buried: only the order counts.
-    pub(crate) fn buried_at(&self) -> Option<i64> {
+    pub(crate) fn buried_at(&self) -> Option<WallTime> {
         (self.state == JobState::Buried).then_some(self.deadline_at)
     }
 
@@ -122,7 +119,8 @@ impl ReplayedJob {
 pub(crate) struct Histories(Vec<Counters>);
 
 impl Histories {
-    fn get(&self, history: Option<NonZeroU32>) -> Counters {
+    /// The counters of a job.
+    pub(crate) fn get(&self, history: Option<NonZeroU32>) -> Counters {
         let at = history.map(|number| number.get() as usize - 1);
         at.and_then(|at| self.0.get(at)).copied().unwrap_or_default()
     }
@@ -164,8 +162,7 @@ pub struct RestoredReservation {
 /// A session's reservation during the replay.
 #[derive(Debug)]
 struct ReplayedReservation {
-    /// When it ends, in wall-clock nanoseconds since 1970.
-    until_wall_ns: i64,
+    until: WallTime,
     reserves: u32,
     grace_ms: u32,
     identity: Arc<str>,
@@ -211,7 +208,7 @@ pub(crate) struct LoggedJobs {
     pub(crate) files: Files,
     pub(crate) tubes: LoggedTubes,
     /// The time of the latest burial; `None` if no job has ever been buried, as in most logs.
-    pub(crate) latest_burial: Option<i64>,
+    pub(crate) latest_burial: Option<WallTime>,
     /// Larger than every id seen.
     pub(crate) next_id: u64,
     /// Short records of unknown jobs: deleted ones, or ones that were migrated out of removed files.
@@ -264,7 +261,7 @@ impl LoggedJobs {
 
     /// Ends a session's reservation because the job has this record, unless the record belongs to the same reservation.
     fn end_session_unless_reserved(&mut self, id: JobId, record: &DiskRecord) {
-        let reservation = self.session_of(id, WallOffset(0));
+        let reservation = self.sessions.get(id);
         if reservation.is_some_and(|reservation| !record.is_reservation(reservation.reserves)) {
             self.sessions.remove(id);
         }
@@ -272,9 +269,9 @@ impl LoggedJobs {
 
     /// The session that has reserved job `id`.
     pub(crate) fn session_of(&self, id: JobId, wall: WallOffset) -> Option<LoggedReservation<'_>> {
-        let &ReplayedReservation { until_wall_ns, reserves, grace_ms, ref identity, ref name } =
+        let &ReplayedReservation { until, reserves, grace_ms, ref identity, ref name } =
             self.sessions.get(id)?;
-        Some(LoggedReservation { until: wall.to_memory(until_wall_ns), reserves, grace_ms, identity, name })
+        Some(LoggedReservation { until: wall.to_memory(until), reserves, grace_ms, identity, name })
     }
 
     /// The reservations of sessions.
@@ -283,8 +280,12 @@ impl LoggedJobs {
         let reservations = std::mem::take(&mut self.sessions).into_entries();
         reservations
             .filter(|&(id, _)| alive.get(id).is_some())
-            .map(|(id, ReplayedReservation { until_wall_ns, grace_ms, identity, name, .. })| {
-                RestoredReservation { id, until: wall.to_memory(until_wall_ns), grace_ms, identity, name }
+            .map(|(id, ReplayedReservation { until, grace_ms, identity, name, .. })| RestoredReservation {
+                id,
+                until: wall.to_memory(until),
+                grace_ms,
+                identity,
+                name,
             })
             .collect()
     }
@@ -421,7 +422,7 @@ impl LoggedJobs {
 
     /// Notes that a session has reserved the job, whatever its state was.
     fn reserve_for_session(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) -> Result<(), OpenError> {
-        let Some(reservation) = LoggedReservation::decode(&bytes, WallOffset(0)) else { return Ok(()) };
+        let Some(reservation) = LoggedReservation::decode(&bytes) else { return Ok(()) };
         if let Some(job) = self.alive.get_mut(id) {
             let counters = Counters { reserves: reservation.reserves, ..self.histories.get(job.history) };
             job.history = self.histories.keep(job.history, counters)?;
@@ -431,9 +432,7 @@ impl LoggedJobs {
         }
         let LoggedReservation { until, reserves, grace_ms, identity, name } = reservation;
         let (identity, name) = (self.shared_name(identity)?, self.shared_name(name)?);
-        // Decoded without an offset, the end is the time of the wall clock.
-        let until_wall_ns = until.0 as i64;
-        self.sessions.insert(id, ReplayedReservation { until_wall_ns, reserves, grace_ms, identity, name });
+        self.sessions.insert(id, ReplayedReservation { until, reserves, grace_ms, identity, name });
         if source.beyond {
             self.rescued.insert(id);
         }
@@ -471,7 +470,7 @@ impl LoggedJobs {
 
     /// Handles a wall clock that was set back to `after`: delays that had ended by `before` must not last longer
     /// because of that.
-    pub(crate) fn end_delays(&mut self, before: i64, after: i64) {
+    pub(crate) fn end_delays(&mut self, before: WallTime, after: WallTime) {
         let is_over = |job: &ReplayedJob| job.state == JobState::Delayed && job.deadline_at <= before;
         let over: Vec<JobId> = self
             .alive
@@ -486,11 +485,11 @@ impl LoggedJobs {
         }
     }
 
-    /// Drops the cooldowns that have ended by `wall_ns` on the wall clock.
-    pub(crate) fn end_cooldowns(&mut self, wall_ns: i64) -> Result<(), OpenError> {
+    /// Drops the cooldowns that have ended.
+    pub(crate) fn end_cooldowns(&mut self, now: WallTime) -> Result<(), OpenError> {
         let mut ended = Vec::new();
         for (id, cooldown) in self.tagged.cooldowns.iter() {
-            if cooldown.until <= wall_ns {
+            if cooldown.until <= now {
                 ended.try_reserve(1)?;
                 ended.push(id);
             }
@@ -585,15 +584,21 @@ impl LoggedJobs {
     /// is close to that time. C writes a short record at the burial, so that it comes after all others, even if the job
     /// was buried before: C does not log the reservation in between. A full record is a copy, and leaves a job that was
     /// buried `before` at its position.
-    fn burial(&mut self, record: &DiskRecord, before: Option<i64>, is_full: bool, source: Source) -> i64 {
+    fn burial(
+        &mut self,
+        record: &DiskRecord,
+        before: Option<WallTime>,
+        is_full: bool,
+        source: Source,
+    ) -> WallTime {
         let time = if source.is_ours {
             record.deadline_at
         } else if is_full {
             before.unwrap_or(record.deadline_at)
         } else {
-            record.deadline_at.max(self.latest_burial.unwrap_or(0).saturating_add(1))
+            record.deadline_at.max(self.latest_burial.unwrap_or_default().plus_ns(1))
         };
-        self.latest_burial = Some(self.latest_burial.unwrap_or(0).max(time));
+        self.latest_burial = Some(self.latest_burial.unwrap_or_default().max(time));
         time
     }
 }

@@ -18,6 +18,7 @@ use super::format::{MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, 
 use super::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
 use super::record::{Format, Layout, MAX_HEAD_BYTES, Version};
 use super::storage::Storage;
+use super::wall_clock::WallTime;
 use super::{LogPosition, MAX_INDEX, OpenError, SyncPolicy};
 
 mod completing;
@@ -121,8 +122,8 @@ pub(super) struct MarkerFacts {
     pub(super) cuts: BTreeMap<u32, u64>,
     /// Every assigned id is smaller.
     next_id: u64,
-    /// The time in the last marker that has one, which had passed by then, in wall-clock nanoseconds since 1970.
-    pub(super) time: i64,
+    /// The time in the last marker that has one, which had passed by then.
+    pub(super) time: WallTime,
 }
 
 impl MarkerFacts {
@@ -420,9 +421,9 @@ impl Replay {
     }
 
     /// Notes a time that had passed. If an earlier marker has a later time, the wall clock was set back between them.
-    fn note_time(&mut self, time: i64) {
+    fn note_time(&mut self, time: WallTime) {
         let before = self.facts.time;
-        if time.saturating_add(CLOCK_STEP_NS) <= before && time != 0 {
+        if time.plus_ns(CLOCK_STEP_NS) <= before && time != WallTime::EPOCH {
             self.jobs.end_delays(before, time);
             self.facts.time = time;
         } else {

@@ -7,30 +7,31 @@ use beanstalkd_structures::IdMap;
 
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
+use crate::wall_clock::WallTime;
 
 /// The order in which jobs were buried, which the disk stores as the time of burial.
 #[derive(Debug, Default)]
 pub(crate) struct Burials {
-    times: IdMap<i64>,
-    latest: i64,
+    times: IdMap<WallTime>,
+    latest: WallTime,
 }
 
 impl Burials {
-    /// Notes a burial at `wall_ns`, after all earlier ones, whatever the clock says. Returns its time.
-    pub(super) fn bury(&mut self, id: JobId, wall_ns: i64) -> i64 {
-        let time = wall_ns.max(self.latest.saturating_add(1));
+    /// Notes a burial at `now`, after all earlier ones, whatever the clock says. Returns its time.
+    pub(super) fn bury(&mut self, id: JobId, now: WallTime) -> WallTime {
+        let time = now.max(self.latest.plus_ns(1));
         self.restore(id, time);
         time
     }
 
     /// Notes a burial that is already in the log.
-    pub(crate) fn restore(&mut self, id: JobId, time: i64) {
+    pub(crate) fn restore(&mut self, id: JobId, time: WallTime) {
         self.latest = self.latest.max(time);
         self.times.insert(id, time);
     }
 
     /// When the job was buried; `None` if it is not.
-    pub(super) fn time(&self, id: JobId) -> Option<i64> {
+    pub(super) fn time(&self, id: JobId) -> Option<WallTime> {
         self.times.get(id).copied()
     }
 
@@ -65,17 +66,17 @@ impl Described for Burials {
     fn describe(&self, out: &mut Writer<'_>) {
         let Self { times, latest } = self;
         out.count(times.len());
-        times.iter().for_each(|(id, &time)| (id, time).describe(out));
-        latest.describe(out);
+        times.iter().for_each(|(id, &WallTime(ns))| (id, ns).describe(out));
+        latest.0.describe(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut burials = Self::default();
         for _ in 0..from.count()? {
-            let (id, time) = from.value()?;
-            burials.restore(id, time);
+            let (id, ns) = from.value()?;
+            burials.restore(id, WallTime(ns));
         }
-        burials.latest = burials.latest.max(from.value()?);
+        burials.latest = burials.latest.max(WallTime(from.value()?));
         Ok(burials)
     }
 }

@@ -20,10 +20,10 @@ use crate::clock::Timestamp;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::files::Item;
-use crate::format::WallOffset;
 use crate::job::JobId;
 use crate::marker::HEAD_BYTES;
 use crate::storage::Storage;
+use crate::wall_clock::WallOffset;
 use crate::{BLOCK_BYTES, Config, LogPosition, MAX_INDEX, OpenError, SequenceNumber};
 
 /// No log has lengths, ids and counts above this: sums with them must not overflow.

@@ -6,8 +6,9 @@
 use super::Binlog;
 use super::room::Target;
 use crate::clock::Timestamp;
-use crate::format::{SHORT_BYTES, WallOffset};
+use crate::format::SHORT_BYTES;
 use crate::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
+use crate::wall_clock::WallOffset;
 use crate::{LogPosition, NoRoom};
 
 impl Binlog {

@@ -10,10 +10,10 @@
 
 use super::cooldowns::Cooldowns;
 use super::files::Files;
-use super::format::WallOffset;
 use super::marker::MarkerKind;
 use super::replay::RestoredReservation;
 use super::storage::{Completion, DatabaseFigures, Storage, StoreTask, is_lack_of_room};
+use super::wall_clock::WallOffset;
 use super::{BinlogError, Config, LogPosition, SequenceNumber, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobId;
