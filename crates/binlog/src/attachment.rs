@@ -45,14 +45,12 @@ const _: () = assert!(MAX_COOLDOWN_BYTES <= MAX_BYTES && MAX_BYTES.div_ceil(PART
 pub(super) const MAX_DELETE_UNITS: u64 =
     (MAX_COOLDOWN_BYTES.div_ceil(PART_BYTES) + TubeName::MAX_BYTES.div_ceil(PART_BYTES) + 1) as u64;
 
-/// The cooldown of an idempotency key: the key still counts, although its job was deleted.
+/// The cooldown of an idempotency key: the key still counts, although its job in `tube` was deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say everything")]
 pub struct Cooldown<'a> {
-    /// The name of the job's tube.
     pub tube: &'a str,
-    /// The key.
     pub key: &'a str,
-    /// When it ends.
     pub until: Timestamp,
 }
 
@@ -67,19 +65,17 @@ pub struct SideEffects<'a> {
     pub completes: Option<u8>,
 }
 
-/// A reservation that belongs to a session, so that it outlives the server. In the log its end is a time of the wall
-/// clock.
+/// A reservation that belongs to the session `name` of `identity`, so that it outlives the server. In the log, its end
+/// is a time of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct LoggedReservation<'a, Time = Timestamp> {
-    /// When the reservation ends.
     pub until: Time,
     /// The job's counter of reservations, including this one. It distinguishes this reservation from others of the job.
     pub reserves: u32,
     /// How long the session lasts without a client, in milliseconds.
     pub grace_ms: u32,
-    /// The identity that owns the session.
     pub identity: &'a str,
-    /// Name of the session.
     pub name: &'a str,
 }
 

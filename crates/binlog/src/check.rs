@@ -21,12 +21,11 @@ use crate::wall_clock::WallTime;
 
 /// The contents of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct FileReport {
-    /// Index of the file.
     pub index: u32,
     /// Writer or state of the file: "written by this server", "written by C", "blank" or "damaged".
     pub writer: &'static str,
-    /// Length of the file.
     pub bytes: u64,
     /// Whole records, markers not counted.
     pub records: u64,

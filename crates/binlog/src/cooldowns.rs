@@ -10,11 +10,9 @@ use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 use crate::wall_clock::WallTime;
 
-/// The cooldowns.
 #[derive(Debug, Default)]
 pub(super) struct Cooldowns {
     by_job: IdMap<Box<[u8]>>,
-    /// The total length of all bytes.
     len_bytes: usize,
 }
 
@@ -53,7 +51,6 @@ impl Cooldowns {
         self.by_job.bytes() + self.len_bytes
     }
 
-    /// The number of cooldowns.
     pub(super) fn len(&self) -> usize {
         self.by_job.len()
     }

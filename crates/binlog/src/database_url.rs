@@ -20,12 +20,12 @@ const MAX_QUEUE_BYTES: usize = 200;
 
 /// A host of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub enum DatabaseHost {
     /// A name or an address, and a port.
     Tcp {
         /// Without brackets.
         host: String,
-        /// The port.
         port: u16,
     },
     /// A socket in the file system.
@@ -34,16 +34,14 @@ pub enum DatabaseHost {
 
 /// The protection of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub enum DatabaseTls {
     /// No encryption.
     Off,
     /// Encryption, without verification of the server.
     Require,
     /// The server's certificate is verified, without its name.
-    VerifyCa {
-        /// The authorities.
-        roots: PathBuf,
-    },
+    VerifyCa { roots: PathBuf },
     /// The server's certificate is verified, with its name.
     VerifyFull {
         /// The authorities; `None` for those of the system.
@@ -53,16 +51,13 @@ pub enum DatabaseTls {
 
 /// The location of a queue's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct DatabaseUrl {
     /// The hosts, at least one.
     pub hosts: Vec<DatabaseHost>,
-    /// The role.
     pub user: String,
-    /// The database.
     pub database: String,
-    /// The name of the queue.
     pub queue: String,
-    /// The protection of the connection.
     pub tls: DatabaseTls,
     /// How long each address may take to accept a connection.
     pub connect_timeout: Option<Duration>,

@@ -19,38 +19,17 @@ pub enum NoRoom {
 
 /// The reason why the log has ended. After this, only changes that were already durable may be acknowledged.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum BinlogError {
     /// Bytes could not be written to file `file` at `offset`.
-    Write {
-        /// Index of the file.
-        file: u32,
-        /// Offset in bytes.
-        offset: u64,
-        /// The error of the system.
-        error: io::Error,
-    },
+    Write { file: u32, offset: u64, error: io::Error },
     /// File `file` could not be synced: data that the kernel held for it may be lost.
-    Sync {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
+    Sync { file: u32, error: io::Error },
     /// File `file` could not be made or opened, although there was enough room, descriptors and memory: the medium
     /// fails, or the directory was removed, replaced or made read-only.
-    Create {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
+    Create { file: u32, error: io::Error },
     /// File `file`, in which no job is left, could not be removed.
-    Remove {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
+    Remove { file: u32, error: io::Error },
     /// A record was appended without reserved room. This is a mistake in the caller.
     NotReserved,
     /// An earlier call failed.
@@ -76,32 +55,16 @@ impl std::error::Error for BinlogError {}
 
 /// The reason why the log could not be opened. The next start finds what this one has found.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum OpenError {
     /// The directory could not be read.
     List(io::Error),
-    /// A file could not be read.
-    Read {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// A file of the log could not be made, cut or synced.
-    Write {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// The tail that recovery was about to cut off file `file` could not be copied.
-    Keep {
-        /// Index of the file.
-        file: u32,
-        /// The offset of the cut, in bytes.
-        offset: u64,
-        /// The error of the system.
-        error: io::Error,
-    },
+    /// File `file` could not be read.
+    Read { file: u32, error: io::Error },
+    /// File `file` could not be made, cut or synced.
+    Write { file: u32, error: io::Error },
+    /// The tail of file `file` from `offset` on, which recovery was about to cut off, could not be copied.
+    Keep { file: u32, offset: u64, error: io::Error },
     /// The jobs did not fit into memory.
     OutOfMemory,
     /// No index is left for a new file: the format's last one is 2147483646.

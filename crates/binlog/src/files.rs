@@ -73,7 +73,6 @@ impl Location {
 pub(crate) struct LogFile {
     /// Index of the file: `binlog.N`.
     pub index: u32,
-    /// Length of the file in bytes.
     pub bytes: u64,
     /// The number of jobs whose full record is in the file, and of cooldowns in it.
     pub live: u64,

@@ -115,20 +115,15 @@ impl DeleteKind {
 pub(crate) struct DiskRecord {
     /// The job's id; 0 at the end of the file, [`MARKER_ID`] in a marker.
     pub id: u64,
-    /// The job's priority.
     pub priority: u32,
-    /// The job's delay, in nanoseconds.
     pub delay_ns: i64,
-    /// The job's time to run, in nanoseconds.
     pub ttr_ns: i64,
     /// Length of the job's body in bytes, with the trailer; in a delete, its [`DeleteKind`].
     pub body_size: i32,
-    /// When it was put.
     pub created_at: WallTime,
     /// When its delay or reservation ends; for a job that this server buried, the time of the burial, which preserves
     /// the order of burial across copies.
     pub deadline_at: WallTime,
-    /// The job's counters.
     pub counters: Counters,
     /// One of [`STATE_DELETED`] to [`STATE_DELAYED`]; others are damage.
     state: u8,
@@ -303,7 +298,6 @@ pub(super) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 /// The seal of a file, which ties a record to its position through the random nonce of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seal {
-    /// The file's nonce.
     pub nonce: u64,
 }
 

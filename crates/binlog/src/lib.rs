@@ -103,7 +103,7 @@ pub enum SyncPolicy {
 pub struct Config {
     /// Length of a file, in bytes (`-s`); rounded up to blocks of 4096.
     pub file_bytes: u64,
-    /// When to sync.
+    /// `-f`, `-F` or `-D`.
     pub sync: SyncPolicy,
     /// Whether to start in spite of damage (`--recover`). Tails that are cut off are kept.
     pub recover: bool,
@@ -126,11 +126,10 @@ impl Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SequenceNumber(pub u64);
 
-/// A position in the log: a file's index and an offset in it, in the order in which the log is written.
+/// A position in the log: a file's index and an offset in it, in bytes, in the order in which the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names of the fields say everything")]
 pub struct LogPosition {
-    /// Index of the file.
     pub file: u32,
-    /// Offset in bytes.
     pub offset: u64,
 }

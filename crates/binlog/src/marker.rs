@@ -39,10 +39,8 @@ pub(crate) enum MarkerKind {
     Cut(LogPosition),
 }
 
-/// A marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marker {
-    /// Contents of the marker, besides the other fields.
     pub kind: MarkerKind,
     /// Index of the file that it is in.
     pub file: u32,

@@ -79,7 +79,6 @@ impl Version {
 pub(super) struct Layout {
     /// Offset of the name; the fixed part follows it.
     pub(super) name_at: usize,
-    /// Offset of the fixed part.
     pub(super) fixed_at: usize,
     /// Offset of the body, or of the end of a short record.
     pub(super) body_at: usize,

@@ -115,8 +115,8 @@ pub trait Storage {
 
 /// The figures of a store in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct DatabaseFigures {
-    /// The epoch of this owner.
     pub epoch: u64,
     /// Transactions of this owner that the database has confirmed, heartbeats included.
     pub commits: u64,
@@ -143,41 +143,26 @@ pub struct Listing {
 
 /// A task that a store does for the log outside of the loop, in the order of submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum StoreTask {
     /// Make all bytes of a file durable that were appended before this position. The log submits one of these for each
     /// file that it has filled, so that the durable part is always the beginning of the log.
     Sync(LogPosition),
-    /// Make file `file`. It is complete and durable before it appears in the log.
-    Make {
-        /// Index of the file.
-        file: u32,
-        /// Length of the file in bytes; zeros after the head.
-        bytes: u64,
-        /// First bytes of the file.
-        head: Box<[u8; HEAD_BYTES as usize]>,
-    },
+    /// Make file `file`, which has `bytes`: `head`, and then zeros. It is complete and durable before it appears in the
+    /// log.
+    Make { file: u32, bytes: u64, head: Box<[u8; HEAD_BYTES as usize]> },
     /// Cut file `file`, to which nothing more is appended, to `bytes`.
-    Shorten {
-        /// Index of the file.
-        file: u32,
-        /// New length of the file in bytes.
-        bytes: u64,
-    },
+    Shorten { file: u32, bytes: u64 },
     /// Remove file `file`. Once this is done, the file stays removed.
-    Remove {
-        /// Index of the file.
-        file: u32,
-    },
+    Remove { file: u32 },
 }
 
 /// The outcome of a task.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the names of the fields say everything")]
 pub struct Completion {
-    /// The task.
     pub task: StoreTask,
-    /// How long it took, in microseconds.
     pub elapsed_us: u64,
-    /// Whether it was done.
     pub result: io::Result<()>,
 }
 

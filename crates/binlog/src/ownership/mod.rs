@@ -112,6 +112,7 @@ impl Lease {
 
 /// The next step of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum OwnerStep {
     /// Connect to a server of the database that accepts writes, and whose commits are as durable as the operator
     /// requires.
@@ -122,9 +123,8 @@ pub enum OwnerStep {
     /// Check whether the pending transaction has been committed, if the queue has this epoch: another owner may have
     /// written to the same position of the log since.
     CheckCommit(u64),
-    /// Commit the pending transaction if the queue has this epoch.
+    /// Commit the pending transaction if the queue has `epoch`.
     Commit {
-        /// The epoch.
         epoch: u64,
         /// Whether the commit is also a heartbeat. Most are not: each heartbeat leaves a dead version of the row, which
         /// stays as long as another client has a transaction open.

@@ -12,8 +12,8 @@ use crate::clock::Timestamp;
 
 /// The row of a queue, as seen by a server that does not serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct SeenRow {
-    /// The epoch.
     pub epoch: u64,
     /// A value that each heartbeat changes, and that has no other meaning here; `None` if no server owns the queue.
     pub heartbeat: Option<i64>,

@@ -99,12 +99,10 @@ impl Settings {
 
 /// The reason why the queue cannot be used.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum StoreError {
-    /// Another server owns it.
-    OwnedByAnother {
-        /// The name of that server.
-        owner: String,
-    },
+    /// The server `owner` owns it.
+    OwnedByAnother { owner: String },
     /// No host accepts writes now. The text names each host with its reason.
     Unreachable(String),
     /// The connection has failed after the log-in.
@@ -113,11 +111,8 @@ pub enum StoreError {
     Unsafe(String),
     /// The database refuses an operation that the store needs.
     Refused(String),
-    /// The tables are of another version of the server.
-    Version {
-        /// Version of the tables; 0 if it cannot be found.
-        found: i64,
-    },
+    /// The tables are of another version of the server: of `found`, or 0 if it cannot be found.
+    Version { found: i64 },
     /// A file that the URL names cannot be used.
     File(String),
 }

@@ -68,7 +68,6 @@ pub(super) enum StatementError {
     Refused {
         /// The five-character code of the SQL standard.
         code: String,
-        /// The message of the database.
         message: String,
     },
 }
@@ -211,7 +210,6 @@ pub(super) struct DatabaseConnection {
     stream: DatabaseStream,
     /// Received bytes that have not been processed yet.
     input: BytesMut,
-    /// Bytes to send.
     output: BytesMut,
     answer_timeout: Duration,
     /// No wait lasts longer than this.

@@ -10,7 +10,6 @@ pub(crate) enum WrittenBy {
     OursSyncedFirst,
     /// This server, which may have answered its clients before syncing.
     OursAnsweredFirst,
-    /// C beanstalkd.
     C,
 }
 
@@ -28,9 +27,7 @@ pub(crate) enum FileEnd {
 /// All facts on which the decision depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Situation {
-    /// The program that wrote the file.
     pub(crate) writer: WrittenBy,
-    /// The end of the file.
     pub(crate) end: FileEnd,
     /// Whether the file ends before a position that was on the medium.
     pub(crate) below_durable: bool,

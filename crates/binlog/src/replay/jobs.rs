@@ -44,7 +44,6 @@ impl StartTimes {
 #[derive(Debug)]
 pub(crate) struct ReplayedJob {
     pub(crate) body: Body,
-    /// When it was put.
     pub(crate) created_at: WallTime,
     /// When its delay ends; for a buried job, when it was buried, of which only the order counts.
     pub(crate) deadline_at: WallTime,
@@ -144,18 +143,15 @@ impl Histories {
     }
 }
 
-/// A session's reservation from the log.
+/// A reservation from the log that belongs to the session `name` of `identity`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct RestoredReservation {
-    /// The job.
     pub id: JobId,
-    /// When the reservation ends.
     pub until: Timestamp,
     /// How long the session lasts without a client, in milliseconds.
     pub grace_ms: u32,
-    /// The identity that owns the session.
     pub identity: Arc<str>,
-    /// Name of the session.
     pub name: Arc<str>,
 }
 
@@ -172,7 +168,6 @@ struct ReplayedReservation {
 /// The source of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
-    /// Index of the file.
     pub(crate) file: u32,
     /// Where it begins in the file, in bytes.
     pub(crate) offset: u64,

@@ -12,47 +12,20 @@ use crate::format::VERSION_BYTES;
 
 /// A fault in a log. The server does not start with it; `--recover` turns each fault into a [`Warning`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum LogFault {
     /// File `file` is damaged at `offset`, below `durable`, up to which it was on the medium.
-    Damaged {
-        /// Index of the file.
-        file: u32,
-        /// The offset of the damage, in bytes.
-        offset: u64,
-        /// The offset up to which it was on the medium.
-        durable: u64,
-    },
+    Damaged { file: u32, offset: u64, durable: u64 },
     /// File `file`, written by C, has a bad record at `offset` and more data after it.
-    BadRecord {
-        /// Index of the file.
-        file: u32,
-        /// The offset of the record, in bytes.
-        offset: u64,
-    },
+    BadRecord { file: u32, offset: u64 },
     /// The header of file `file` is damaged.
-    DamagedHeader {
-        /// Index of the file.
-        file: u32,
-    },
+    DamagedHeader { file: u32 },
     /// File `file` was made as the file with index `made_as`.
-    Misplaced {
-        /// The file's current index.
-        file: u32,
-        /// The file's original index.
-        made_as: u32,
-    },
+    Misplaced { file: u32, made_as: u32 },
     /// File `file` is missing.
-    Missing {
-        /// Index of the file.
-        file: u32,
-    },
-    /// File `file` has a version that this server does not know.
-    UnknownVersion {
-        /// Index of the file.
-        file: u32,
-        /// The version.
-        version: i32,
-    },
+    Missing { file: u32 },
+    /// File `file` has `version`, which this server does not know.
+    UnknownVersion { file: u32, version: i32 },
 }
 
 impl LogFault {
@@ -87,40 +60,21 @@ impl fmt::Display for LogFault {
 
 /// A warning for the operator of a server that starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum Warning {
     /// A fault that would have prevented the start without `--recover`.
     Overridden(LogFault),
     /// File `file` has only zeros, or less than a record: the server that made it was killed before it was used.
-    Blank {
-        /// Index of the file.
-        file: u32,
-    },
-    /// No file has this index, and C may have written it.
-    Gap {
-        /// Index of the missing file.
-        file: u32,
-    },
+    Blank { file: u32 },
+    /// There is no file `file`, and C may have written it.
+    Gap { file: u32 },
     /// A name that begins like a file of the log, but is not one.
     StrangeName(String),
     /// Job `job` is restored without its tags, which were damaged before its record at `offset` of file `file`.
-    TagsLost {
-        /// Index of the file.
-        file: u32,
-        /// The offset of the record, in bytes.
-        offset: u64,
-        /// Id of the job.
-        job: u64,
-    },
+    TagsLost { file: u32, offset: u64, job: u64 },
     /// The delete of job `job` at `offset` of file `file` counts, but its side effects were damaged: the cooldown of
     /// its idempotency key, or that its group has no members.
-    SideEffectsLost {
-        /// Index of the file.
-        file: u32,
-        /// The offset of the delete, in bytes.
-        offset: u64,
-        /// Id of the job.
-        job: u64,
-    },
+    SideEffectsLost { file: u32, offset: u64, job: u64 },
 }
 
 impl fmt::Display for Warning {
@@ -146,12 +100,11 @@ impl fmt::Display for Warning {
     }
 }
 
-/// A file with a tail that is not part of the log.
+/// A file whose tail, from `offset` on, is not part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct DamagedFile {
-    /// Index of the file.
     pub file: u32,
-    /// The offset of the tail, in bytes.
     pub offset: u64,
     /// Length of the tail without the zeros after it.
     pub bytes: u64,
@@ -161,20 +114,17 @@ pub struct DamagedFile {
 
 /// The findings of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct ReplaySummary {
-    /// Files read.
     pub files: u64,
     /// Records read, markers not counted.
     pub records: u64,
-    /// Live jobs.
     pub jobs: u64,
-    /// Bytes read.
     pub bytes: u64,
     /// Short records of unknown jobs.
     pub ignored_records: u64,
     /// Tails that were cut off and kept as `lost.N.X`.
     pub tails: Vec<DamagedFile>,
-    /// Further warnings for the operator.
     pub warnings: Vec<Warning>,
     /// Neither this job id nor a larger one has ever been assigned.
     pub next_job_id: u64,

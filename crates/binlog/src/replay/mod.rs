@@ -116,7 +116,6 @@ pub(super) struct MarkerFacts {
     /// The highest index below which no file was needed, and the file that records this. `None` if the last server did
     /// not sync before it removed files.
     pub(super) oldest: Option<(u32, u32)>,
-    /// The ends of files.
     pub(super) ends: BTreeMap<u32, u64>,
     /// The ends at which recovery has cut files, which take precedence.
     pub(super) cuts: BTreeMap<u32, u64>,
@@ -143,7 +142,6 @@ pub(super) struct Replay {
     pub(super) strange_names: Vec<String>,
     /// Records read, markers not counted.
     pub(super) records: u64,
-    /// Bytes read.
     pub(super) bytes: u64,
     pub(super) recover: bool,
 }

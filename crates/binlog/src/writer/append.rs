@@ -35,14 +35,11 @@ pub(super) enum NeededChange {
 
 /// A job, with all that a record of the whole of it contains.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct WholeJob<'a> {
-    /// The part of the job that survives a restart.
     pub record: &'a JobRecord,
-    /// Tube of the job.
     pub tube: &'a TubeName,
-    /// Body of the job.
     pub body: BodyRef<'a>,
-    /// Tags of the job.
     pub tags: EncodedTags<'a>,
     /// Whether it is one of the puts of a `complete`.
     pub is_part_of_complete: bool,

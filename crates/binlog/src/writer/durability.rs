@@ -22,7 +22,6 @@ const NO_JOB: JobId = JobId(u64::MAX);
 /// A point in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogMark {
-    /// End of the log at this point.
     pub(super) end: LogPosition,
     /// Number of the last record before it.
     pub(super) sequence: SequenceNumber,

@@ -81,6 +81,7 @@ impl LogState {
 
 /// The figures of the binlog for the stats. Without a log they are the default ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct Stats {
     /// `binlog-oldest-index`.
     pub oldest_index: u32,
@@ -94,17 +95,14 @@ pub struct Stats {
     pub records_migrated: u64,
     /// Files of the log, including those made ahead.
     pub files: u64,
-    /// Total length of the files, in bytes.
     pub bytes: u64,
     /// Bytes of the newest states of all jobs, with the room for their deletes.
     pub live_bytes: u64,
-    /// Syncs done.
     pub syncs: u64,
     /// Total time of the syncs, in microseconds.
     pub sync_us: u64,
     /// `binlog-state`.
     pub state: LogState,
-    /// The figures of the store, if it is a database.
     pub database: Option<DatabaseFigures>,
 }
 

@@ -17,14 +17,13 @@ use crate::{ClientId, Queue};
 
 /// A put of a `complete`.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct CompletedPut<'a> {
     /// The job, if it is new.
     pub new: NewJob,
-    /// The tags of the job.
     pub tags: &'a EncodedTags<'a>,
     /// The tube of the job, if that is not the one that the client uses.
     pub tube: Option<&'a str>,
-    /// The length of its body in bytes.
     pub body_bytes: usize,
 }
 
@@ -37,16 +36,12 @@ impl<'a> CompletedPut<'a> {
 
 /// The outcome of a put of a `complete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum Planned {
     /// The job of the put is stored.
     New,
-    /// Another job has the key of the put, or had it; it gets the priority of the put if that is `more_urgent`.
-    Duplicate {
-        /// The job.
-        first: JobId,
-        /// Whether the put has a more urgent priority.
-        more_urgent: bool,
-    },
+    /// The job `first` has the key of the put, or had it; it gets the priority of the put if that is `more_urgent`.
+    Duplicate { first: JobId, more_urgent: bool },
 }
 
 /// A rule limits the tube of a put, and the tube is full: the `complete` must be refused.

@@ -17,10 +17,9 @@ const MAX_FLUSHES: usize = 32;
 
 /// Whether a flush has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other variants say everything")]
 pub enum BeginFlush {
-    /// The flush has begun.
     Begun,
-    /// There is no such tube.
     NoTube,
     /// Too many flushes are running: the command must wait until one of them ends.
     TooMany,
@@ -28,6 +27,7 @@ pub enum BeginFlush {
 
 /// The next step of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other variants say everything")]
 pub enum FlushStep {
     /// Delete this job.
     Job(JobId),
@@ -35,7 +35,6 @@ pub enum FlushStep {
     Cooldown(JobId),
     /// The call has used up its probes.
     Unfinished,
-    /// No job is left.
     Done,
 }
 

@@ -17,12 +17,11 @@ use crate::{Change, ClientId, Queue};
 
 /// The job of a `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct NewJob {
     /// The id that was assigned when the command was accepted.
     pub id: JobId,
-    /// Its priority.
     pub priority: Priority,
-    /// Time until it becomes ready.
     pub delay_s: Seconds,
     /// Time to run; less than a second means 1.
     pub ttr_s: Seconds,

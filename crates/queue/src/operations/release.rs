@@ -11,10 +11,9 @@ use crate::{Change, ClientId, Queue};
 
 /// How a job is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct Release {
-    /// New priority of the job.
     pub priority: Priority,
-    /// Time until it becomes ready.
     pub delay_s: Seconds,
     /// Whether the release counts, and the limit of releases applies.
     pub counting: Counting,

@@ -19,14 +19,11 @@ use crate::{Change, ClientId, Queue};
 
 /// The result of the command `session`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum BeginSession {
-    /// The client is attached to the session, and `taken_from` was until now. Its connection must be closed.
-    Attached {
-        /// The client from which it was taken.
-        taken_from: Option<ClientId>,
-        /// The work for `join_session`.
-        joining: SessionJoin,
-    },
+    /// The client is attached to the session, and `taken_from` was until now. Its connection must be closed, and the
+    /// caller does the work in `joining` with `join_session`.
+    Attached { taken_from: Option<ClientId>, joining: SessionJoin },
     /// The client has another session. Nothing has changed.
     HasAnother,
 }

@@ -21,12 +21,10 @@ use crate::{ClientId, CooldownSums, JobCounts, Queue, TubeCounters, TubeRule};
 
 /// A job at the time of the call.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct JobView<'a> {
-    /// The part of the job that survives a restart.
     pub record: JobRecord,
-    /// The tube of the job.
     pub tube: &'a TubeName,
-    /// The body of the job.
     pub body: BodyRef<'a>,
     /// The tags of the job; `None` if it has none.
     pub tags: Option<JobTags<'a>>,
@@ -38,14 +36,13 @@ pub struct JobView<'a> {
 
 /// The figures of the queue at the time of the call.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct Figures {
-    /// All jobs by state.
     pub jobs: JobCounts,
     /// The memory of the jobs, in bytes: records, bodies, tags, groups, and the indexes in which they are found.
     pub job_bytes: usize,
     /// How often each event has happened to jobs since the start, over all tubes, including removed ones.
     pub events: TubeCounters,
-    /// The number of tubes.
     pub tubes: usize,
     /// The number of clients with a connection.
     pub clients: usize,
@@ -57,7 +54,6 @@ pub struct Figures {
     pub workers: u64,
     /// The sessions, including those without an attached client.
     pub sessions: usize,
-    /// The running cooldowns.
     pub cooldowns: CooldownSums,
     /// The memory of the cooldowns that existing jobs will begin when they are deleted, in bytes.
     pub reserved_cooldown_bytes: u64,
@@ -67,10 +63,9 @@ pub struct Figures {
 
 /// A tube at the time of the call, with the figures of `stats-tube`.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct TubeView {
-    /// The name of the tube.
     pub name: TubeName,
-    /// Jobs of the tube by state.
     pub jobs: JobCounts,
     /// Clients that use it.
     pub using: u32,
@@ -96,7 +91,6 @@ pub struct TubeView {
     pub oldest_buried_age_s: u64,
     /// The cooldowns of its deleted jobs.
     pub cooldowns: CooldownSums,
-    /// The rule that it follows, if there is one.
     pub rule: Option<Rc<TubeRule>>,
     /// Jobs that were sent from here to the dead tube.
     pub dead: u64,

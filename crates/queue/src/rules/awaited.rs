@@ -28,10 +28,9 @@ const ANSWERS_AT_ONCE: usize = 32;
 
 /// The immediate result of a `wait-job`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other variants say everything")]
 pub enum WaitJob {
-    /// There is no such job.
     NotFound,
-    /// The job is buried.
     Buried,
     /// The client asked not to wait.
     TimedOut,
@@ -39,7 +38,6 @@ pub enum WaitJob {
     Waiting,
 }
 
-/// The waits.
 #[derive(Debug, Default)]
 pub(crate) struct Awaited {
     /// The job for which each client waits.

@@ -25,7 +25,6 @@ const ENDED_BYTES: usize = 80;
 pub(super) struct Group {
     /// Jobs that are members, in any state.
     members: u64,
-    /// The buried members.
     buried: u64,
     /// The held jobs.
     waiting: OrderedQueue<JobId>,
@@ -84,10 +83,10 @@ pub(crate) struct Groups {
 
 /// A group as it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct GroupView {
     /// The group's members, including buried ones.
     pub pending: u64,
-    /// The buried members.
     pub buried: u64,
     /// The jobs that it holds.
     pub waiting: u64,

@@ -21,7 +21,6 @@ const OWNED_JOB_BYTES: u64 = 128;
 /// The memory of an owner besides its name, in bytes.
 const OWNER_BYTES: usize = 72;
 
-/// The sums.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     bytes_by_name: BTreeMap<Box<str>, u64>,

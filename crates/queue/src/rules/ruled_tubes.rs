@@ -128,12 +128,11 @@ pub(crate) struct SharedRuleState {
 
 /// Jobs that are buried because their dead tube is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct KeptFromDeadTube {
-    /// How many.
     pub jobs: u64,
     /// The tube of the first one.
     pub tube: Box<str>,
-    /// The dead tube of that tube.
     pub dead_tube: Box<str>,
 }
 

@@ -52,12 +52,11 @@ pub(super) struct RunningCooldown {
     pub(super) owner: Option<Box<str>>,
 }
 
-/// The cooldowns that run.
+/// The cooldowns that run, and their memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say everything")]
 pub struct CooldownSums {
-    /// Their number.
     pub count: u64,
-    /// Their memory, in bytes.
     pub bytes: u64,
 }
 
@@ -95,7 +94,7 @@ fn reserved_bytes(tag: Idempotency<'_>) -> usize {
 }
 
 impl Rules {
-    /// The cooldowns that run.
+    /// The cooldowns that run, and their memory.
     pub(crate) fn cooldowns(&self) -> CooldownSums {
         CooldownSums { count: self.unique.cooldowns.len() as u64, bytes: self.unique.bytes as u64 }
     }

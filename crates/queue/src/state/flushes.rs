@@ -18,10 +18,9 @@ use crate::{ClientId, Queue};
 
 /// The jobs or cooldowns that a flush of a tube deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other variants say everything")]
 pub enum FlushScope {
-    /// All of them.
     All,
-    /// The buried ones.
     Buried,
     /// No jobs, but the cooldowns of deleted jobs.
     Cooldowns,

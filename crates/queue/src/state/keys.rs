@@ -67,7 +67,6 @@ pub(crate) type DueKey = (Timestamp, JobId);
 /// A reserved job in the order of its deadline, with the instant of the reservation, which does not affect the order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reservation {
-    /// When it ends.
     pub until: Timestamp,
     pub id: JobId,
     /// When it began; a `touch` leaves it as it is.

@@ -59,11 +59,9 @@ pub struct Queue {
     pub(crate) sessions: Sessions,
     pub(crate) rules: Rules,
     pub(crate) deadlines: Deadlines,
-    /// The running flushes.
     pub(crate) flushes: Flushes,
     pub(crate) sums: Sums,
     pub(crate) numbers: Numbers,
-    /// The results that the caller takes after a command.
     pub(crate) outbox: Outbox,
     pub(crate) limits: PoisonLimits,
     pub(crate) slices: Slices,
@@ -117,10 +115,9 @@ pub(crate) struct Outbox {
 
 /// An answer for a client that waited for a job, or for the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say everything")]
 pub struct Delivery {
-    /// The client that waited.
     pub client: ClientId,
-    /// How its wait ended.
     pub outcome: WaitOutcome,
 }
 
@@ -139,10 +136,9 @@ pub enum WaitOutcome {
 
 /// How a job ends for the clients that wait for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the variants say everything")]
 pub enum AwaitedEnd {
-    /// It was deleted.
     Deleted,
-    /// It was buried.
     Buried,
 }
 
@@ -173,10 +169,9 @@ pub enum Change {
 
 /// A job that was the last member of a group for which others wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say everything")]
 pub struct LastMember {
-    /// The job.
     pub id: JobId,
-    /// The group.
     pub group: Box<str>,
 }
 
@@ -200,25 +195,21 @@ impl Change {
 
 /// How often a job may fail before it is buried instead of becoming ready again; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the fields say everything")]
 pub struct PoisonLimits {
-    /// Time-outs.
     pub timeouts: Option<u32>,
-    /// Releases.
     pub releases: Option<u32>,
 }
 
 /// Jobs by state, of one tube or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct JobCounts {
     /// Ready jobs with an urgent priority.
     pub urgent: u64,
-    /// Ready jobs.
     pub ready: u64,
-    /// Reserved jobs.
     pub reserved: u64,
-    /// Delayed jobs.
     pub delayed: u64,
-    /// Buried jobs.
     pub buried: u64,
 }
 

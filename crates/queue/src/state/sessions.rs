@@ -23,7 +23,6 @@ pub struct SessionKey {
     pub name: Arc<str>,
 }
 
-/// A session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub key: SessionKey,
@@ -66,12 +65,11 @@ impl Session {
 
 /// A reservation that belongs to a session.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct SessionReservation<'a> {
-    /// The session.
     pub key: &'a SessionKey,
     /// How long the session lasts without a client.
     pub grace_ms: u32,
-    /// When the reservation ends.
     pub until: Timestamp,
     /// How often the job was reserved, this time included.
     pub reserves: u32,

@@ -34,20 +34,17 @@ const NAME_PARTS: usize = 64;
 
 /// How often each event has happened to the jobs of a tube, or of all tubes, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the other fields say everything")]
 pub struct TubeCounters {
-    /// Jobs put.
     pub puts: u64,
     /// Reservations, by any command.
     pub reserves: u64,
-    /// Reservations that timed out.
     pub timeouts: u64,
     /// Releases by clients.
     pub releases: u64,
     /// Burials by clients.
     pub buries: u64,
-    /// Jobs kicked.
     pub kicks: u64,
-    /// Jobs deleted.
     pub deletes: u64,
     /// Jobs buried by the limits on time-outs and releases, or by a rule.
     pub poisoned: u64,
@@ -245,7 +242,6 @@ pub(crate) enum TubeRemoval {
     Removed(Option<Box<TubeRuleState>>),
 }
 
-/// All tubes.
 #[derive(Debug)]
 pub(crate) struct Tubes {
     pub slab: Slab<Box<Tube>>,

@@ -31,11 +31,8 @@ const SPARE_MARKERS: u64 = 1;
 /// A file made ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
-    /// Index of the file.
     pub index: u32,
-    /// Length of the file.
     pub bytes: u64,
-    /// Nonce of the file.
     pub nonce: u64,
 }
 
@@ -89,7 +86,6 @@ impl JobRoom {
 /// A record for which there was no room.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
-    /// Length of the record.
     bytes: u64,
     /// How many short records must find room after it.
     after: u64,
@@ -107,7 +103,6 @@ pub(crate) struct Room {
     open_count: usize,
     /// Short records that fit into the spares, whatever the deletes are: the sum of their usable units.
     spare_units: u64,
-    /// The sum of the lengths of the spares.
     spare_bytes: u64,
     /// How many short records at the end of each file do not count as room, because a delete of several short records
     /// must be in one file and may leave this many unused. 0 until a job may have such a delete, then
