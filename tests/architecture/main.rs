@@ -1,8 +1,8 @@
 //! Checks the manifests and the source against the tables of doc/architecture.md: which crate may use which, and which
-//! part of the server may import which; and the source of the queue against the table in its `lib.rs`. Checks which
-//! parts are pure, and where the system is called. Checks the lengths of files, functions, types and lines
-//! (`lengths.rs`), the names of functions, of tests and of conformance cases, and which methods of the queue the model
-//! test calls (`queue_methods.rs`). Fails on a comment that names a missing source file.
+//! part of the server may import which; and the sources of the queue and of the client library against the tables in
+//! their `lib.rs`. Checks which parts are pure, and where the system is called. Checks the lengths of files, functions,
+//! types and lines (`lengths.rs`), the names of functions, of tests and of conformance cases, and which methods of the
+//! queue the model test calls (`queue_methods.rs`). Fails on a comment that names a missing source file.
 //!
 //! It reads paths, functions and types as tokens, so that comments and strings may contain anything; it reads lines and
 //! names as text.
@@ -93,10 +93,16 @@ impl Source {
         self.path.starts_with("src")
     }
 
+    /// The steps of its path below the root of its crate: the first one is the part.
+    fn steps(&self) -> Vec<String> {
+        let steps = self.path.iter().map(|step| step.to_string_lossy().into_owned());
+        steps.skip_while(|step| step != "src").skip(1).collect()
+    }
+
     /// Whether `super` at the top level of the file is the root of the crate.
     fn is_top_module(&self) -> bool {
-        let steps = self.path.components().count();
-        self.is_server_source() && (steps == 2 || steps == 3 && self.path.ends_with("mod.rs"))
+        let steps = self.steps();
+        steps.len() == 1 || steps.len() == 2 && steps[1] == "mod.rs"
     }
 
     fn fail(&self, line: usize, what: &str) -> String {
@@ -107,7 +113,7 @@ impl Source {
 /// A row of a table whose last column is "uses".
 struct Row {
     name: String,
-    /// The floor of a crate; "beside" for those beside the server. `None` for a part of the server or of the queue.
+    /// The floor of a crate; "beside" for those beside the server. `None` for a part of the server or of a crate.
     floor: Option<String>,
     /// The other crates or parts that it uses. `None`: all of them.
     uses: Option<BTreeSet<String>>,
@@ -280,13 +286,15 @@ fn every_crate_and_part_has_a_row_and_every_row_is_one() {
     assert_eq!(crates.chain(parts).collect::<BTreeSet<_>>(), rows);
 }
 
-/// Without circles, because each row uses only rows above it.
+/// Without circles, because each row uses only rows above it. In the queue, moves and rules use each other.
 #[test]
 fn the_tables_are_in_order() {
-    let mut above = BTreeSet::new();
-    for row in rows() {
-        assert!(row.uses.is_none_or(|uses| uses.is_subset(&above)), "{} uses a row below it", row.name);
-        above.insert(row.name);
+    for rows in [rows(), rows_in("crates/client/src/lib.rs")] {
+        let mut above = BTreeSet::new();
+        for row in rows {
+            assert!(row.uses.is_none_or(|uses| uses.is_subset(&above)), "{} uses a row below it", row.name);
+            above.insert(row.name);
+        }
     }
 }
 
@@ -304,18 +312,19 @@ fn the_root_names_only_the_crates_below_it() {
     });
 }
 
-#[test]
-fn imports_point_down_the_table() {
+/// What a part imports although its row does not name it, and what its row names although the part does not import it.
+/// `exports` has the part of a name that the root exports.
+fn wrong_imports(sources: &[Source], rows: &[Row], exports: &BTreeMap<String, String>) -> Vec<String> {
     let (mut failures, mut used) = (Vec::new(), BTreeSet::new());
-    let rows = rows();
-    for source in sources().into_iter().filter(Source::is_server_source) {
-        let part = source.part();
-        let row = rows.iter().find(|row| row.name == part);
-        for (imported, line) in imports(&source) {
-            used.insert((part.clone(), imported.clone()));
-            let is_part = rows.iter().any(|row| row.floor.is_none() && row.name == imported);
-            if is_part && imported != part && row.is_none_or(|row| !row.may_use(&imported)) {
-                failures.push(source.fail(line, &format!("{part} must not import {imported}")));
+    let row_of = |name: &str| rows.iter().find(|row| row.floor.is_none() && row.name == name);
+    for source in sources {
+        let part = source.steps()[0].replace(".rs", "");
+        let row = row_of(&part);
+        for (imported, line) in imports(source) {
+            let other = exports.get(&imported).unwrap_or(&imported);
+            used.insert((part.clone(), other.clone()));
+            if row_of(other).is_some() && *other != part && row.is_none_or(|row| !row.may_use(other)) {
+                failures.push(source.fail(line, &format!("{part} must not import {imported} of {other}")));
             }
         }
         walk(&source.tokens, 0, &mut |trees, depth| {
@@ -327,17 +336,23 @@ fn imports_point_down_the_table() {
             }
         });
     }
-    for row in rows.into_iter().filter(|row| row.floor.is_none()) {
-        let unused =
-            row.uses.into_iter().flatten().filter(|other| !used.contains(&(row.name.clone(), other.clone())));
-        failures.extend(unused.map(|other| format!("{} does not use {other}", row.name)));
+    for row in rows.iter().filter(|row| row.floor.is_none()) {
+        let is_unused = |other: &&String| !used.contains(&(row.name.clone(), (*other).clone()));
+        let unused = row.uses.iter().flatten().filter(is_unused);
+        failures.extend(unused.map(|other| format!("{} does not import {other}", row.name)));
     }
-    report(failures);
+    failures
 }
 
-/// The parts of the queue by the names that its root exports from them.
-fn exports_of_queue(root: &Path) -> BTreeMap<String, String> {
-    let text = fs::read_to_string(root.join("crates/queue/src/lib.rs")).unwrap();
+#[test]
+fn imports_point_down_the_table() {
+    let sources: Vec<_> = sources().into_iter().filter(Source::is_server_source).collect();
+    report(wrong_imports(&sources, &rows(), &BTreeMap::new()));
+}
+
+/// The parts of a crate by the names that its root exports from them.
+fn exports_of(directory: &Path) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(directory.join("lib.rs")).unwrap();
     let uses =
         text.split("pub use self::").skip(1).filter_map(|rest| rest.split_once(';')?.0.split_once("::"));
     let names = |(part, rest): (&str, &str)| {
@@ -347,30 +362,36 @@ fn exports_of_queue(root: &Path) -> BTreeMap<String, String> {
     uses.flat_map(names).collect()
 }
 
+/// The sources of a crate without its root and its tests.
+fn parts_of(directory: &Path) -> Vec<Source> {
+    let mut sources = sources_in(vec![directory.to_owned()]);
+    let others = ["lib.rs", "testing.rs", "tests.rs", "tests"];
+    sources.retain(|source| source.steps().iter().all(|step| !others.contains(&step.as_str())));
+    sources.iter_mut().for_each(|source| source.tokens = without_tests(source));
+    sources
+}
+
 #[test]
-fn the_parts_of_the_queue_use_what_their_rows_name() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (rows, exports) = (rows_in("crates/queue/src/lib.rs"), exports_of_queue(root));
-    let row_of = |name: &str| rows.iter().find(|row| row.name == name);
+fn the_parts_of_a_crate_use_what_their_rows_name() {
+    for name in ["queue", "client"] {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates").join(name).join("src");
+        let (sources, rows) = (parts_of(&directory), rows_in(&format!("crates/{name}/src/lib.rs")));
+        let mut failures = wrong_imports(&sources, &rows, &exports_of(&directory));
+        // The parts of the queue call methods of one type, which need no import.
+        failures.retain(|failure| name != "queue" || !failure.contains(" does not import "));
+        let parts: BTreeSet<_> = sources.iter().map(|source| source.steps()[0].replace(".rs", "")).collect();
+        assert_eq!(parts, rows.iter().map(|row| row.name.clone()).collect(), "the rows of {name}");
+        report(failures);
+    }
+}
+
+#[test]
+fn only_operations_of_the_queue_use_their_methods() {
     let mut failures = Vec::new();
-    for mut source in sources_in(vec![root.join("crates/queue/src")]) {
-        let part = source.path.iter().nth(3).unwrap().to_string_lossy().replace(".rs", "");
-        let path = source.path.to_string_lossy();
-        if ["lib", "testing"].contains(&&*part) || path.ends_with("tests.rs") || path.contains("/tests/") {
-            continue;
-        }
-        let row = row_of(&part).unwrap_or_else(|| panic!("{part} has no row in crates/queue/src/lib.rs"));
-        source.tokens = without_tests(&source);
-        for (imported, line) in imports(&source) {
-            let used = exports.get(&imported).unwrap_or(&imported);
-            if row_of(used).is_some() && *used != part && !row.may_use(used) {
-                failures.push(source.fail(line, &format!("{part} must not import {imported} of {used}")));
-            }
-        }
-        // All parts implement methods of one type, so an import is not needed to call one.
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/queue/src/operations");
+    for source in parts_of(&directory) {
         walk(&source.tokens, 0, &mut |trees, _| {
-            if part == "operations"
-                && let [keyword, TokenTree::Group(group), item, ..] = trees
+            if let [keyword, TokenTree::Group(group), item, ..] = trees
                 && is_ident(keyword, "pub")
                 && group.stream().to_string() == "crate"
                 && !is_ident(item, "mod")

@@ -62,11 +62,24 @@
 //!
 //! # Inside
 //!
-//! Three layers. `core` has the commands, the meaning of their replies, their order, the repetitions and the next step;
-//! it uses no socket and no clock. Two drivers take these steps: `blocking`, and `asynchronous` with tokio. Between
-//! them, `drivers` has the loop of steps and the methods, once for both. One table defines which reply belongs to which
-//! command. The crate `beanstalkd-protocol`, which the server uses too, makes and parses the bytes. The client never
-//! starts a thread or a task, except those of a worker, and never panics because of the bytes of a server.
+//! `core` decides the next step of a connection. Two drivers take it: `blocking`, and `asynchronous` with tokio.
+//!
+//! | part | what it is | uses |
+//! |---|---|---|
+//! | `address.rs` | the address of a server | – |
+//! | `servers.rs` | the choice of the server for a key | – |
+//! | `span.rs` | the span of a job, for `tracing` | – |
+//! | `tls.rs` | the settings of TLS, and its handshake | – |
+//! | `error.rs` | the errors | `address`, `tls` |
+//! | `core/` | the settings, the commands, the meaning of their replies, their order, the repetitions and the next step, without a socket and a clock | `address`, `error`, `tls` |
+//! | `worker/` | the slots of a worker: what each reserves, and how its jobs end | `address`, `core`, `error`, `span` |
+//! | `drivers/` | the loop of steps and the methods, once for both drivers | `address`, `core`, `error`, `worker` |
+//! | `blocking/` | sockets, and threads for the jobs of a worker | `address`, `core`, `drivers`, `error`, `span`, `tls`, `worker` |
+//! | `asynchronous/` | the same with tasks of tokio | `address`, `core`, `drivers`, `error`, `span`, `worker` |
+//!
+//! `tests/architecture/` fails if a part uses another than its row names. One table defines which reply belongs to
+//! which command. The crate `beanstalkd-protocol`, which the server uses too, makes and parses the bytes. The client
+//! never starts a thread or a task, except those of a worker, and never panics because of the bytes of a server.
 
 // An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
@@ -77,7 +90,6 @@ mod address;
 #[cfg(feature = "tokio")]
 pub mod asynchronous;
 mod blocking;
-mod connector;
 mod core;
 mod drivers;
 mod error;
@@ -89,13 +101,22 @@ mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use crate::core::data::{Cursor, Extensions, Job, JobInfo, Page, TraceParent, TraceParentError};
-pub use crate::core::fields::Fields;
-pub use crate::core::put::{Inserted, PutOptions};
-pub use crate::core::request::{Repeat, Request};
-pub use crate::core::tag::{Tag, TagError};
-pub use crate::core::{Reconnect, Token};
-pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use self::address::{Address, AddressError, DEFAULT_PORT};
+pub use self::blocking::client::Client;
+pub use self::blocking::connection::Connection;
+pub use self::blocking::pool::{Pool, PooledClient};
+pub use self::blocking::stream::Closer;
+pub use self::core::data::{Cursor, Extensions, Job, JobInfo, Page, TraceParent, TraceParentError};
+pub use self::core::fields::Fields;
+pub use self::core::put::{Inserted, PutOptions};
+pub use self::core::request::{Repeat, Request};
+pub use self::core::tag::{Tag, TagError};
+pub use self::core::{Connector, Reconnect, Token};
+pub use self::error::{Culprit, Error};
+pub use self::servers::Servers;
+#[cfg(feature = "tls")]
+pub use self::tls::{Tls, TlsError};
+pub use self::worker::{Delivery, Event, Outcome, Report, Retry, Settled, Stopper, Worker};
 pub use beanstalkd_protocol::{
     Command, Dictionary, Field, FieldList, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb,
     YamlError, parse_dictionary, parse_list,
@@ -104,16 +125,6 @@ pub use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 pub use beanstalkd_types::seconds::Seconds;
 pub use beanstalkd_types::tags::{TagFilter, TagKind};
 pub use beanstalkd_types::tube_name::{NameError, TubeName};
-pub use blocking::client::Client;
-pub use blocking::connection::Connection;
-pub use blocking::pool::{Pool, PooledClient};
-pub use blocking::stream::Closer;
-pub use connector::Connector;
-pub use error::{Culprit, Error};
-pub use servers::Servers;
-#[cfg(feature = "tls")]
-pub use tls::{Tls, TlsError};
-pub use worker::{Delivery, Event, Outcome, Report, Retry, Settled, Stopper, Worker};
 
 /// Locks the mutex, also after a panic of a thread that had locked it: every change under these locks is complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

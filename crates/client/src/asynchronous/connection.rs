@@ -17,9 +17,8 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::address::Address;
-use crate::connector::configure_tcp;
 use crate::core::engine::Engine;
-use crate::drivers;
+use crate::drivers::connect;
 use crate::error::is_closed;
 
 /// The stream of a connection.
@@ -159,7 +158,7 @@ async fn open(
         Address::Tcp { host, port } => {
             let addresses: Vec<_> = lookup_host((host.as_str(), *port)).await?.collect();
             let stream = connect_to_one(&addresses, deadline).await?;
-            configure_tcp(&stream)?;
+            connect::configure_tcp(&stream)?;
             #[cfg(feature = "tokio-tls")]
             if let Some(tls) = &connector.tls {
                 return Ok(Box::pin(tls.begin_async(host, stream, speaks_protocol(host, *port)).await?));
@@ -191,7 +190,7 @@ pub(crate) async fn connect_to_one(
     addresses: &[SocketAddr],
     deadline: Option<Instant>,
 ) -> io::Result<TcpStream> {
-    drivers::connect::connect_to_one!(asynchronous, addresses, deadline, now, connect_within)
+    connect::connect_to_one!(asynchronous, addresses, deadline, now, connect_within)
 }
 
 async fn connect_within(address: SocketAddr, limit: Option<Duration>) -> io::Result<TcpStream> {

@@ -11,8 +11,8 @@ use beanstalkd_protocol::{Received, Reply};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
-use crate::connector::{Connector, configure_tcp};
-use crate::drivers;
+use crate::core::Connector;
+use crate::drivers::connect;
 #[cfg(feature = "tls")]
 use crate::tls::{Handshake, TlsStream};
 
@@ -38,7 +38,7 @@ impl BlockingStream {
             Address::Unix(path) => connect_unix(path, deadline).map(Self::Unix),
             Address::Tcp { host, port } => {
                 let stream = connect_tcp(host, *port, deadline)?;
-                configure_tcp(&stream)?;
+                connect::configure_tcp(&stream)?;
                 #[cfg(feature = "tls")]
                 if let Some(tls) = &connector.tls {
                     let is_plain = || speaks_protocol(host, *port, deadline).unwrap_or(false);
@@ -165,7 +165,7 @@ fn connect_tcp(host: &str, port: u16, deadline: Option<Instant>) -> io::Result<T
 }
 
 pub(crate) fn connect_to_one(addresses: &[SocketAddr], deadline: Option<Instant>) -> io::Result<TcpStream> {
-    drivers::connect::connect_to_one!(blocking, addresses, deadline, Instant::now, connect_within)
+    connect::connect_to_one!(blocking, addresses, deadline, Instant::now, connect_within)
 }
 
 fn connect_within(address: SocketAddr, limit: Option<Duration>) -> io::Result<TcpStream> {

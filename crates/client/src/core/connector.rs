@@ -1,41 +1,22 @@
 //! The settings with which connections are opened.
+//!
+//! Owns: the settings, and what follows from them without a connection. The drivers add the methods that connect.
 
 use std::time::Duration;
 
 use beanstalkd_protocol::{Grace, Refusal};
 use beanstalkd_types::tube_name::TubeName;
-use socket2::{SockRef, TcpKeepalive};
 
+use super::backoff::Reconnect;
+use super::connection_state::{ConnectionState, Token};
+#[cfg(feature = "tokio")]
 use crate::address::Address;
-use crate::core::{ConnectionState, Reconnect, Token};
 use crate::error::Error;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
-use crate::{Client, Connection};
 
 /// The default of [`Connector::timeout`].
-pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long a TCP connection may be idle before the system asks the peer whether it is there, the time between further
-/// questions, and their number.
-const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 3);
-
-/// How long the peer may leave sent bytes unacknowledged, or take none, where the system has this limit: the sum of the
-/// times above. While bytes are not acknowledged, the system does not ask as above.
-#[cfg(any(target_os = "android", target_os = "linux"))]
-const USER_TIMEOUT: Duration = Duration::from_secs(90);
-
-/// Makes the system send small commands at once, and end a connection whose peer has disappeared; without the second, a
-/// reserve without a limit would wait forever.
-pub(crate) fn configure_tcp(stream: &impl std::os::fd::AsFd) -> std::io::Result<()> {
-    let (time, interval, retries) = KEEP_ALIVE;
-    let settings = TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(retries);
-    let socket = SockRef::from(stream);
-    socket.set_tcp_nodelay(true)?;
-    #[cfg(any(target_os = "android", target_os = "linux"))]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    socket.set_tcp_keepalive(&settings)
-}
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The settings with which connections are opened: time-outs, TLS, the log-in, the session, and the reaction to a lost
 /// connection.
@@ -139,40 +120,6 @@ impl Connector {
         Self { reconnect: Some(reconnect), ..self }
     }
 
-    /// Connects. A unix socket is always plain.
-    ///
-    /// # Errors
-    /// If the server cannot be reached, or does not accept the log-in or the session.
-    pub fn connect(&self, address: &Address) -> Result<Client, Error> {
-        self.open(address).map(Client::from)
-    }
-
-    /// Connects, as [`Self::connect`] does, for requests and replies without methods.
-    ///
-    /// # Errors
-    /// As those of [`Self::connect`].
-    pub fn open(&self, address: &Address) -> Result<Connection, Error> {
-        Connection::connect(address, self.clone())
-    }
-
-    /// Connects, with tokio.
-    ///
-    /// # Errors
-    /// As those of [`Self::connect`].
-    #[cfg(feature = "tokio")]
-    pub async fn connect_async(&self, address: &Address) -> Result<crate::asynchronous::Client, Error> {
-        self.open_async(address).await.map(crate::asynchronous::Client::from)
-    }
-
-    /// Connects with tokio, for requests and replies without methods.
-    ///
-    /// # Errors
-    /// As those of [`Self::connect`].
-    #[cfg(feature = "tokio")]
-    pub async fn open_async(&self, address: &Address) -> Result<crate::asynchronous::Connection, Error> {
-        crate::asynchronous::Connection::connect(address, self.clone()).await
-    }
-
     /// The same settings with a separate session for the connection with this number.
     pub(crate) fn numbered(&self, number: usize) -> Result<Self, Error> {
         let mut connector = self.clone();
@@ -211,25 +158,5 @@ impl Connector {
             }
         };
         Ok(ConnectionState::new(self.token.clone(), session))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-
-    #[test]
-    #[cfg(any(target_os = "android", target_os = "linux"))]
-    fn a_peer_that_disappears_is_noticed_with_and_without_bytes_on_the_way() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        configure_tcp(&stream).unwrap();
-        let socket = SockRef::from(&stream);
-        let limit = Some(Duration::from_secs(90));
-        assert_eq!((socket.keepalive().unwrap(), socket.tcp_user_timeout().unwrap()), (true, limit));
-        let (time, interval, retries) = KEEP_ALIVE;
-        assert_eq!(Some(time + interval * retries), limit);
     }
 }

@@ -8,6 +8,7 @@
 mod backoff;
 mod commands;
 mod connection_state;
+mod connector;
 pub(crate) mod data;
 mod earlier_wait;
 pub(crate) mod engine;
@@ -22,5 +23,5 @@ pub(crate) mod tag;
 pub use backoff::Reconnect;
 pub(crate) use backoff::{Backoff, jittered};
 pub(crate) use commands::with_commands;
-pub(crate) use connection_state::ConnectionState;
 pub use connection_state::Token;
+pub use connector::Connector;

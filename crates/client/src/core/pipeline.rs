@@ -117,7 +117,7 @@ impl<E: FnMut(usize, Result<Reply<'_>, Error>)> Pipeline<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connector::Connector;
+    use crate::core::Connector;
     use crate::core::engine::Goal;
     use crate::core::put::PutOptions;
     use beanstalkd_protocol::Command;

@@ -11,13 +11,12 @@ macro_rules! calls {
         use beanstalkd_protocol::Reply;
         use beanstalkd_types::tube_name::TubeName;
 
-        use crate::connector::Connector;
         use crate::core::data::Extensions;
         use crate::core::engine::{EngineStep, Goal, Preliminary, Recovery};
         use crate::core::exchange::Answer;
-        use crate::core::jittered;
         use crate::core::pipeline::{Pipeline, PipelineStep, Refusals};
         use crate::core::request::Request;
+        use crate::core::{Connector, jittered};
         use crate::drivers::waiting::{wait, waiting};
         use crate::error::Error;
 

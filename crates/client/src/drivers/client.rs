@@ -28,6 +28,17 @@ macro_rules! methods {
     };
 }
 
+/// The commands of a worker's slot, which are methods of the client.
+macro_rules! slot_client {
+    ($driver:ident, $(fn $name:ident($($argument:ident: $of:ty),*) -> $result:ty;)+) => {
+        impl SlotClient for Client { $(
+            async fn $name(&mut self, $($argument: $of),*) -> Result<$result, Error> {
+                wait!($driver, Self::$name(self, $($argument),*))
+            }
+        )+ }
+    };
+}
+
 /// The client of a driver, which connects with this method of the connector. The module [`drivers`](crate::drivers)
 /// lists what the driver provides.
 macro_rules! client {
@@ -45,16 +56,15 @@ macro_rules! client {
 
         use super::connection::Connection;
         use crate::address::Address;
-        use crate::connector::Connector;
         use crate::core::data::{Cursor, Extensions, Job, JobInfo, Page};
         use crate::core::engine::{Engine, Reopening};
         use crate::core::put::{Inserted, PutOptions};
         use crate::core::request::Request;
-        use crate::core::{Token, with_commands};
-        use crate::drivers::client::methods;
+        use crate::core::{Connector, Token, with_commands};
+        use crate::drivers::client::{methods, slot_client};
         use crate::drivers::waiting::{wait, waiting};
         use crate::error::Error;
-        use crate::worker::run::SlotConnection;
+        use crate::worker::run::{SlotClient, SlotConnection, with_slot_commands};
 
         $(#[$doc])*
         #[derive(Debug)]
@@ -105,6 +115,7 @@ macro_rules! client {
         }
 
         with_commands!(methods, $driver);
+        with_slot_commands!(slot_client, $driver);
 
         waiting! { $driver, Client {
             /// Connects. The connect and each wait for the next byte time out after 60 seconds. A [`Connector`] has
@@ -145,4 +156,4 @@ macro_rules! client {
     };
 }
 
-pub(crate) use {client, methods};
+pub(crate) use {client, methods, slot_client};

@@ -1,4 +1,29 @@
-//! The connect to a server: to the addresses of a host.
+//! The connect to a server: to the addresses of a host; and the options of the socket.
+
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+/// How long a TCP connection may be idle before the system asks the peer whether it is there, the time between further
+/// questions, and their number.
+const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 3);
+
+/// How long the peer may leave sent bytes unacknowledged, or take none, where the system has this limit: the sum of the
+/// times above. While bytes are not acknowledged, the system does not ask as above.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Makes the system send small commands at once, and end a connection whose peer has disappeared; without the second, a
+/// reserve without a limit would wait forever.
+pub(crate) fn configure_tcp(stream: &impl std::os::fd::AsFd) -> std::io::Result<()> {
+    let (time, interval, retries) = KEEP_ALIVE;
+    let settings = TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(retries);
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.set_tcp_keepalive(&settings)
+}
 
 /// Connects to the first of the addresses that accepts a connection. The deadline is for all of them: each has an equal
 /// share of the rest, so that an address that does not answer leaves time for the others. The function `connect` takes
@@ -33,8 +58,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use beanstalkd_testkit::pace::Pace;
-    use socket2::{Domain, SockAddr, Socket, Type};
+    use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
+    use super::{KEEP_ALIVE, configure_tcp};
     use crate::blocking::stream::connect_to_one;
     use crate::{Address, Connector, Error};
 
@@ -130,5 +156,18 @@ mod tests {
             assert_eq!(connect(&addresses[1..], None).unwrap(), addresses[1], "without a limit");
             assert_eq!(connect(&[], None).unwrap_err().kind(), io::ErrorKind::NotFound);
         }
+    }
+
+    #[test]
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    fn a_peer_that_disappears_is_noticed_with_and_without_bytes_on_the_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        configure_tcp(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        let limit = Some(Duration::from_secs(90));
+        assert_eq!((socket.keepalive().unwrap(), socket.tcp_user_timeout().unwrap()), (true, limit));
+        let (time, interval, retries) = KEEP_ALIVE;
+        assert_eq!(Some(time + interval * retries), limit);
     }
 }

@@ -13,7 +13,7 @@ macro_rules! pool {
 
         use super::client::Client;
         use crate::address::Address;
-        use crate::connector::Connector;
+        use crate::core::Connector;
         use crate::drivers::waiting::{wait, waiting};
         use crate::error::Error;
         use crate::lock;

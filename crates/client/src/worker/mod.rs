@@ -13,12 +13,11 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::address::Address;
-use crate::connector::Connector;
 use crate::core::data::{Job, JobInfo, TraceParent};
 use crate::core::engine::Reopening;
 use crate::core::fields::Fields;
 use crate::core::put::PutOptions;
-use crate::core::{Backoff, Reconnect, jittered};
+use crate::core::{Backoff, Connector, Reconnect, jittered};
 use crate::error::Error;
 use crate::lock;
 use crate::span::Span;

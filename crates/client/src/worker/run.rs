@@ -15,11 +15,10 @@ use super::{
     WorkerSlot, seconds,
 };
 use crate::address::Address;
-use crate::connector::Connector;
-use crate::core::Backoff;
 use crate::core::data::{Extensions, Job, JobInfo};
 use crate::core::engine::{Engine, Reopening};
 use crate::core::put::PutOptions;
+use crate::core::{Backoff, Connector};
 use crate::error::Error;
 use crate::span::Span;
 
@@ -50,52 +49,39 @@ pub(crate) trait JobRunner<C: SlotConnection>: Sync {
     ) -> impl Future<Output = Outcome> + Send;
 }
 
-/// Makes the trait of the commands that a slot sends, and implements it with the methods of both clients.
-macro_rules! slot_commands {
-    ($(fn $name:ident($($argument:ident: $of:ty),*) -> $result:ty;)+) => {
-        /// The commands of a slot.
-        pub(crate) trait SlotClient: SlotConnection {
-            $(
-                fn $name(
-                    &mut self,
-                    $($argument: $of),*
-                ) -> impl Future<Output = Result<$result, Error>> + Send;
-            )+
-        }
-
-        impl SlotClient for crate::Client {
-            $(
-                async fn $name(&mut self, $($argument: $of),*) -> Result<$result, Error> {
-                    Self::$name(self, $($argument),*)
-                }
-            )+
-        }
-
-        #[cfg(feature = "tokio")]
-        impl SlotClient for crate::asynchronous::Client {
-            $(
-                async fn $name(&mut self, $($argument: $of),*) -> Result<$result, Error> {
-                    Self::$name(self, $($argument),*).await
-                }
-            )+
+/// Passes the commands of a slot to the macro `$make`, for a driver if there is one.
+macro_rules! with_slot_commands {
+    ($make:ident $(, $driver:ident)?) => {
+        $make! {
+            $($driver,)?
+            fn watch(tube: &TubeName) -> u64;
+            fn ignore(tube: &TubeName) -> u64;
+            fn reserve_fields(list: &[Field]) -> ();
+            fn extensions() -> Extensions;
+            fn reserve_with_timeout(seconds: Seconds) -> Job;
+            fn stats_job(id: u64) -> JobInfo;
+            fn touch(id: u64) -> ();
+            fn delete(id: u64) -> ();
+            fn complete(id: u64, puts: &[(PutOptions, &[u8])]) -> Vec<u64>;
+            fn bury(id: u64, pri: u32) -> ();
+            fn release(id: u64, pri: u32, delay: Seconds) -> bool;
+            fn release_uncounted(id: u64, pri: u32, delay: Seconds) -> ();
         }
     };
 }
 
-slot_commands! {
-    fn watch(tube: &TubeName) -> u64;
-    fn ignore(tube: &TubeName) -> u64;
-    fn reserve_fields(list: &[Field]) -> ();
-    fn extensions() -> Extensions;
-    fn reserve_with_timeout(seconds: Seconds) -> Job;
-    fn stats_job(id: u64) -> JobInfo;
-    fn touch(id: u64) -> ();
-    fn delete(id: u64) -> ();
-    fn complete(id: u64, puts: &[(PutOptions, &[u8])]) -> Vec<u64>;
-    fn bury(id: u64, pri: u32) -> ();
-    fn release(id: u64, pri: u32, delay: Seconds) -> bool;
-    fn release_uncounted(id: u64, pri: u32, delay: Seconds) -> ();
+macro_rules! slot_client_trait {
+    ($(fn $name:ident($($argument:ident: $of:ty),*) -> $result:ty;)+) => {
+        /// The commands of a slot. Each driver implements them with the methods of its client.
+        pub(crate) trait SlotClient: SlotConnection { $(
+            fn $name(&mut self, $($argument: $of),*) -> impl Future<Output = Result<$result, Error>> + Send;
+        )+ }
+    };
 }
+
+with_slot_commands!(slot_client_trait);
+
+pub(crate) use with_slot_commands;
 
 impl Worker {
     /// Works until the worker is stopped, or with `until_empty` until there is no ready job.

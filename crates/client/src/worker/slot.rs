@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::retry::FailedJobs;
 use super::{Event, MAX_SILENCE, Worker};
 use crate::address::Address;
-use crate::connector::Connector;
+use crate::core::Connector;
 use crate::error::Error;
 use crate::lock;
 

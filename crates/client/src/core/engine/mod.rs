@@ -12,11 +12,11 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::backoff::Backoff;
+use super::connector::Connector;
 use super::data::Extensions;
 use super::earlier_wait::EarlierWait;
 use super::exchange::{Answer, Exchange};
 use super::request::{Request, is_reserve};
-use crate::connector::Connector;
 use crate::error::Error;
 
 /// A step for the driver.
