@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use crate::number::{number_of_bytes, plain_u64};
-use crate::tube_name::{TubeName, is_name_byte};
+use crate::tube_name::{TubeName, TubeNameRef, is_name_byte};
 
 /// A fault in a file, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub(crate) fn tube_name<'v>(value: TomlValue<'v, '_>) -> Result<&'v str, Fault> 
     let DeValue::String(name) = value.get_ref() else {
         return Err(expected("the name of a tube in quotes", value.span(), value.get_ref()));
     };
-    TubeName::check(name.as_bytes()).ok_or_else(|| {
+    TubeName::check(name.as_bytes()).map(TubeNameRef::as_str).ok_or_else(|| {
         let max = TubeName::MAX_BYTES;
         let rule = "letters, digits and -+/;.$_(), not - first";
         Fault::new(value.span(), format!("{name:?} is not a tube name, expected 1 to {max} {rule}"))

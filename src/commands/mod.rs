@@ -283,12 +283,12 @@ table! {
         server.touch(caller, id, for_s);
     Command::TouchAll => needs(Roles::WORK, AnyTube, Free),
         server.touch_all(caller, TouchAll::new(caller.now));
-    Command::Use(tube) => needs(Roles::ANY, Named(tube), AddsTube(tube)),
-        server.use_tube(caller, tube);
-    Command::Watch { tube, weight } => needs(Roles::WORK, Named(tube), AddsTube(tube)),
-        server.watch(caller, tube, weight);
+    Command::Use(tube) => needs(Roles::ANY, Named(tube), AddsTube(tube.as_str())),
+        server.use_tube(caller, &tube);
+    Command::Watch { tube, weight } => needs(Roles::WORK, Named(tube), AddsTube(tube.as_str())),
+        server.watch(caller, &tube, weight);
     Command::Ignore(tube) => needs(Roles::ANY, Mentioned(tube), Free),
-        server.ignore(caller, tube);
+        server.ignore(caller, &tube);
     Command::Peek(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
         server.peek(Some(id), caller.output);
     Command::PeekReady => needs(Roles::SEE_JOBS, Used, Free),
@@ -300,14 +300,14 @@ table! {
     Command::PeekReserved => needs(Roles::SEE_JOBS, Used, Margin),
         server.peek_reserved(caller);
     Command::ListJobs { tube, state, limit, after } => needs(Roles::SEE_JOBS, Named(tube), Margin),
-        server.list_jobs(caller, (tube, state), limit, after);
+        server.list_jobs(caller, (&tube, state), limit, after);
     Command::Kick { bound } => needs(Roles::MANAGE, Used, Margin).noting(bound),
         server.kick(caller, bound);
     Command::KickJob(id) => needs(Roles::MANAGE, OfJob(id), Margin),
         server.change(caller, Reply::KickedJob, move |server, _, now| server.kick_one(id, now));
-    Command::Move { id, tube } => needs(Roles::MANAGE, OfJobAndNamed(id, tube), AddsTube(tube)),
+    Command::Move { id, tube } => needs(Roles::MANAGE, OfJobAndNamed(id, tube), AddsTube(tube.as_str())),
     {
-        let tube = Box::<str>::from(tube);
+        let tube = Box::<str>::from(tube.as_str());
         server.change(caller, Reply::Moved, move |server, client, now| {
             server.move_one(client, id, &tube, now)
         })
@@ -317,11 +317,11 @@ table! {
             server.reprioritize_one(id, priority, now)
         });
     Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s.whole()),
-        found(server.queue.pause_tube(tube, delay_s, caller.now), Reply::Paused, caller.output);
+        found(server.queue.pause_tube(&tube, delay_s, caller.now), Reply::Paused, caller.output);
     Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush_tube(caller, tube, FlushScope::All);
+        server.flush_tube(caller, &tube, FlushScope::All);
     Command::FlushBuried(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush_tube(caller, tube, FlushScope::Buried);
+        server.flush_tube(caller, &tube, FlushScope::Buried);
     Command::Drain => needs(Roles::MANAGE, Every, Free),
     {
         server.set_draining(true);
@@ -337,9 +337,9 @@ table! {
     Command::StatsJob(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
         server.answer_data(server.stats_job(caller.client, id, caller.now), caller.output);
     Command::StatsTube(tube) => needs(Roles::ANY, Named(tube), Free),
-        server.answer_data(server.stats_tube(tube, caller.now), caller.output);
+        server.answer_data(server.stats_tube(&tube, caller.now), caller.output);
     Command::StatsGroup(name) => needs(Roles::SEE_JOBS, Group(name), Free),
-        server.answer_data(server.stats_group(name), caller.output);
+        server.answer_data(server.stats_group(&name), caller.output);
     Command::ListTubes => needs(Roles::ANY, AnyTube, Free),
         server.list_tubes(caller);
     Command::ListTubesWatched => needs(Roles::ANY, AnyTube, Free),
@@ -347,7 +347,7 @@ table! {
     Command::ListTubeUsed => needs(Roles::ANY, AnyTube, Free),
         answer(caller.output, &Reply::Using(server.queue.used_tube(caller.client).as_str()));
     Command::Session { name, grace } => needs(Roles::WORK, AnyTube, Margin),
-        server.begin_session(caller, name, grace);
+        server.begin_session(caller, &name, grace);
     Command::ListClients { limit, after_client } => needs(Roles::MANAGE, Every, Margin),
         server.list_clients(caller, limit, after_client);
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),

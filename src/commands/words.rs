@@ -11,6 +11,7 @@ use super::CommandRow;
 use super::guard::Subject;
 use crate::protocol::{Command, target_of};
 use crate::queue::ClientId;
+use crate::tube_name::TubeNameRef;
 
 /// Logs a command. `used_tube` is the tube that the client uses.
 #[cold]
@@ -56,7 +57,7 @@ pub(super) fn in_words(command: &Command<'_>, used_tube: &str, reader: WordsFor)
 fn add_subject(words: &mut String, subject: Subject<'_>, used_tube: &str) -> std::fmt::Result {
     match subject {
         Subject::Used => write!(words, " {used_tube}"),
-        Subject::Target(text) => write!(words, " {}", target_of(text).unwrap_or(used_tube)),
+        Subject::Target(text) => write!(words, " {}", target_of(text).map_or(used_tube, TubeNameRef::as_str)),
         Subject::Named(name) | Subject::Group(name) | Subject::Mentioned(name) => write!(words, " {name}"),
         Subject::OfJob(id) => write!(words, " {}", id.0),
         Subject::OfJobAndNamed(id, name) => write!(words, " {} {name}", id.0),

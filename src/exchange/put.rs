@@ -8,7 +8,8 @@ use std::collections::TryReserveError;
 use crate::job::{JobId, Priority};
 use crate::protocol::PutHeader;
 use crate::seconds::Seconds;
-use crate::tags::{EncodedTags, JobTags, Name};
+use crate::tags::{EncodedTags, JobTags};
+use crate::tube_name::TubeNameRef;
 
 /// A `put` whose line is accepted. Each connection has room for one, so rarely used parts are stored separately.
 #[derive(Debug)]
@@ -42,14 +43,14 @@ impl PutExtras {
     #[inline]
     pub fn new(
         tags: &JobTags<'_>,
-        target: Option<Name<'_>>,
+        target: Option<TubeNameRef<'_>>,
         spare: Option<Box<Self>>,
     ) -> Result<Box<Self>, TryReserveError> {
         let mut extras = spare.unwrap_or_default();
         let Self { tags: encoded, tube, delay_thousandths, ttr_thousandths } = &mut *extras;
         encoded.clear();
         tags.encode(encoded)?;
-        *tube = target.map(|name| name.as_str().into());
+        *tube = target.map(|name| (&*name).into());
         (*delay_thousandths, *ttr_thousandths) = (0, 0);
         Ok(extras)
     }
@@ -139,7 +140,8 @@ impl Put {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tags::{Idempotency, TagSet};
+    use crate::tags::{Idempotency, Name, TagSet};
+    use crate::tube_name::TubeName;
 
     #[test]
     fn extras_in_spare_memory_keep_nothing_of_the_last_put() {
@@ -149,7 +151,7 @@ mod tests {
             idempotency: Some(Idempotency { key: Name::from("a-long-key"), cooldown_s: Seconds::ZERO }),
             ..TagSet::NONE
         };
-        let first = PutExtras::new(&tags.into(), Some(Name::from("other")), None).unwrap();
+        let first = PutExtras::new(&tags.into(), TubeName::check(b"other"), None).unwrap();
         let put = Put::new(JobId(1), header(Seconds::new(1, 234)), Some(first));
         assert_eq!((*put.tags().set(), put.tube()), (tags.into(), Some("other")));
         assert_eq!(put.header(), header(Seconds::new(1, 234)));

@@ -8,11 +8,13 @@ use beanstalkd_protocol::{
     Arguments, ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord, PutHeader, Verb,
 };
 use beanstalkd_queue::NewJob;
+use beanstalkd_testkit::commands::name;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tags::{TagChoice, some};
 use beanstalkd_types::job::{Counting, JobId, JobState, Position, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{Name, PutTags, TagSet};
+use beanstalkd_types::tags::{PutTags, TagSet};
+use beanstalkd_types::tube_name::TubeNameRef;
 
 /// A request. A `put` is two requests, its line and its body; in a `complete` it is one, which the server executes at
 /// the end of its line.
@@ -269,7 +271,8 @@ fn put_of_complete(parts: Vec<(Request, usize)>) -> Option<(Request, usize)> {
     let (Request::Body { bytes, ended_well }, _) = parts.next()? else { return None };
     let new = NewJob { id: JobId(0), priority: Priority(priority), delay_s, ttr_s };
     let asked = if let Tags::Good(tags) = tags { tags } else { PutTags::default() };
-    let put = CompletedPut { new, body: bytes, tags: asked.kept.into(), tube: asked.tube.map(Name::as_str) };
+    let put =
+        CompletedPut { new, body: bytes, tags: asked.kept.into(), tube: asked.tube.map(TubeNameRef::as_str) };
     Some((Request::PutOfComplete { put, size, kind: tags.kind(), ended_well }, end))
 }
 
@@ -350,7 +353,7 @@ fn tags(random: &mut Random, is_fair: bool) -> Tags {
     let tags = if is_fair { FAIR_TAGS } else { TAGS }.tags(random);
     // If a flush ends the last members of two groups, the order in the model may differ.
     let kept = TagSet { group: tags.group.filter(|_| tags.concurrency.is_none()), ..tags };
-    Tags::Good(PutTags { kept, tube: some(random, (8, &TUBES)).map(Into::into) })
+    Tags::Good(PutTags { kept, tube: some(random, (8, &TUBES)).map(name) })
 }
 
 /// A tag that makes a line too long.
@@ -413,7 +416,7 @@ fn work(random: &mut Random, known: Knowledge) -> Command<'static> {
         5 => Command::Kick { bound: random.pick(&[1, 3, 100]) },
         6 => Command::ReserveJob(any),
         7 => Command::Reprioritize { id: any, priority },
-        8 => Command::Move { id: any, tube: random.pick(&["default", "a"]) },
+        8 => Command::Move { id: any, tube: name(random.pick(&["default", "a"])) },
         9..=11 => Command::Delete(id),
         12 => Command::StatsJob(any),
         _ => Command::ReserveWithTimeout { timeout_s: random.pick(&[Seconds::ZERO, Seconds::ZERO, HALF]) },
@@ -489,20 +492,20 @@ fn arguments(random: &mut Random, known: Knowledge) -> Arguments<'static> {
         fields: FieldList::new(fields).expect("each is there once"),
         for_s: random.once_in(2).then_some(for_s),
         grace: Grace::from_ms(grace_ms).expect("at most an hour"),
-        group: random.pick(&["g", "h", "i"]),
+        group: name(random.pick(&["g", "h", "i"])),
         header: PutHeader { priority, delay_s, ttr_s: Seconds::ZERO, size: 0 },
         id,
         ids: IdList::of_reply(&[]),
         limit: random.pick(&[100, 1, 2, 1000]),
         mode: random.pick(&modes),
         max_jobs: random.pick(&[1, 2, 3, 100, 1000]),
-        name: random.pick(&["s", "s", LONG_NAME]),
+        name: name(random.pick(&["s", "s", LONG_NAME])),
         number: random.pick(&[known.client, known.client, 0, u64::MAX]),
         priority,
         state,
         timeout_s: random.once_in(2).then(|| random.pick(&timeout_s)),
         token: b"",
-        tube: random.pick(&TUBES),
+        tube: name(random.pick(&TUBES)),
         weight: random.pick(&[1, 1, 1, 1, 2, 9999]),
     }
 }

@@ -243,8 +243,8 @@ impl<'a> LoggedCooldown<'a> {
         let (&tube_len, rest) = rest.split_first()?;
         let (tube, key) = rest.split_at_checked(tube_len.into())?;
         Some(Self {
-            tube: TubeName::check(tube)?,
-            key: TubeName::check(key)?,
+            tube: TubeName::check(tube)?.as_str(),
+            key: TubeName::check(key)?.as_str(),
             until: WallTime(i64::from_le_bytes(*until)),
         })
     }
@@ -288,7 +288,7 @@ impl<'a> LoggedReservation<'a, WallTime> {
             reserves: u32::from_le_bytes(*reserves),
             grace_ms: u32::from_le_bytes(*grace_ms),
             identity: std::str::from_utf8(identity).ok()?,
-            name: TubeName::check(name)?,
+            name: TubeName::check(name)?.as_str(),
         })
     }
 }

@@ -124,7 +124,7 @@ pub use beanstalkd_protocol::{
 pub use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 pub use beanstalkd_types::seconds::Seconds;
 pub use beanstalkd_types::tags::{TagFilter, TagKind};
-pub use beanstalkd_types::tube_name::{NameError, TubeName};
+pub use beanstalkd_types::tube_name::{NameError, TubeName, TubeNameRef};
 
 /// Locks the mutex, also after a panic of a thread that had locked it: every change under these locks is complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

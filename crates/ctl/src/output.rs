@@ -305,7 +305,7 @@ mod tests {
         let Some(server) = beanstalkd_testkit::installed::ours(&[]) else { return };
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
         let clients = Command::ListClients { limit: 1, after_client: None };
-        for command in [Command::Stats, Command::StatsTube("default"), clients] {
+        for command in [Command::Stats, Command::StatsTube("default".try_into().unwrap()), clients] {
             let Reply::Data(data) = client.call(command).unwrap() else { panic!("no data") };
             let data = String::from_utf8_lossy(data).replace("- {", "").replace(", ", "\n");
             let quoted: Vec<&str> = data

@@ -102,7 +102,7 @@ impl Server {
 
     /// The tubes of these names, with their counters. A tube that does not exist is left out.
     pub fn tubes_named(&mut self, names: Vec<TubeName>) -> Result<Vec<Tube>> {
-        let commands = names.iter().map(|name| Command::StatsTube(name.as_str()));
+        let commands = names.iter().map(|name| Command::StatsTube(name.into()));
         let found = self.client.call_all(commands, |reply| match reply {
             Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),
             Reply::NotFound => Ok(None),

@@ -7,6 +7,7 @@ use super::manage::ClientCursor;
 use super::workers::{IdList, ModeWord};
 use crate::job::{Counting, JobId, JobState, Priority};
 use crate::seconds::Seconds;
+use crate::tube_name::TubeNameRef;
 
 /// An argument of a command.
 pub(super) trait Argument {
@@ -66,6 +67,7 @@ macro_rules! written_as {
 written_as! {
     u32: |number| u64::from(*number);
     &str: |text| text.as_bytes();
+    TubeNameRef<'_>: |name| name.as_str();
     JobId: |id| id.0;
     Priority: |priority| priority.0;
     JobState: |state| state.as_str();

@@ -20,7 +20,7 @@ use crate::described;
 use crate::job::{Counting, JobId, JobState, Position, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::seconds::Seconds;
-use crate::tube_name::{TubeName, is_name_byte};
+use crate::tube_name::{TubeName, TubeNameRef, is_name_byte};
 
 /// The longest time-out of a reserve, in seconds: the maximum of C's `int`.
 pub(super) const MAX_TIMEOUT: Seconds = Seconds::new(i32::MAX as u32, 0);
@@ -54,7 +54,7 @@ macro_rules! commands {
         $prefix:literal $verb:ident $(($argument:ident: $of:ty))? $({ $($field:ident: $field_of:ty),+ })?
         $origin:ident $(up to $max:expr)? => $parse:expr;
     )+) => {
-        /// A parsed command line. Its names are valid and its numbers are in range.
+        /// A command. Its names are valid; a parsed one also has its numbers in range.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
         pub enum Command<'a> {
@@ -159,28 +159,28 @@ commands! {
     "reserve-with-timeout " ReserveWithTimeout { timeout_s: Seconds } C => reserve_with_timeout;
     "delete " Delete(id: JobId) C => |rest| id(rest).map(Command::Delete);
     "release " Release { id: JobId, priority: Priority, delay_s: Seconds, counting: Counting } C => release;
-    "use " Use(tube: &'a str) C => |rest| name(rest).map(Command::Use);
-    "watch " Watch { tube: &'a str, weight: u16 } C => watch;
-    "ignore " Ignore(tube: &'a str) C => |rest| name(rest).map(Command::Ignore);
+    "use " Use(tube: TubeNameRef<'a>) C => |rest| name(rest).map(Command::Use);
+    "watch " Watch { tube: TubeNameRef<'a>, weight: u16 } C => watch;
+    "ignore " Ignore(tube: TubeNameRef<'a>) C => |rest| name(rest).map(Command::Ignore);
     "bury " Bury { id: JobId, priority: Priority } C => bury;
     "kick " Kick { bound: u64 } C => |rest| as_strtoul(rest).map(|bound| Command::Kick { bound });
     "touch " Touch { id: JobId, for_s: Option<Seconds> } C => touch;
     "stats" Stats C => |rest| alone(rest, Command::Stats);
     "stats-job " StatsJob(id: JobId) C => |rest| id(rest).map(Command::StatsJob);
-    "stats-tube " StatsTube(tube: &'a str) C => |rest| name(rest).map(Command::StatsTube);
+    "stats-tube " StatsTube(tube: TubeNameRef<'a>) C => |rest| name(rest).map(Command::StatsTube);
     "list-tubes" ListTubes C => |rest| alone(rest, Command::ListTubes);
     "list-tube-used" ListTubeUsed C => |rest| alone(rest, Command::ListTubeUsed);
     "list-tubes-watched" ListTubesWatched C => |rest| alone(rest, Command::ListTubesWatched);
-    "pause-tube" PauseTube { tube: &'a str, delay_s: Seconds } C => pause_tube;
+    "pause-tube" PauseTube { tube: TubeNameRef<'a>, delay_s: Seconds } C => pause_tube;
     "reserve-job " ReserveJob(id: JobId) UncountedByC => |rest| id(rest).map(Command::ReserveJob);
     "kick-job " KickJob(id: JobId) UncountedByC => |rest| id(rest).map(Command::KickJob);
     "quit" Quit UncountedByC => |_| Some(Command::Quit);
-    "flush-tube" FlushTube(tube: &'a str) Ours => |rest| name(arguments(rest)?).map(Command::FlushTube);
-    "flush-buried" FlushBuried(tube: &'a str) Ours => |rest| name(arguments(rest)?).map(Command::FlushBuried);
-    "list-jobs" ListJobs { tube: &'a str, state: JobState, limit: u32, after: Option<Cursor> } Ours
+    "flush-tube" FlushTube(tube: TubeNameRef<'a>) Ours => |rest| name(arguments(rest)?).map(Command::FlushTube);
+    "flush-buried" FlushBuried(tube: TubeNameRef<'a>) Ours => |rest| name(arguments(rest)?).map(Command::FlushBuried);
+    "list-jobs" ListJobs { tube: TubeNameRef<'a>, state: JobState, limit: u32, after: Option<Cursor> } Ours
         up to MAX_LONG_LINE_BYTES => list_jobs;
     "peek-reserved" PeekReserved Ours => |rest| alone(rest, Command::PeekReserved);
-    "move" Move { id: JobId, tube: &'a str } Ours up to MAX_LONG_LINE_BYTES => move_job;
+    "move" Move { id: JobId, tube: TubeNameRef<'a> } Ours up to MAX_LONG_LINE_BYTES => move_job;
     "reprioritize" Reprioritize { id: JobId, priority: Priority } Ours
         => |rest| id_and_priority(rest).map(|(id, priority)| Command::Reprioritize { id, priority });
     "drain" Drain Ours => |rest| alone(rest, Command::Drain);
@@ -193,8 +193,8 @@ commands! {
         => |rest| arguments(rest).and_then(ModeWord::of_word).map(Command::ReserveMode);
     "reserve-with-abort" ReserveWithAbort { timeout_s: Option<Seconds> } Ours
         => |rest| optional_timeout(rest).map(|timeout_s| Command::ReserveWithAbort { timeout_s });
-    "stats-group " StatsGroup(group: &'a str) Ours => |rest| name(rest).map(Command::StatsGroup);
-    "session" Session { name: &'a str, grace: Grace } Ours => session;
+    "stats-group " StatsGroup(group: TubeNameRef<'a>) Ours => |rest| name(rest).map(Command::StatsGroup);
+    "session" Session { name: TubeNameRef<'a>, grace: Grace } Ours => session;
     "list-clients" ListClients { limit: u32, after_client: Option<ClientCursor> } Ours => list_clients;
     "kill-client" KillClient { number: u64 } Ours
         => |rest| whole_u64(arguments(rest)?).map(|number| Command::KillClient { number });
@@ -319,7 +319,7 @@ fn id(rest: &[u8]) -> Option<JobId> {
     whole_u64(rest).map(JobId)
 }
 
-pub(super) fn name(rest: &[u8]) -> Option<&str> {
+pub(super) fn name(rest: &[u8]) -> Option<TubeNameRef<'_>> {
     TubeName::check(rest)
 }
 
@@ -530,8 +530,14 @@ mod tests {
         );
         bad(&["reserve-with-timeout x", "reserve-with-timeout ", "reserve-with-timeout 2147483648"]);
         assert_eq!(parse(b"quitx"), Ok(Command::Quit));
-        assert_eq!(parse(b"pause-tubeX 1"), Ok(Command::PauseTube { tube: "X", delay_s: 1.into() }));
-        assert_eq!(parse(b"pause-tube   a   2"), Ok(Command::PauseTube { tube: "a", delay_s: 2.into() }));
+        assert_eq!(
+            parse(b"pause-tubeX 1"),
+            Ok(Command::PauseTube { tube: name(b"X").unwrap(), delay_s: 1.into() })
+        );
+        assert_eq!(
+            parse(b"pause-tube   a   2"),
+            Ok(Command::PauseTube { tube: name(b"a").unwrap(), delay_s: 2.into() })
+        );
     }
 
     #[test]

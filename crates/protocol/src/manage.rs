@@ -121,7 +121,12 @@ mod tests {
 
     #[test]
     fn a_page_has_a_tube_a_state_a_limit_and_a_cursor() {
-        let page = |limit, after| Command::ListJobs { tube: "a", state: JobState::Buried, limit, after };
+        let page = |limit, after| Command::ListJobs {
+            tube: name(b"a").unwrap(),
+            state: JobState::Buried,
+            limit,
+            after,
+        };
         assert_eq!(parse(b"list-jobs a buried"), Ok(page(100, None)));
         assert_eq!(parse(b"list-jobs a buried 1"), Ok(page(1, None)));
         assert_eq!(parse(b"list-jobs a buried  01000"), Ok(page(1000, None)));
@@ -132,7 +137,7 @@ mod tests {
         assert_eq!(parse(line.as_bytes()), Ok(page(5, Some(cursor))));
         let state = JobState::Delayed;
         let after = Some(Cursor { state, position: Position { is_held: true, number: 1, id: JobId(2) } });
-        let held = Command::ListJobs { tube: "a", state, limit: 5, after };
+        let held = Command::ListJobs { tube: name(b"a").unwrap(), state, limit: 5, after };
         assert_eq!(parse(b"list-jobs a delayed 5 held-1-2"), Ok(held));
     }
 
@@ -202,9 +207,9 @@ mod tests {
     #[test]
     fn the_other_commands_take_one_space_and_no_further_argument() {
         assert_eq!(parse(b"kill-client 7"), Ok(Command::KillClient { number: 7 }));
-        assert_eq!(parse(b"flush-tube a"), Ok(Command::FlushTube("a")));
-        assert_eq!(parse(b"flush-buried a"), Ok(Command::FlushBuried("a")));
-        assert_eq!(parse(b"move 007 a"), Ok(Command::Move { id: JobId(7), tube: "a" }));
+        assert_eq!(parse(b"flush-tube a"), Ok(Command::FlushTube(name(b"a").unwrap())));
+        assert_eq!(parse(b"flush-buried a"), Ok(Command::FlushBuried(name(b"a").unwrap())));
+        assert_eq!(parse(b"move 007 a"), Ok(Command::Move { id: JobId(7), tube: name(b"a").unwrap() }));
         let changed = Command::Reprioritize { id: JobId(7), priority: Priority(u32::MAX) };
         assert_eq!(parse(b"reprioritize 7 4294967295"), Ok(changed));
         assert_eq!(parse(b"peek-reserved"), Ok(Command::PeekReserved));

@@ -9,7 +9,8 @@ use super::command::{Command, PutHeader, put_numbers};
 use super::manage::arguments;
 use crate::job::JobId;
 use crate::number::{leading_u64, whole_u32};
-use crate::tags::{Name, PutTags, TagError, TagKind};
+use crate::tags::{PutTags, TagError, TagKind};
+use crate::tube_name::TubeNameRef;
 
 /// The longest line of a `put` with tags, in bytes with its CRLF: all tags with names of 200 bytes and numbers of ten
 /// digits, with some room for leading zeros and spaces.
@@ -40,9 +41,9 @@ pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
 
 /// The tube in the text after a size, if the text has the tag `tub`.
 #[must_use]
-pub fn target_of(text: &[u8]) -> Option<&str> {
+pub fn target_of(text: &[u8]) -> Option<TubeNameRef<'_>> {
     memchr::memmem::find(text, b" tub:")?;
-    parse_tags(text).ok()?.tube.map(Name::as_str)
+    parse_tags(text).ok()?.tube
 }
 
 /// The tags in the text after a size; the text is not empty.
@@ -88,7 +89,7 @@ mod tests {
             expires_after_s: Some(7.into()),
             trace: Trace::check(TRACE.as_bytes()),
         };
-        let all = PutTags { kept, tube: Some("t".into()) };
+        let all = PutTags { kept, tube: TubeName::check(b"t") };
         let tail = format!(" tub:t trc:{TRACE}");
         let with = |text: &str| parse_tags(format!("{text}{tail}").leak().as_bytes());
         assert_eq!(with(" idp:k:60 con:c:3 grp:g aft:a exp:7"), Ok(all));

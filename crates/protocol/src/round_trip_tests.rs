@@ -6,10 +6,15 @@ use std::mem::discriminant;
 use super::*;
 use crate::job::{Body, Counting, JobId, JobState, Position, Priority};
 use crate::seconds::Seconds;
+use crate::tube_name::TubeNameRef;
 use fastrand::Rng;
 
 const NAMES: [&str; 5] = ["a", "default", "x-1+/;.$_()", "9", "stats"];
 const TAGS: [&str; 3] = [" idp:k", " con:c:3 grp:g", "  aft:a exp:9 "];
+
+fn name(random: &mut Rng) -> TubeNameRef<'static> {
+    NAMES[random.usize(..NAMES.len())].try_into().expect("a name")
+}
 
 /// A number of any length.
 fn number(random: &mut Rng) -> u64 {
@@ -72,20 +77,20 @@ fn arguments<'a>(ids: &'a [JobId], token: &'a [u8], random: &mut Rng) -> Argumen
         fields: fields(random),
         for_s: random.bool().then(|| seconds(random)),
         grace: Grace::from_ms(random.u64(..=3_600_000)).expect("at most an hour"),
-        group: NAMES[random.usize(..NAMES.len())],
+        group: name(random),
         header: header(random),
         id: id(random),
         ids: IdList::new(ids).expect("there are some"),
         limit: random.u32(1..=MAX_LIMIT),
         max_jobs: random.u32(1..=MAX_BATCH),
         mode: ModeWord::ALL[random.usize(..ModeWord::ALL.len())],
-        name: NAMES[random.usize(..NAMES.len())],
+        name: name(random),
         number: number(random),
         priority: priority(random),
         state,
         timeout_s: random.bool().then(|| timeout(random)),
         token,
-        tube: NAMES[random.usize(..NAMES.len())],
+        tube: name(random),
         weight: random.u16(1..10_000) >> random.u32(..13) | 1,
     }
 }

@@ -7,6 +7,7 @@ use super::session::Grace;
 use super::workers::{IdList, ModeWord};
 use crate::job::{Counting, JobId, JobState, Priority};
 use crate::seconds::Seconds;
+use crate::tube_name::TubeNameRef;
 
 /// An argument of each name in the table of commands, from which
 /// [`Command::with_arguments`](super::Command::with_arguments) makes any of them: for tests.
@@ -22,21 +23,21 @@ pub struct Arguments<'a> {
     pub fields: FieldList,
     pub for_s: Option<Seconds>,
     pub grace: Grace,
-    pub group: &'a str,
+    pub group: TubeNameRef<'a>,
     pub header: PutHeader,
     pub id: JobId,
     pub ids: IdList<'a>,
     pub limit: u32,
     pub max_jobs: u32,
     pub mode: ModeWord,
-    pub name: &'a str,
+    pub name: TubeNameRef<'a>,
     pub number: u64,
     pub priority: Priority,
     pub state: JobState,
     /// Of a command that must have one, 0 if it is `None`.
     pub timeout_s: Option<Seconds>,
     pub token: &'a [u8],
-    pub tube: &'a str,
+    pub tube: TubeNameRef<'a>,
     pub weight: u16,
 }
 

@@ -50,7 +50,7 @@ mod tests {
 
     fn grace_ms(text: &str) -> Option<u32> {
         match parse(format!("session a {text}").as_bytes()) {
-            Ok(Command::Session { name: "a", grace }) => Some(grace.as_ms()),
+            Ok(Command::Session { name, grace }) if name.as_str() == "a" => Some(grace.as_ms()),
             Ok(other) => panic!("{other:?}"),
             Err(_) => None,
         }
@@ -71,7 +71,7 @@ mod tests {
         ] {
             assert_eq!(grace_ms(text), Some(ms), "{text}");
             let mut line = Vec::new();
-            Command::Session { name: "a", grace: Grace(ms) }.write(&mut line);
+            Command::Session { name: name(b"a").unwrap(), grace: Grace(ms) }.write(&mut line);
             assert_eq!(parse(&line), parse(format!("session a {text}").as_bytes()), "{text}");
         }
         for text in [

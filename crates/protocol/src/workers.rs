@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_watched_tube_may_have_a_weight() {
-        let watch = |weight| Ok(Command::Watch { tube: "a", weight });
+        let watch = |weight| Ok(Command::Watch { tube: name(b"a").unwrap(), weight });
         assert_eq!(parse(b"watch a"), watch(1));
         assert_eq!(parse(b"watch a 2"), watch(2));
         assert_eq!(parse(b"watch a  09999"), watch(9999));

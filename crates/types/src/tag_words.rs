@@ -7,6 +7,7 @@ use crate::number::whole_u32;
 use crate::seconds::Seconds;
 use crate::tags::{After, Concurrency, Idempotency, TagSet};
 use crate::trace::Trace;
+use crate::tube_name::{TubeName, TubeNameRef};
 
 macro_rules! tag_kinds {
     ($($prefix:literal $kind:ident)+) => {
@@ -62,7 +63,7 @@ pub struct PutTags<'a> {
     /// The tags that the job keeps.
     pub kept: TagSet<'a>,
     /// `tub:<tube>`: the tube into which the job goes, in place of the used one.
-    pub tube: Option<Name<'a>>,
+    pub tube: Option<TubeNameRef<'a>>,
 }
 
 /// Why a word is not accepted as a tag.
@@ -92,7 +93,7 @@ impl<'a> PutTags<'a> {
             TagKind::Expiry => {
                 set(&mut kept.expires_after_s, Seconds::parse(value).filter(|seconds| !seconds.is_zero()))
             }
-            TagKind::Tube => set(tube, Name::check(value)),
+            TagKind::Tube => set(tube, TubeName::check(value)),
             TagKind::Trace => set(&mut kept.trace, Trace::check(value)),
         };
         is_new.ok_or(TagError::BadTag)

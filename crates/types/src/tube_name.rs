@@ -1,7 +1,8 @@
-//! The name of a tube. A value of the type is always valid.
+//! The name of a tube, owned or borrowed. A value of either type is always valid.
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -26,13 +27,13 @@ impl TubeName {
     /// The name in `bytes`, or `None` if they are not a valid name.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        Self::check(bytes).map(|name| Self(Arc::from(name)))
+        Self::check(bytes).map(Self::from)
     }
 
-    /// `bytes` as text, or `None` if they are not a valid name. Unlike `parse`, it does not allocate.
+    /// The name in `bytes`, or `None` if they are not a valid name. Unlike `parse`, it does not allocate.
     #[must_use]
-    pub fn check(bytes: &[u8]) -> Option<&str> {
-        if Self::is_valid(bytes) { std::str::from_utf8(bytes).ok() } else { None }
+    pub fn check(bytes: &[u8]) -> Option<TubeNameRef<'_>> {
+        if Self::is_valid(bytes) { std::str::from_utf8(bytes).ok().map(TubeNameRef) } else { None }
     }
 
     /// Whether `bytes` are a valid name.
@@ -53,6 +54,46 @@ impl TubeName {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
+    }
+}
+
+/// A borrowed [`TubeName`]. Sessions and groups have such names, too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TubeNameRef<'a>(&'a str);
+
+impl<'a> TubeNameRef<'a> {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(self) -> &'a str {
+        self.0
+    }
+}
+
+impl Deref for TubeNameRef<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.0
+    }
+}
+
+impl<'a> From<&'a TubeName> for TubeNameRef<'a> {
+    fn from(name: &'a TubeName) -> Self {
+        Self(name.as_str())
+    }
+}
+
+impl From<TubeNameRef<'_>> for TubeName {
+    fn from(name: TubeNameRef<'_>) -> Self {
+        Self(Arc::from(name.0))
+    }
+}
+
+impl<'a> TryFrom<&'a str> for TubeNameRef<'a> {
+    type Error = NameError;
+
+    fn try_from(text: &'a str) -> Result<Self, NameError> {
+        TubeName::check(text.as_bytes()).ok_or_else(|| NameError(text.to_owned()))
     }
 }
 
@@ -84,7 +125,7 @@ impl FromStr for TubeName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        Self::parse(text.as_bytes()).ok_or_else(|| NameError(text.to_owned()))
+        TubeNameRef::try_from(text).map(Self::from)
     }
 }
 
@@ -103,6 +144,18 @@ impl fmt::Debug for TubeName {
 impl fmt::Display for TubeName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for TubeNameRef<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.0, out)
+    }
+}
+
+impl fmt::Display for TubeNameRef<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.0)
     }
 }
 

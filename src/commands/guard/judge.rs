@@ -14,6 +14,7 @@ use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
 use crate::refusal::CommandRefusal;
 use crate::tags::TagSet;
+use crate::tube_name::TubeNameRef;
 
 /// The cost of a line of the audit, in simple requests.
 const AUDIT_COST: u64 = 16;
@@ -26,7 +27,7 @@ pub(crate) enum Subject<'a> {
     /// At least one tube: the answer shows only tubes that the client may see.
     AnyTube,
     /// The tube that the command names; the answer shows only tubes that the client may see.
-    Mentioned(&'a str),
+    Mentioned(TubeNameRef<'a>),
     /// All tubes.
     Every,
     /// The tube that the client uses.
@@ -36,15 +37,15 @@ pub(crate) enum Subject<'a> {
     /// The tubes that the client watches. Tubes without the role leave its watch list.
     Watched,
     /// The tube with this name.
-    Named(&'a str),
+    Named(TubeNameRef<'a>),
     /// The group with this name.
-    Group(&'a str),
+    Group(TubeNameRef<'a>),
     /// The tube of this job.
     OfJob(JobId),
     /// The tubes of these jobs. Each is checked when the command reaches it.
     OfJobs(IdList<'a>),
     /// The tube of this job, and its target tube: see [`Roles::MOVE_TARGET`].
-    OfJobAndNamed(JobId, &'a str),
+    OfJobAndNamed(JobId, TubeNameRef<'a>),
 }
 
 impl Executor {
@@ -128,13 +129,13 @@ impl Executor {
             Subject::Every => grants.everywhere().meets(row.roles),
             Subject::Used => self.judge_used(client, row.roles),
             Subject::Target(text) => match target_of(text) {
-                Some(tube) => return grants.judge(row.roles, tube),
+                Some(tube) => return grants.judge(row.roles, &tube),
                 None => self.judge_used(client, row.roles),
             },
-            Subject::Named(name) | Subject::Group(name) => return grants.judge(row.roles, name),
+            Subject::Named(name) | Subject::Group(name) => return grants.judge(row.roles, &name),
             Subject::OfJob(id) => return grants.judge_job(row.roles, tube_of(id)),
             Subject::OfJobAndNamed(id, name) => match grants.judge_job(row.roles, tube_of(id)) {
-                Verdict::Allowed => return grants.judge(Roles::MOVE_TARGET, name),
+                Verdict::Allowed => return grants.judge(Roles::MOVE_TARGET, &name),
                 verdict @ (Verdict::Forbidden | Verdict::NotFound) => return verdict,
             },
         };

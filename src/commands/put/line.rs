@@ -11,6 +11,7 @@ use crate::protocol::{PutHeader, parse_tags};
 use crate::queue::ClientId;
 use crate::refusal::CommandRefusal;
 use crate::tags::{JobTags, Name, PutTags, TagSet};
+use crate::tube_name::TubeNameRef;
 
 /// The command to which the line belongs.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +70,7 @@ impl Executor {
         if GUARDED {
             // With a wrong tag, the used tube counts, as in the table of commands.
             let PutTags { kept, tube } = tags.unwrap_or_default();
-            let tube = tube.map(Name::as_str);
+            let tube = tube.map(TubeNameRef::as_str);
             let is_allowed = match of {
                 LineOf::Put => self.may_name(client, &kept),
                 LineOf::Complete { .. } => self.may_put(client, tube, &kept),

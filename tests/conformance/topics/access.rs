@@ -16,7 +16,7 @@ const TUBE_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance
 fn lines(id: u64, tube: &str) -> Vec<Vec<u8>> {
     let verbs = Verb::ALL.into_iter().filter(|verb| ![Verb::Auth, Verb::Quit, Verb::Put].contains(verb));
     let ids = [JobId(id)];
-    let arguments = Arguments { tube, ..commands::arguments(&ids) };
+    let arguments = Arguments { tube: commands::name(tube), ..commands::arguments(&ids) };
     verbs.map(|verb| commands::line(verb, &arguments)).collect()
 }
 

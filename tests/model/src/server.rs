@@ -374,11 +374,11 @@ impl Server {
         let model = &mut self.model;
         match command {
             Command::Use(tube) => {
-                model.use_tube(client, tube);
+                model.use_tube(client, &tube);
                 reply(format!("USING {tube}"))
             }
-            Command::Watch { tube, .. } => reply(format!("WATCHING {}", model.watch(client, tube))),
-            Command::Ignore(tube) => match model.ignore(client, tube) {
+            Command::Watch { tube, .. } => reply(format!("WATCHING {}", model.watch(client, &tube))),
+            Command::Ignore(tube) => match model.ignore(client, &tube) {
                 Some(count) => reply(format!("WATCHING {count}")),
                 None => reply("NOT_IGNORED"),
             },
@@ -434,31 +434,31 @@ impl Server {
             Command::KickJob(JobId(id)) => found(model.kick_job(id, now), "KICKED"),
             Command::Stats => reply(format!("OK {}\r\n{}", ANY_NUMBER as char, self.stats(now))),
             Command::StatsJob(JobId(id)) => data(self.stats_job(id, now)),
-            Command::StatsTube(tube) => match self.stats_tube(tube, now) {
+            Command::StatsTube(tube) => match self.stats_tube(&tube, now) {
                 Some(text) => reply(format!("OK {}\r\n{text}", ANY_NUMBER as char)),
                 None => reply("NOT_FOUND"),
             },
-            Command::StatsGroup(name) => data(self.stats_group(name)),
+            Command::StatsGroup(name) => data(self.stats_group(&name)),
             Command::ListTubes => data(Some(self.list(&self.model.listed))),
             Command::ListTubeUsed => reply(format!("USING {}", model.tube(using).name)),
             Command::ListTubesWatched => {
                 let watching = model.client(client).watching.clone();
                 data(Some(self.list(&watching)))
             }
-            Command::PauseTube { tube, delay_s } => found(model.pause_tube(tube, delay_s, now), "PAUSED"),
-            Command::FlushTube(tube) => reply(format!("FLUSHED {}", model.flush(tube, false, now))),
-            Command::FlushBuried(tube) => reply(format!("FLUSHED {}", model.flush(tube, true, now))),
+            Command::PauseTube { tube, delay_s } => found(model.pause_tube(&tube, delay_s, now), "PAUSED"),
+            Command::FlushTube(tube) => reply(format!("FLUSHED {}", model.flush(&tube, false, now))),
+            Command::FlushBuried(tube) => reply(format!("FLUSHED {}", model.flush(&tube, true, now))),
             Command::ListJobs { tube, state, limit, after } => {
-                data(self.list_jobs(tube, state, limit as usize, after, now))
+                data(self.list_jobs(&tube, state, limit as usize, after, now))
             }
             Command::PeekReserved => self.peek(self.model.first_reserved_of(using)),
-            Command::Move { id: JobId(id), tube } => match model.duplicate_in(id, tube) {
+            Command::Move { id: JobId(id), tube } => match model.duplicate_in(id, &tube) {
                 Some(duplicate) if model.is_movable(client, id) => reply(format!("EXISTS {duplicate}")),
-                _ if model.is_refused_by(client, id, tube) => {
-                    model.refuse_for(tube);
+                _ if model.is_refused_by(client, id, &tube) => {
+                    model.refuse_for(&tube);
                     reply("TUBE_FULL")
                 }
-                _ => found(model.move_job(client, id, tube, now), "MOVED"),
+                _ => found(model.move_job(client, id, &tube, now), "MOVED"),
             },
             Command::Reprioritize { id: JobId(id), priority: Priority(priority) } => {
                 found(model.reprioritize(id, priority), "REPRIORITIZED")
@@ -482,7 +482,7 @@ impl Server {
             Command::Quit => Answer::Close,
             Command::Put(header) => self.put(client, header.size, PutWords::Good),
             Command::PutWith(header, text) => self.put(client, header.size, PutWords::of(text)),
-            Command::Session { name, grace } => match model.begin_session(client, name, grace.as_ms()) {
+            Command::Session { name, grace } => match model.begin_session(client, &name, grace.as_ms()) {
                 Some(count) => reply(format!("SESSION {count}")),
                 None => self.refuse("BAD_FORMAT"),
             },

@@ -28,10 +28,10 @@ impl LoggedTubes {
             return Ok(Some(self.latest));
         }
         let Some(name) = TubeName::check(name) else { return Ok(None) };
-        self.latest = match self.numbers.get(name) {
+        self.latest = match self.numbers.get(&*name) {
             Some(&number) => number,
             None => {
-                let Some(tube) = TubeName::parse(name.as_bytes()) else { return Ok(None) };
+                let tube = TubeName::from(name);
                 let number = u32::try_from(self.names.len()).map_err(|_| OpenError::OutOfMemory)?;
                 self.names.try_reserve(1)?;
                 self.numbers.try_reserve(1)?;

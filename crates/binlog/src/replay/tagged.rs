@@ -224,9 +224,9 @@ impl Tagged {
     /// Frees the jobs so far that wait for `group`. Returns their ids.
     pub(crate) fn free_group(&mut self, group: &[u8]) -> Vec<JobId> {
         let Some(group) = TubeName::check(group) else { return Vec::new() };
-        let mut freed = self.waiting.remove(group).unwrap_or_default();
+        let mut freed = self.waiting.remove(&*group).unwrap_or_default();
         freed.retain(|&id| match self.tags.get_mut(id) {
-            Some(tags) if waits_for(tags, group) => {
+            Some(tags) if waits_for(tags, &group) => {
                 JobTags::set_free(tags);
                 true
             }

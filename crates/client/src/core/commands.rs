@@ -21,7 +21,7 @@ macro_rules! with_commands {
 
             /// Changes the used tube.
             fn use_tube(tube: &TubeName) -> () {
-                Command::Use(tube.as_str());
+                Command::Use(tube.into());
                 Reply::Using(_) => ()
             }
 
@@ -80,14 +80,14 @@ macro_rules! with_commands {
 
             /// Watches a tube. Returns the number of watched tubes.
             fn watch(tube: &TubeName) -> u64 {
-                Command::Watch { tube: tube.as_str(), weight: 1 };
+                Command::Watch { tube: tube.into(), weight: 1 };
                 Reply::Watching(count) => count
             }
 
             /// Stops watching a tube. Returns the number of watched tubes; [`Refusal::NotIgnored`] if it is the last
             /// one.
             fn ignore(tube: &TubeName) -> u64 {
-                Command::Ignore(tube.as_str());
+                Command::Ignore(tube.into());
                 Reply::Watching(count) => count
             }
 
@@ -125,7 +125,7 @@ macro_rules! with_commands {
 
             /// Pauses the tube for `seconds`: no client can reserve its jobs. 0 ends a pause.
             fn pause_tube(tube: &TubeName, seconds: impl Into<Seconds>) -> () {
-                Command::PauseTube { tube: tube.as_str(), delay_s: seconds.into() };
+                Command::PauseTube { tube: tube.into(), delay_s: seconds.into() };
                 Reply::Paused => ()
             }
 
@@ -137,7 +137,7 @@ macro_rules! with_commands {
 
             /// Returns the counters of a tube.
             fn stats_tube(tube: &TubeName) -> Dictionary {
-                Command::StatsTube(tube.as_str());
+                Command::StatsTube(tube.into());
                 Reply::Data(data) => parse_dictionary(data)?
             }
 
@@ -175,20 +175,20 @@ macro_rules! with_commands {
 
             /// Deletes every job of the tube, including reserved ones. Returns their number.
             fn flush_tube(tube: &TubeName) -> u64 {
-                Command::FlushTube(tube.as_str());
+                Command::FlushTube(tube.into());
                 Reply::Flushed(count) => count
             }
 
             /// Deletes the buried jobs of the tube. Returns their number.
             fn flush_buried(tube: &TubeName) -> u64 {
-                Command::FlushBuried(tube.as_str());
+                Command::FlushBuried(tube.into());
                 Reply::Flushed(count) => count
             }
 
             /// Returns a page of at most `limit` (1 to 1000) jobs of the tube in this state. `cursor` is [`Page::next`]
             /// of the previous page.
             fn list_jobs(tube: &TubeName, state: JobState, limit: u32, cursor: Option<&Cursor>) -> Page {
-                Request::page(Command::ListJobs { tube: tube.as_str(), state, limit, after: None }, cursor);
+                Request::page(Command::ListJobs { tube: tube.into(), state, limit, after: None }, cursor);
                 Reply::Data(data) => Page::parse(data, tube.as_str(), state)?
             }
 
@@ -210,7 +210,7 @@ macro_rules! with_commands {
 
             /// Moves a job to another tube, where it keeps its state.
             fn move_job(id: u64, tube: &TubeName) -> () {
-                Command::Move { id: JobId(id), tube: tube.as_str() };
+                Command::Move { id: JobId(id), tube: tube.into() };
                 Reply::Moved => ()
             }
 
@@ -234,7 +234,7 @@ macro_rules! with_commands {
 
             /// Returns the counters of a group.
             fn stats_group(name: &TubeName) -> Dictionary {
-                Command::StatsGroup(name.as_str());
+                Command::StatsGroup(name.into());
                 Reply::Data(data) => parse_dictionary(data)?
             }
 
@@ -272,7 +272,7 @@ macro_rules! with_commands {
             fn session(name: &TubeName, grace: Duration) -> u64
             where grace = u64::try_from(grace.as_millis()).ok().and_then(Grace::from_ms),
             {
-                Command::Session { name: name.as_str(), grace: grace.ok_or(Error::Refused(Refusal::BadFormat))? };
+                Command::Session { name: name.into(), grace: grace.ok_or(Error::Refused(Refusal::BadFormat))? };
                 Reply::Session(count) => count
             }
 
@@ -334,7 +334,7 @@ macro_rules! with_commands {
 
             /// Watches a tube with a weight (1 to 9999), or changes its weight. Returns the number of watched tubes.
             fn watch_weighted(tube: &TubeName, weight: u16) -> u64 {
-                Command::Watch { tube: tube.as_str(), weight };
+                Command::Watch { tube: tube.into(), weight };
                 Reply::Watching(count) => count
             }
 

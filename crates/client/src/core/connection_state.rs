@@ -63,13 +63,12 @@ impl StateChange {
     /// The change by this command, if it makes one. `effect_of` says which of them make one.
     #[allow(clippy::wildcard_enum_match_arm, reason = "an assertion finds a change that has no arm")]
     pub(crate) fn of(command: &Command<'_>) -> Option<Self> {
-        let tube = |name: &str| TubeName::parse(name.as_bytes());
         match *command {
             Command::Auth(token) => str::from_utf8(token).ok().and_then(Token::parse).map(Self::Token),
-            Command::Session { name, grace } => tube(name).map(|name| Self::Session(name, grace)),
-            Command::Use(name) => tube(name).map(Self::Use),
-            Command::Watch { tube: name, weight } => tube(name).map(|name| Self::Watch(name, weight)),
-            Command::Ignore(name) => tube(name).map(Self::Ignore),
+            Command::Session { name, grace } => Some(Self::Session(name.into(), grace)),
+            Command::Use(tube) => Some(Self::Use(tube.into())),
+            Command::Watch { tube, weight } => Some(Self::Watch(tube.into(), weight)),
+            Command::Ignore(tube) => Some(Self::Ignore(tube.into())),
             Command::ReserveMode(mode) => Some(Self::Mode(mode)),
             Command::ReserveFields(fields) => Some(Self::Fields(fields)),
             _ => {
@@ -164,18 +163,18 @@ impl ConnectionState {
             each(Command::Auth(token.as_bytes()));
         }
         if let Some((name, grace)) = &self.session {
-            each(Command::Session { name: name.as_str(), grace: *grace });
+            each(Command::Session { name: name.into(), grace: *grace });
         }
         let default = TubeName::default_tube();
         if let Some(used) = self.used.as_ref().filter(|used| **used != default) {
-            each(Command::Use(used.as_str()));
+            each(Command::Use(used.into()));
         }
         if let Some(watched) = &self.watched {
             for (tube, weight) in watched.iter().filter(|watched| **watched != (default.clone(), 1)) {
-                each(Command::Watch { tube: tube.as_str(), weight: *weight });
+                each(Command::Watch { tube: tube.into(), weight: *weight });
             }
             if watched.iter().all(|(name, _)| *name != default) {
-                each(Command::Ignore(default.as_str()));
+                each(Command::Ignore((&default).into()));
             }
         }
         if let Some(mode) = self.mode {

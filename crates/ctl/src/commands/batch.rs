@@ -47,14 +47,14 @@ pub fn apply(server: &mut Server, change: &JobChange, jobs: &[JobInfo], each: &m
             after_reserve(server, jobs, |job| put_back(job, *pri, counting), each)
         }
         JobChange::Move(tube) if server.has("move") => {
-            let tube = tube.as_str();
+            let tube = tube.into();
             directly(server, jobs.iter().map(|job| Command::Move { id: JobId(job.id), tube }), each)
         }
         JobChange::Move(tube) => relocate::by_copies(server, jobs, tube, each),
         // A `move` to its original tube resets the failures of a dead job.
         JobChange::Redrive(_) => {
             let back = jobs.iter().filter_map(|job| {
-                let tube = job.dead_from.as_ref()?.as_str();
+                let tube = job.dead_from.as_ref()?.into();
                 Some(Command::Move { id: JobId(job.id), tube })
             });
             directly(server, back, each)

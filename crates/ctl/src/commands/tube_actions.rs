@@ -28,7 +28,7 @@ pub fn pause(server: &mut Server, arguments: &TubeArguments, seconds: Seconds, o
     if must_ask && !confirm::ask(&arguments.confirm, &what)? {
         return out.dry_run(verb, count);
     }
-    let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.as_str(), delay_s: seconds });
+    let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.into(), delay_s: seconds });
     let paused = server.client.call_all(pauses, |reply| match reply {
         Reply::Paused => Ok(1),
         Reply::NotFound => Ok(0), // the tube was removed in the meantime

@@ -39,12 +39,12 @@ fn explain(server: &mut Server, id: u64, job: &Dictionary, out: &mut Output) -> 
     let text = |key| job.get(key).unwrap_or_default();
     let (name, state) = (text("tube"), text("state"));
     let tube = match name.parse::<TubeName>() {
-        Ok(name) => dictionary(server, Command::StatsTube(name.as_str()))?.map(|stats| Tube { name, stats }),
+        Ok(name) => dictionary(server, Command::StatsTube((&name).into()))?.map(|stats| Tube { name, stats }),
         Err(_) => None,
     };
-    let group = match text("after-group") {
-        "" => None,
-        group => dictionary(server, Command::StatsGroup(group))?,
+    let group = match text("after-group").try_into() {
+        Ok(group) => dictionary(server, Command::StatsGroup(group))?,
+        Err(_) => None,
     };
     let words: Vec<&str> = match job.get("waits-for") {
         Some(words) => words.split_ascii_whitespace().collect(),

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 use crate::state::keys::TubeKey;
-use crate::tube_name::TubeName;
+use crate::tube_name::{TubeName, TubeNameRef};
 
 impl Rules {
     /// Writes the cooldowns and the groups that have ended. `number_of` is the number of a tube in the description.
@@ -93,5 +93,5 @@ impl Queue {
 
 /// A key, or the name of a group.
 fn name_in<'a>(from: &mut Reader<'a>) -> Result<&'a str, Malformed> {
-    TubeName::check(from.bytes()?).ok_or(Malformed("a name"))
+    TubeName::check(from.bytes()?).map(TubeNameRef::as_str).ok_or(Malformed("a name"))
 }

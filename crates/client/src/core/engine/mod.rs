@@ -409,7 +409,7 @@ impl Engine {
                 return Ok(());
             }
             Preliminary::Extensions => Command::Stats,
-            Preliminary::UseDefault => Command::Use(default.as_str()),
+            Preliminary::UseDefault => Command::Use((&default).into()),
             Preliminary::Touch(id) => Command::Touch { id, for_s: None },
         };
         self.begin_with(&command.into())

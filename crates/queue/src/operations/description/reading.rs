@@ -109,14 +109,14 @@ impl Queue {
         let mut tubes = Vec::new();
         for number in 0..from.count()? {
             let name = TubeName::check(from.bytes()?).ok_or(Malformed("the name of a tube"))?;
-            if (number == 0) != (name == TubeName::default_tube().as_str()) {
+            if (number == 0) != (&*name == TubeName::DEFAULT) {
                 return Err(Malformed("the tube default is not the first"));
             }
-            if number > 0 && self.tubes.find(name).is_some() {
+            if number > 0 && self.tubes.find(&name).is_some() {
                 return Err(Malformed("a tube occurs twice"));
             }
             self.tubes.try_reserve().map_err(|_| Malformed("out of memory for a tube"))?;
-            let key = self.tubes.find_or_make(name);
+            let key = self.tubes.find_or_make(&name);
             tubes.push(key);
             self.read_tube(key, from, now)?;
         }
