@@ -1,9 +1,11 @@
 //! Every method of the client against prepared replies: the bytes that it sends, and its result.
 
 use beanstalk_client::{
-    Address, Client, Connection, Connector, Culprit, Cursor, Error, Extensions, Field, Fields, JobId,
-    JobState, ModeWord, Pool, PutOptions, Refusal, Request, TubeName, Verb,
+    Address, Client, Command, Connection, Connector, Culprit, Cursor, Error, Extensions, Field, Fields,
+    JobId, JobState, ModeWord, Pool, Priority, PutOptions, Refusal, Request, Tag, TraceParent, TubeName,
+    TubeNameRef, Verb,
 };
+use beanstalkd_protocol::PutHeader;
 use beanstalkd_testkit::PATIENCE;
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -164,12 +166,63 @@ fn a_complete_has_its_puts_after_it() {
     assert!(matches!(refused, Err(Error::Refused(Refusal::BadFormat))) && sent.is_empty());
 }
 
+#[track_caller]
+fn is_not_sent<'a>(request: impl Into<Request<'a>>) {
+    let request = request.into();
+    let (refused, sent) = with("", |c| c.call(request).map(drop));
+    assert!(matches!(refused, Err(Error::Refused(Refusal::BadFormat))) && sent.is_empty(), "{request:?}");
+    let (results, sent) = with("", |c| {
+        let mut results = Vec::new();
+        c.send_all([request], |_, result| results.push(result.map(drop))).unwrap();
+        results
+    });
+    assert!(
+        matches!(results[..], [Err(Error::Refused(Refusal::BadFormat))]) && sent.is_empty(),
+        "{request:?}"
+    );
+}
+
 #[test]
 fn a_line_whose_body_is_missing_is_not_sent() {
     for line in ["put 1 0 60 5", "put 1 0 60 5 idp:k", "complete 7 1"] {
-        let command = beanstalkd_protocol::parse(line.as_bytes()).unwrap();
-        let (refused, sent) = with("", |c| c.call(command).map(drop));
-        assert!(matches!(refused, Err(Error::Refused(Refusal::BadFormat))) && sent.is_empty(), "{line}");
+        is_not_sent(beanstalkd_protocol::parse(line.as_bytes()).unwrap());
+    }
+}
+
+#[test]
+fn a_request_is_one_command() {
+    let header = PutHeader { priority: Priority(0), delay_s: 0.into(), ttr_s: 0.into(), size: 0 };
+    let cursor = Cursor::parse("ready-1-8").unwrap();
+    is_not_sent(Command::PutWith(header, b" idp:k\r\n\r\ndelete 1"));
+    is_not_sent(Request::Complete(JobId(7), &vec![(PutOptions::new(), &b"delete 1"[..]); 101]));
+    for token in [&b"a\r\ndelete 1"[..], b"a\n", b"a b", b"\0", b""] {
+        is_not_sent(Command::Auth(token));
+    }
+    let jobs =
+        |after| Command::ListJobs { tube: "t".try_into().unwrap(), state: JobState::Ready, limit: 1, after };
+    let Ok(twice) = beanstalkd_protocol::parse(b"list-jobs t ready 1 ready-1-8") else { panic!("a page") };
+    let put = Command::PutWith(header, b" idp:k");
+    for command in
+        [twice, put, Command::Auth(b"a"), Command::Reserve, Command::Quit, Command::Delete(JobId(1))]
+    {
+        is_not_sent(Request::PageAfter(command, &cursor));
+    }
+    let (_, sent) = with("", |c| c.call(Request::PageAfter(jobs(None), &cursor)).map(drop));
+    assert_eq!(sent, "list-jobs t ready 1 ready-1-8\r\n");
+}
+
+#[test]
+fn a_text_that_ends_a_line_is_no_argument() {
+    for end in ["\r\ndelete 1", "\n", "\r", "\0", " ", " b"] {
+        let text = format!("a{end}");
+        assert!(TubeNameRef::try_from(&*text).is_err() && text.parse::<TubeName>().is_err(), "{text:?}");
+        assert!(Cursor::parse(&text).is_none(), "{text:?}");
+        let trace = format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01{end}");
+        assert!(trace.parse::<TraceParent>().is_err() && format!("trc:{trace}").parse::<Tag>().is_err());
+        let values = ["idp:a", "idp:a:1", "con:a", "con:a:1", "grp:a", "aft:a", "exp:1", "tub:a"];
+        for tag in values.map(|value| format!("{value}{end}")) {
+            assert!(tag.parse::<Tag>().is_err(), "{tag:?}");
+        }
     }
 }
 

@@ -295,11 +295,8 @@ macro_rules! with_commands {
 
             /// Deletes a job that this connection has reserved and puts these, at most a hundred, all or nothing.
             /// Returns the id of each.
-            fn complete(id: u64, puts: &[(PutOptions, &[u8])]) -> Vec<u64>
-            // After more puts, the server could not find the next command.
-            where puts = Some(puts).filter(|puts| puts.len() <= MAX_COMPLETED_PUTS as usize),
-            {
-                Request::Complete(JobId(id), puts.ok_or(Error::Refused(Refusal::BadFormat))?);
+            fn complete(id: u64, puts: &[(PutOptions, &[u8])]) -> Vec<u64> {
+                Request::Complete(JobId(id), puts);
                 Reply::Completed(ids) => ids.iter().map(|id| id.0).collect()
             }
 

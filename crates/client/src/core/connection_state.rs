@@ -15,8 +15,11 @@ impl Token {
     /// The token in a text: visible characters of ASCII, with white space around it.
     pub fn parse(text: &str) -> Option<Self> {
         let token = text.trim_ascii();
-        let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-        is_token.then(|| Self(token.to_owned()))
+        Self::is_valid(token.as_bytes()).then(|| Self(token.to_owned()))
+    }
+
+    pub(super) fn is_valid(token: &[u8]) -> bool {
+        !token.is_empty() && token.iter().all(u8::is_ascii_graphic)
     }
 
     /// The token as it is sent.

@@ -1,10 +1,11 @@
 //! Requests, and the effect of a lost connection on each.
 
-use beanstalkd_protocol::{CRLF, Command, Origin, Verb};
+use beanstalkd_protocol::{CRLF, Command, MAX_COMPLETED_PUTS, Origin, Verb};
 use beanstalkd_types::job::{Counting, JobId};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagKind;
 
+use super::connection_state::Token;
 use super::data::Cursor;
 use super::put::PutOptions;
 
@@ -13,13 +14,14 @@ use super::put::PutOptions;
 #[non_exhaustive]
 pub enum Request<'a> {
     /// A command without a body. A `put`, and a `complete` with puts, are refused in this form: the server would take
-    /// the next commands for what has to follow.
+    /// the next commands for what has to follow. An `auth` whose text is not a [`Token`] is refused, too.
     Line(Command<'a>),
     /// Puts a job with this body into the used tube.
     Put(&'a PutOptions, &'a [u8]),
     /// Deletes a reserved job and puts these, at most a hundred, all or nothing.
     Complete(JobId, &'a [(PutOptions, &'a [u8])]),
-    /// A command that lists a page, without its cursor, and the cursor, which only the server understands.
+    /// A command that lists a page, without its cursor, and the cursor, which only the server understands. Any other
+    /// command is refused in this form.
     PageAfter(Command<'a>, &'a Cursor),
 }
 
@@ -147,10 +149,21 @@ impl Request<'_> {
         }
     }
 
-    /// Whether a body must follow this line.
-    pub(crate) fn lacks_body(&self) -> bool {
-        let (Self::Line(command) | Self::PageAfter(command, _)) = self else { return false };
-        matches!(command, Command::Put(_) | Command::PutWith(..) | Command::Complete { count: 1.., .. })
+    /// Whether the server could take a part of it for another command, or the command cannot have this form.
+    pub(crate) fn is_malformed(&self) -> bool {
+        match *self {
+            // A body must follow.
+            Self::Line(Command::Put(_) | Command::PutWith(..) | Command::Complete { count: 1.., .. }) => true,
+            // A text that is not a token could be a line of its own.
+            Self::Line(Command::Auth(token)) => !Token::is_valid(token),
+            Self::Line(_) | Self::Put(..) => false,
+            // After more puts, the server could not find the next command.
+            Self::Complete(_, puts) => puts.len() > MAX_COMPLETED_PUTS as usize,
+            Self::PageAfter(page, _) => !matches!(
+                page,
+                Command::ListJobs { after: None, .. } | Command::ListClients { after_client: None, .. }
+            ),
+        }
     }
 
     /// Whether the size of the body does not fit into the line: the server would read a part of it as commands.

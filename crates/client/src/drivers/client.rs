@@ -47,8 +47,8 @@ macro_rules! client {
         use std::time::Duration;
 
         use beanstalkd_protocol::{
-            Command, Dictionary, Field, FieldList, Grace, IdList, MAX_COMPLETED_PUTS, ModeWord, Refusal, Reply,
-            Verb, parse_dictionary, parse_list, parse_page,
+            Command, Dictionary, Field, FieldList, Grace, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary,
+            parse_list, parse_page,
         };
         use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
         use beanstalkd_types::seconds::Seconds;

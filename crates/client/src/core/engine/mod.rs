@@ -459,7 +459,7 @@ impl Engine {
         if request.is_too_big() {
             return Err(Error::Refused(Refusal::JobTooBig));
         }
-        if request.lacks_body() {
+        if request.is_malformed() {
             return Err(Error::Refused(Refusal::BadFormat));
         }
         let Some(extensions) = self.extensions() else { return Ok(()) };
