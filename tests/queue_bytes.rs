@@ -72,19 +72,22 @@ fn measure(name: &str, fill: fn(&mut Queue)) {
 type Tags = for<'a> fn(&'a str) -> TagSet<'a>;
 
 fn idp(key: &str) -> TagSet<'_> {
-    TagSet { idempotency: Some(Idempotency { key: key.into(), cooldown_s: 0.into() }), ..TagSet::default() }
+    TagSet {
+        idempotency: Some(Idempotency { key: key.try_into().unwrap(), cooldown_s: 0.into() }),
+        ..TagSet::default()
+    }
 }
 
 fn con(key: &str) -> TagSet<'_> {
-    TagSet { concurrency: Some(Concurrency { key: key.into(), limit: 1 }), ..TagSet::default() }
+    TagSet { concurrency: Some(Concurrency { key: key.try_into().unwrap(), limit: 1 }), ..TagSet::default() }
 }
 
 fn grp(name: &str) -> TagSet<'_> {
-    TagSet { group: Some(name.into()), ..TagSet::default() }
+    TagSet { group: Some(name.try_into().unwrap()), ..TagSet::default() }
 }
 
 fn aft(name: &str) -> TagSet<'_> {
-    TagSet { after: Some(After { group: name.into(), is_free: false }), ..TagSet::default() }
+    TagSet { after: Some(After { group: name.try_into().unwrap(), is_free: false }), ..TagSet::default() }
 }
 
 fn exp(_: &str) -> TagSet<'_> {
@@ -371,7 +374,7 @@ fn counted_bytes_cover_allocated_bytes() {
             let id = queue.allocate_id();
             let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000.into() };
             let tags = TagSet {
-                idempotency: Some(Idempotency { key: (&*key).into(), cooldown_s: 60.into() }),
+                idempotency: Some(Idempotency { key: (&*key).try_into().unwrap(), cooldown_s: 60.into() }),
                 ..TagSet::default()
             };
             put_tagged(queue, client, new, Body::copy_of(b"x").unwrap(), tags);

@@ -148,7 +148,10 @@ mod tests {
         let header =
             |delay_s| PutHeader { priority: Priority(1), delay_s, ttr_s: Seconds::new(2, 345), size: 3 };
         let tags = TagSet {
-            idempotency: Some(Idempotency { key: Name::from("a-long-key"), cooldown_s: Seconds::ZERO }),
+            idempotency: Some(Idempotency {
+                key: Name::try_from("a-long-key").unwrap(),
+                cooldown_s: Seconds::ZERO,
+            }),
             ..TagSet::NONE
         };
         let first = PutExtras::new(&tags.into(), TubeName::check(b"other"), None).unwrap();
@@ -156,7 +159,7 @@ mod tests {
         assert_eq!((*put.tags().set(), put.tube()), (tags.into(), Some("other")));
         assert_eq!(put.header(), header(Seconds::new(1, 234)));
 
-        let group = TagSet { group: Some(Name::from("g")), ..TagSet::NONE };
+        let group = TagSet { group: Name::check(b"g"), ..TagSet::NONE };
         let second = PutExtras::new(&group.into(), None, put.into_extras()).unwrap();
         let plain = PutHeader { ttr_s: Seconds::new(2, 0), ..header(Seconds::ZERO) };
         let put = Put::new(JobId(2), plain, Some(second));

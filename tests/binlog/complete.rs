@@ -22,8 +22,9 @@ const TAGS: [Option<&str>; 3] = [None, Some("a"), None];
 fn complete(fixture: &mut Fixture, id: u64, body_len: usize) -> Result<(), NoRoom> {
     let bytes: Vec<Vec<u8>> = TAGS
         .iter()
-        .map(|group| {
-            group.map_or(Vec::new(), |group| encoded(TagSet { group: Some(group.into()), ..TagSet::NONE }))
+        .map(|group| match *group {
+            Some(group) => encoded(TagSet { group: Some(group.try_into().unwrap()), ..TagSet::NONE }),
+            None => Vec::new(),
         })
         .collect();
     let tags: Vec<EncodedTags<'_>> = bytes.iter().map(|bytes| EncodedTags::read(bytes).unwrap()).collect();
@@ -77,7 +78,10 @@ fn files(body_len: usize) -> [BTreeMap<u32, Vec<u8>>; 2] {
     let disk = SimDisk::default();
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
     let tags = TagSet {
-        idempotency: Some(beanstalkd_types::tags::Idempotency { key: "k".into(), cooldown_s: 60.into() }),
+        idempotency: Some(beanstalkd_types::tags::Idempotency {
+            key: "k".try_into().unwrap(),
+            cooldown_s: 60.into(),
+        }),
         ..TagSet::NONE
     };
     let bytes = encoded(tags);

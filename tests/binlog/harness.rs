@@ -146,7 +146,7 @@ impl Harness {
         for (id, cooldown) in cooldowns_of(&self.log) {
             let (tube, key, until) = &cooldown;
             let key = NAMES.into_iter().find(|name| name == key).expect("a key that was put");
-            self.model.restore_cooldown(id, tube, key.into(), *until);
+            self.model.restore_cooldown(id, tube, key.try_into().unwrap(), *until);
             self.cooldowns.insert(id, vec![(SequenceNumber::default(), Some(cooldown))]);
         }
         self.model.finish_restart();

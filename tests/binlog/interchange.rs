@@ -84,7 +84,7 @@ fn random_tags(random: &mut Random) -> Vec<u8> {
     if random.once_in(3) {
         let since_s = random.next() as u32;
         let (is_dead, failures) = (random.once_in(2), random.below(9) as u32);
-        let dead = Failures::Dead(Dead { from: key.into(), since_s, failures });
+        let dead = Failures::Dead(Dead { from: key.try_into().unwrap(), since_s, failures });
         tags.failures = Some(if is_dead { dead } else { Failures::Forgiven(failures) });
     }
     if tags.is_empty() { Vec::new() } else { encoded(tags) }

@@ -66,15 +66,18 @@ fn start(files: &BTreeMap<u32, Vec<u8>>, recover: bool) -> Result<(Found, Vec<Wa
 }
 
 fn grouped(group: &str) -> TagSet<'_> {
-    TagSet { group: Some(group.into()), ..TagSet::default() }
+    TagSet { group: Some(group.try_into().unwrap()), ..TagSet::default() }
 }
 
 fn waiting(group: &str) -> TagSet<'_> {
-    TagSet { after: Some(After { group: group.into(), is_free: false }), ..TagSet::default() }
+    TagSet { after: Some(After { group: group.try_into().unwrap(), is_free: false }), ..TagSet::default() }
 }
 
 fn unique(key: &str) -> TagSet<'_> {
-    TagSet { idempotency: Some(Idempotency { key: key.into(), cooldown_s: 60.into() }), ..TagSet::default() }
+    TagSet {
+        idempotency: Some(Idempotency { key: key.try_into().unwrap(), cooldown_s: 60.into() }),
+        ..TagSet::default()
+    }
 }
 
 fn cooldown(key: &str) -> Cooldown<'_> {
@@ -92,9 +95,9 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     let all = TagSet {
-        idempotency: Some(Idempotency { key: (&*long).into(), cooldown_s: 60.into() }),
-        concurrency: Some(Concurrency { key: "c".into(), limit: 3 }),
-        group: Some((&*long).into()),
+        idempotency: Some(Idempotency { key: (&*long).try_into().unwrap(), cooldown_s: 60.into() }),
+        concurrency: Some(Concurrency { key: "c".try_into().unwrap(), limit: 3 }),
+        group: Some((&*long).try_into().unwrap()),
         ..TagSet::default()
     };
     type Change = Box<dyn Fn(&mut Log)>;
@@ -161,7 +164,7 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
     let (jobs, cooldowns) = &states[3];
     assert_eq!(
         JobTags::decode(&jobs[0].3).unwrap().after.unwrap(),
-        After { group: (&*long).into(), is_free: true }
+        After { group: (&*long).try_into().unwrap(), is_free: true }
     );
     assert_eq!(cooldowns[&1], ("default".to_owned(), long.clone(), NOW.plus_seconds(60)));
     assert!(states[4].1.is_empty(), "the cooldown is forgotten");
@@ -265,7 +268,7 @@ fn cooldowns_are_copied_until_they_end_and_the_directory_stays_small() {
 #[test]
 fn a_delete_has_room_for_its_cooldown_and_the_end_of_its_group_on_a_full_disk() {
     let long = "k".repeat(200);
-    let tags = TagSet { group: Some((&*long).into()), ..unique(&long) };
+    let tags = TagSet { group: Some((&*long).try_into().unwrap()), ..unique(&long) };
     for room in [60_000, 61_000, 64_000, 70_000] {
         let disk = SimDisk::default();
         disk.set_room(Some(room));
@@ -317,7 +320,7 @@ fn deletes_without_room_after_a_restart_are_logged_later_with_their_effects() {
     let mut log = Log::open(&disk);
     let count = 150;
     for _ in 0..count {
-        log.put(TagSet { group: Some("g".into()), ..unique("k") });
+        log.put(TagSet { group: Some("g".try_into().unwrap()), ..unique("k") });
         log.commit();
     }
     let disk = disk.fork();

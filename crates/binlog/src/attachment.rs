@@ -384,11 +384,11 @@ mod tests {
         let long = "k".repeat(TubeName::MAX_BYTES);
         let units = |tube_len, tags: TagSet<'_>| side_effect_units(tube_len, &tags);
         let idempotency = |key, cooldown_s| Some(crate::tags::Idempotency { key, cooldown_s });
-        let (key, long) = (Name::from("k"), Name::from(&*long));
+        let (key, long) = (Name::try_from("k").unwrap(), Name::try_from(&*long).unwrap());
         let none = TagSet::default();
         assert_eq!(units(7, TagSet { idempotency: idempotency(key, 0.into()), ..none }), 0);
         assert_eq!(units(7, TagSet { idempotency: idempotency(key, 1.into()), ..none }), 2);
-        assert_eq!(units(7, TagSet { group: Some("g".into()), ..none }), 1);
+        assert_eq!(units(7, TagSet { group: Name::check(b"g"), ..none }), 1);
         assert_eq!(
             u64::from(units(
                 200,

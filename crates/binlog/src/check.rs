@@ -317,14 +317,14 @@ mod tests {
     #[test]
     fn tags_are_written_by_the_keys_of_stats_job_and_in_the_words_of_put() {
         let tags = TagSet {
-            idempotency: Some(Idempotency { key: "i".into(), cooldown_s: 30.into() }),
-            concurrency: Some(Concurrency { key: "c".into(), limit: 2 }),
-            group: Some("g".into()),
-            after: Some(After { group: "a".into(), is_free: false }),
+            idempotency: Some(Idempotency { key: "i".try_into().unwrap(), cooldown_s: 30.into() }),
+            concurrency: Some(Concurrency { key: "c".try_into().unwrap(), limit: 2 }),
+            group: Some("g".try_into().unwrap()),
+            after: Some(After { group: "a".try_into().unwrap(), is_free: false }),
             expires_after_s: Some(100.into()),
             trace: Trace::check(b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         };
-        let tags = JobTags { owner: Some("team".into()), ..tags.into() };
+        let tags = JobTags { owner: Some("team".try_into().unwrap()), ..tags.into() };
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
         let line = dumped("t", &bytes, b"");

@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn tags_stand_in_any_order() {
         let kept = TagSet {
-            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 60.into() }),
-            concurrency: Some(Concurrency { key: "c".into(), limit: 3 }),
-            group: Some("g".into()),
-            after: Some(After { group: "a".into(), is_free: false }),
+            idempotency: Some(Idempotency { key: "k".try_into().unwrap(), cooldown_s: 60.into() }),
+            concurrency: Some(Concurrency { key: "c".try_into().unwrap(), limit: 3 }),
+            group: Some("g".try_into().unwrap()),
+            after: Some(After { group: "a".try_into().unwrap(), is_free: false }),
             expires_after_s: Some(7.into()),
             trace: Trace::check(TRACE.as_bytes()),
         };
@@ -95,8 +95,8 @@ mod tests {
         assert_eq!(with(" idp:k:60 con:c:3 grp:g aft:a exp:7"), Ok(all));
         assert_eq!(with("  exp:007   aft:a grp:g con:c:3 idp:k:0060  "), Ok(all));
         let kept = TagSet {
-            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 0.into() }),
-            concurrency: Some(Concurrency { key: "k".into(), limit: 1 }),
+            idempotency: Some(Idempotency { key: "k".try_into().unwrap(), cooldown_s: 0.into() }),
+            concurrency: Some(Concurrency { key: "k".try_into().unwrap(), limit: 1 }),
             ..TagSet::default()
         };
         let plain = PutTags { kept, tube: None };

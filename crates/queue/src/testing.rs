@@ -18,7 +18,7 @@ pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
 /// The tag `con` with this key and limit.
 pub(crate) fn con(key: &str, limit: u32) -> TagSet<'_> {
-    TagSet { concurrency: Some(Concurrency { key: key.into(), limit }), ..TagSet::default() }
+    TagSet { concurrency: Some(Concurrency { key: key.try_into().unwrap(), limit }), ..TagSet::default() }
 }
 
 /// A job to be put.

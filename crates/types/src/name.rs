@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::tube_name::TubeName;
+use crate::tube_name::{NameError, TubeName, TubeNameRef};
 
 /// A key or the name of a group: bytes that follow the rules of tube names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,10 +44,17 @@ impl<'a> Name<'a> {
     }
 }
 
-impl<'a> From<&'a str> for Name<'a> {
-    /// `name` must be valid.
-    fn from(name: &'a str) -> Self {
-        Self::again(name.as_bytes())
+impl<'a> From<TubeNameRef<'a>> for Name<'a> {
+    fn from(name: TubeNameRef<'a>) -> Self {
+        Self(name.as_str().as_bytes())
+    }
+}
+
+impl<'a> TryFrom<&'a str> for Name<'a> {
+    type Error = NameError;
+
+    fn try_from(text: &'a str) -> Result<Self, NameError> {
+        TubeNameRef::try_from(text).map(Self::from)
     }
 }
 

@@ -459,7 +459,7 @@ mod tests {
     }
 
     fn all_tags(name: &str, number: u32, thousandths: u16) -> JobTags<'_> {
-        let name = Name::from(name);
+        let name = Name::try_from(name).unwrap();
         let asked = TagSet {
             idempotency: Some(Idempotency { key: name, cooldown_s: Seconds::new(number, thousandths) }),
             concurrency: Some(Concurrency { key: name, limit: number }),
@@ -480,11 +480,11 @@ mod tests {
             all_tags("a", 1, 0),
             all_tags("a", 1, 1),
             all_tags(&long, u32::MAX, 999),
-            TagSet { group: Some("g".into()), ..TagSet::default() }.into(),
-            JobTags { owner: Some("o".into()), ..JobTags::default() },
+            TagSet { group: Name::check(b"g"), ..TagSet::default() }.into(),
+            JobTags { owner: Name::check(b"o"), ..JobTags::default() },
             JobTags { failures: Some(Failures::Forgiven(3)), ..JobTags::default() },
             TagSet {
-                idempotency: Some(Idempotency { key: "k".into(), cooldown_s: Seconds::ZERO }),
+                idempotency: Some(Idempotency { key: "k".try_into().unwrap(), cooldown_s: Seconds::ZERO }),
                 ..TagSet::default()
             }
             .into(),
@@ -500,13 +500,13 @@ mod tests {
     #[test]
     fn the_mark_of_a_free_group_is_set_in_the_encoded_bytes() {
         for mut tags in [JobTags::default(), all_tags("name", 6, 0), all_tags("name", 7, 7)] {
-            tags.asked.after = Some(After { group: "g".into(), is_free: false });
+            tags.asked.after = Some(After { group: "g".try_into().unwrap(), is_free: false });
             let mut bytes = encoded(&tags);
             JobTags::set_free(&mut bytes);
-            tags.asked.after = Some(After { group: "g".into(), is_free: true });
+            tags.asked.after = Some(After { group: "g".try_into().unwrap(), is_free: true });
             assert_eq!(JobTags::decode(&bytes), Some(tags));
         }
-        let (group, expires_after_s) = (Some("\u{36}".into()), Some(6.into()));
+        let (group, expires_after_s) = (Some("\u{36}".try_into().unwrap()), Some(6.into()));
         let mut others = encoded(&TagSet { group, expires_after_s, ..TagSet::default() }.into());
         let before = others.clone();
         JobTags::set_free(&mut others);

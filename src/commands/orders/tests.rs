@@ -384,7 +384,7 @@ fn new(tube: &TubeName, bytes: usize, priority: u32, tags: TagSet<'_>) -> crate:
 fn an_order_to_put_a_job_with_a_key_in_use_names_the_first_job_and_stores_nothing() {
     let mut harness = Harness::new();
     let tube = TubeName::parse(b"t").unwrap();
-    let key = Idempotency { key: "k".into(), cooldown_s: 60.into() };
+    let key = Idempotency { key: "k".try_into().unwrap(), cooldown_s: 60.into() };
     let tags = TagSet { idempotency: Some(key), ..TagSet::default() };
     let first = harness.execute(Order::Put(new(&tube, 1, 5, tags)));
     assert_eq!((first.progress, first.done, first.skipped), (Progress::Done, 1, 0));
@@ -404,7 +404,7 @@ fn an_order_to_put_a_job_with_a_key_in_use_names_the_first_job_and_stores_nothin
 fn an_order_forgets_the_keys_of_deleted_jobs_and_leaves_the_jobs() {
     let mut harness = Harness::new();
     let tube = TubeName::parse(b"t").unwrap();
-    let key = Idempotency { key: "k".into(), cooldown_s: 60.into() };
+    let key = Idempotency { key: "k".try_into().unwrap(), cooldown_s: 60.into() };
     let tags = TagSet { idempotency: Some(key), ..TagSet::default() };
     let first = harness.execute(Order::Put(new(&tube, 1, 5, tags))).job.unwrap();
     assert!(harness.executor.queue.delete(harness.client, first, harness.now).is_some());

@@ -122,7 +122,7 @@ impl Executor {
         if let Some(tag) = &mut asked.idempotency {
             tag.cooldown_s = self.queue.cooldown_s(*tag);
         }
-        let tags = JobTags { owner: owner.map(Name::from), ..asked.into() };
+        let tags = JobTags { owner: owner.map(|name| Name::again(name.as_bytes())), ..asked.into() };
         PutExtras::new(&tags, tube, self.memory.spare_extras.take()).map_err(|_| CommandRefusal::OutOfMemory)
     }
 }

@@ -108,7 +108,7 @@ fn a_filter_by_tag_matches_only_jobs_with_the_tag() {
     let mut ids = Vec::new();
     for group in ["a", "b"] {
         let id = tube.queue.allocate_id();
-        let tags = JobTags::from(TagSet { group: Some(group.into()), ..TagSet::default() });
+        let tags = JobTags::from(TagSet { group: Some(group.try_into().unwrap()), ..TagSet::default() });
         let new = NewJob { id, priority: Priority(1), delay_s: 0.into(), ttr_s: 100.into() };
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();

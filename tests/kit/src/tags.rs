@@ -1,7 +1,7 @@
 //! Random tags of puts.
 
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{After, Concurrency, Idempotency, JobTags, TagSet, Trace};
+use beanstalkd_types::tags::{After, Concurrency, Idempotency, JobTags, Name, TagSet, Trace};
 
 use crate::TRACE;
 use crate::random::Random;
@@ -47,18 +47,23 @@ impl TagChoice<'_> {
             return TagSet::default();
         }
         let idempotency = some(random, self.keys)
-            .map(|key| Idempotency { key: key.into(), cooldown_s: random.pick(self.cooldowns_s) });
+            .map(|key| Idempotency { key: name(key), cooldown_s: random.pick(self.cooldowns_s) });
         let concurrency = some(random, self.limited)
-            .map(|key| Concurrency { key: key.into(), limit: random.pick(self.limits) });
+            .map(|key| Concurrency { key: name(key), limit: random.pick(self.limits) });
         TagSet {
             idempotency,
             concurrency,
-            group: some(random, self.groups).map(Into::into),
-            after: some(random, self.awaited).map(|group| After { group: group.into(), is_free: false }),
+            group: some(random, self.groups).map(name),
+            after: some(random, self.awaited).map(|group| After { group: name(group), is_free: false }),
             expires_after_s: some(random, self.expiries_s),
             trace: some(random, (self.trace, &[TRACE])).and_then(Trace::check),
         }
     }
+}
+
+/// The key, the group or the owner in a text, which must be one.
+pub fn name(text: &str) -> Name<'_> {
+    text.try_into().expect("a name")
 }
 
 /// The encoded tags; empty if there are none.

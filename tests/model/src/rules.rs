@@ -285,7 +285,8 @@ impl Model {
         // Leaked: a test is over soon.
         let from: &'static str = from.leak();
         let since_s = u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX);
-        tags.failures = Some(Failures::Dead(Dead { from: from.into(), since_s, failures }));
+        tags.failures =
+            Some(Failures::Dead(Dead { from: from.try_into().expect("a name"), since_s, failures }));
         let dead = self.job_mut(id);
         (dead.tube, dead.held, dead.is_left) = (target, false, false);
         self.leave_front(&job);

@@ -438,7 +438,7 @@ impl Server {
                 Some(text) => reply(format!("OK {}\r\n{text}", ANY_NUMBER as char)),
                 None => reply("NOT_FOUND"),
             },
-            Command::StatsGroup(name) => data(self.stats_group(&name)),
+            Command::StatsGroup(name) => data(self.stats_group(name)),
             Command::ListTubes => data(Some(self.list(&self.model.listed))),
             Command::ListTubeUsed => reply(format!("USING {}", model.tube(using).name)),
             Command::ListTubesWatched => {

@@ -9,6 +9,7 @@ use beanstalkd_protocol::{Cursor, Origin, Verb};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobState, SHARED_FROM_BYTES};
 use beanstalkd_types::tags::{Name, TagSet, Trace};
+use beanstalkd_types::tube_name::TubeNameRef;
 
 use crate::queue::{Job, Model, State};
 use crate::server::{ANY_NUMBER, Server};
@@ -230,12 +231,12 @@ impl Server {
         ))
     }
 
-    pub(crate) fn stats_group(&self, name: &str) -> Option<String> {
+    pub(crate) fn stats_group(&self, name: TubeNameRef<'_>) -> Option<String> {
         let members = self.model.members(name.into()).count();
         let waiting = self.model.waiting_for(name.into()).count();
         let is_buried = |job: &&Job| matches!(job.state, State::Buried { .. });
         let buried = self.model.members(name.into()).filter(is_buried).count();
-        (members + waiting > 0 || self.model.ended_groups.iter().any(|ended| ended == name)).then(|| {
+        (members + waiting > 0 || self.model.ended_groups.iter().any(|ended| *ended == *name)).then(|| {
             format!(
                 "---\nname: \"{name}\"\npending: {members}\nburied: {buried}\ncomplete: {}\nwaiting-jobs: {waiting}\n",
                 members == 0

@@ -458,7 +458,7 @@ impl Steps {
         };
         let concurrency = key.and_then(|key| {
             let (key, limit) = key.strip_prefix(" con:")?.split_once(':')?;
-            Some(Concurrency { key: key.into(), limit: limit.parse().expect("a number") })
+            Some(Concurrency { key: key.try_into().unwrap(), limit: limit.parse().expect("a number") })
         });
         let Answer::Body(id) = self.oracle.put(index, header.size, PutWords::Good) else {
             unreachable!("a body follows")

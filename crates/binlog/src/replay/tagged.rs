@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn tags_that_are_damaged_are_those_of_an_earlier_record_or_lost() {
         let mut bytes = Vec::new();
-        let key = Idempotency { key: Name::from("key"), cooldown_s: 60.into() };
+        let key = Idempotency { key: Name::try_from("key").unwrap(), cooldown_s: 60.into() };
         let tags = TagSet { idempotency: Some(key), ..TagSet::NONE };
         JobTags::from(tags).encode(&mut bytes).unwrap();
         let whole = |kind| Attachment { kind, job: JOB, bytes: bytes.clone().into_boxed_slice() };

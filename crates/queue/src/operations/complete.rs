@@ -137,7 +137,7 @@ impl Queue {
         now: Timestamp,
     ) -> Option<(JobId, Option<Priority>)> {
         let tube = self.tubes.find(tube)?;
-        match self.holder_of_key_after(Some(completed), tube, key.into(), now)? {
+        match self.holder_of_key_after(Some(completed), tube, Name::again(key.as_bytes()), now)? {
             Duplicate::Of(first, _) => Some((first, self.jobs.get(first).map(|job| job.priority))),
             Duplicate::OfDeleted(first) => Some((first, None)),
         }

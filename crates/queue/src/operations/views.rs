@@ -433,19 +433,19 @@ mod tests {
         assert_in(60..=300, keyed - plain, "the tag of a job");
         let grouped = each_takes(queue, |queue, number| {
             let name = name(number);
-            put(queue, client, TagSet { group: Some(Name::from(name.as_str())), ..TagSet::default() });
+            put(queue, client, TagSet { group: Name::check(name.as_bytes()), ..TagSet::default() });
         });
         assert_in(100..=300, grouped - keyed, "a group");
         let owned = each_takes(queue, |queue, number| {
             let name = name(number);
-            let owner = Some(Name::from(name.as_str()));
+            let owner = Name::check(name.as_bytes());
             TestJob { body: &[b'x'; 100], owner, ..TestJob::default() }.put(queue, client, NOW);
         });
         assert_in(50..=200, owned - keyed, "an owner");
         let before = queue.bytes();
         for number in 0..COUNT {
             let name = name(number);
-            let tag = Idempotency { key: Name::from(name.as_str()), cooldown_s: 60.into() };
+            let tag = Idempotency { key: Name::try_from(name.as_str()).unwrap(), cooldown_s: 60.into() };
             let id = put(queue, client, TagSet { idempotency: Some(tag), ..TagSet::default() });
             assert!(queue.delete(client, id, NOW).is_some());
         }

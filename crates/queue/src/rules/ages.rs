@@ -354,9 +354,9 @@ mod tests {
         let mut queue = Queue::default();
         queue.apply_rules(vec![aging("default", Some("default"))], NOW);
         let (producer, worker) = (queue.connect(), queue.connect());
-        let tags = TagSet { group: Some("g".into()), ..TagSet::default() };
+        let tags = TagSet { group: Some("g".try_into().unwrap()), ..TagSet::default() };
         let member = TestJob { delay_s: 600, tags, ..TestJob::default() }.put(&mut queue, producer, NOW);
-        let after = Some(After { group: "g".into(), is_free: false });
+        let after = Some(After { group: "g".try_into().unwrap(), is_free: false });
         let tags = TagSet { after, ..TagSet::default() };
         let held = TestJob { tags, ..TestJob::default() }.put(&mut queue, producer, NOW + 1);
         assert_eq!(queue.reserve(worker, None, NOW), Reserve::Waiting);

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 use crate::state::keys::TubeKey;
-use crate::tube_name::{TubeName, TubeNameRef};
+use crate::tags::Name;
 
 impl Rules {
     /// Writes the cooldowns and the groups that have ended. `number_of` is the number of a tube in the description.
@@ -80,18 +80,18 @@ impl Queue {
             if self.jobs.get(id).is_some() || self.rules.unique.cooldowns.contains_key(&id) {
                 return Err(Malformed("a cooldown has the id of a job"));
             }
-            self.claim_key(id, tube, key.into());
-            self.begin_cooldown(id, tube, key, until, owner.as_deref());
+            self.claim_key(id, tube, key);
+            self.begin_cooldown(id, tube, key.as_str(), until, owner.as_deref());
         }
         for _ in 0..from.count()? {
             let name = name_in(from)?;
-            self.rules.groups.ended.note(name);
+            self.rules.groups.ended.note(name.as_str());
         }
         Ok(())
     }
 }
 
 /// A key, or the name of a group.
-fn name_in<'a>(from: &mut Reader<'a>) -> Result<&'a str, Malformed> {
-    TubeName::check(from.bytes()?).map(TubeNameRef::as_str).ok_or(Malformed("a name"))
+fn name_in<'a>(from: &mut Reader<'a>) -> Result<Name<'a>, Malformed> {
+    Name::check(from.bytes()?).ok_or(Malformed("a name"))
 }

@@ -223,8 +223,8 @@ impl Rule for Groups {
         }
         for (name, group) in &groups.by_name {
             assert!(group.members > 0, "without members nothing is held");
-            assert_eq!(members.get(&Name::from(&**name)), Some(&group.members));
-            assert_eq!(buried.get(&Name::from(&**name)), Some(&group.buried));
+            assert_eq!(members.get(&Name::again(name.as_bytes())), Some(&group.members));
+            assert_eq!(buried.get(&Name::again(name.as_bytes())), Some(&group.buried));
         }
         assert_eq!(members.len(), groups.by_name.len());
         assert_eq!(groups.by_name.values().map(|group| group.waiting.len()).sum::<usize>(), held);

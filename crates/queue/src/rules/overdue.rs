@@ -224,15 +224,16 @@ mod tests {
     fn a_slot_or_a_group_that_becomes_free_delivers_no_expired_job() {
         for by in [By::Tag, By::Age, By::AgeWithDeadTube] {
             let mut crowd = OverdueTube::new(by);
-            let tags = TagSet { group: Some("g".into()), ..con("k", 1) };
+            let tags = TagSet { group: Some("g".try_into().unwrap()), ..con("k", 1) };
             let first = crowd.put(0, 0, tags, NOW);
             assert!(crowd.queue.reserve_job(crowd.worker, first, NOW));
             let waiting = crowd.queue.connect();
             crowd.queue.watch(waiting, "work");
             assert_eq!(crowd.queue.reserve(waiting, None, NOW), Reserve::Waiting);
             (0..50).for_each(|_| _ = crowd.put(0, 0, tags, NOW));
-            let after = Some(After { group: "h".into(), is_free: false });
-            let member = crowd.put(0, 1000, TagSet { group: Some("h".into()), ..TagSet::default() }, END);
+            let after = Some(After { group: "h".try_into().unwrap(), is_free: false });
+            let member =
+                crowd.put(0, 1000, TagSet { group: Some("h".try_into().unwrap()), ..TagSet::default() }, END);
             (0..50).for_each(|_| _ = crowd.put(0, 0, TagSet { after, ..TagSet::default() }, NOW));
             crowd.advance();
             crowd.queue.delete(crowd.producer, member, END).expect("it is delayed");
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_key_of_a_job_whose_time_is_over_is_free() {
-        let key = Some(Idempotency { key: "k".into(), cooldown_s: 0.into() });
+        let key = Some(Idempotency { key: "k".try_into().unwrap(), cooldown_s: 0.into() });
         let tags = TagSet { idempotency: key, ..TagSet::default() };
         for by in [By::Tag, By::Age, By::AgeWithDeadTube, By::AgeWithFullDeadTube] {
             let mut crowd = OverdueTube::with_crowd(by, 0);

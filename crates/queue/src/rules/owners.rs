@@ -235,7 +235,7 @@ impl Queue {
     /// freed if its tube or group ends with it.
     #[must_use]
     pub fn bytes_left_by(&self, id: JobId, owner: &str) -> u64 {
-        let tags = self.tags(id).filter(|tags| tags.owner == Some(owner.into()));
+        let tags = self.tags(id).filter(|tags| tags.owner.is_some_and(|name| name == owner));
         tags.zip(self.jobs.get(id)).map_or(0, |(tags, job)| job_bytes(job.body().len(), tags))
     }
 

@@ -23,6 +23,7 @@ use crate::state::jobs::Marks;
 use crate::state::keys::TubeKey;
 use crate::state::tag_storage::StoredBody;
 use crate::tags::{After, Dead, Failures, JobTags, TagSet};
+use crate::tube_name::TubeNameRef;
 use crate::{Change, TubeRule};
 
 /// How a reservation counts for its job when it ends.
@@ -164,7 +165,7 @@ impl Queue {
         self.stop_aging(id);
         let from = self.jobs.expect(id).tube;
         let name = self.tubes.get(from).name.clone();
-        if self.mark_dead(id, name.as_str(), now).is_err() {
+        if self.mark_dead(id, (&name).into(), now).is_err() {
             return false;
         }
         let rule = self.rule_of(id).cloned();
@@ -187,7 +188,7 @@ impl Queue {
     }
 
     /// Marks the job as dead from now on.
-    fn mark_dead(&mut self, id: JobId, from: &str, now: Timestamp) -> Result<(), TryReserveError> {
+    fn mark_dead(&mut self, id: JobId, from: TubeNameRef<'_>, now: Timestamp) -> Result<(), TryReserveError> {
         let job = self.jobs.expect(id);
         let failures = failures_of(self.jobs.history(job).counters, self.tags(id).as_ref());
         let since_s = u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX);

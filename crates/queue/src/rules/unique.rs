@@ -343,7 +343,7 @@ impl Queue {
     pub fn restore_cooldown(&mut self, id: JobId, name: &str, key: &str, until: Timestamp, now: Timestamp) {
         let tube = self.tubes.find_or_make(name);
         let until = self.rules.unique.max_s.map_or(until, |max_s| until.min(now.plus_seconds(max_s)));
-        self.claim_key(id, tube, key.into());
+        self.claim_key(id, tube, Name::again(key.as_bytes()));
         self.begin_cooldown(id, tube, key, until, None);
         self.numbers.skip_ids_below(id.0.saturating_add(1));
     }
@@ -365,7 +365,7 @@ impl Queue {
         if let Some(owner) = owner {
             self.rules.owners.subtract(&owner, bytes as u64);
         }
-        self.free_key(id, tube, (&*key).into());
+        self.free_key(id, tube, Name::again(key.as_bytes()));
         let tagged = self.tubes.get_mut(tube).tag_state_mut();
         tagged.cooldowns.remove(id);
         tagged.cooldown_bytes -= bytes;

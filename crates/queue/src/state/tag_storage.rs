@@ -137,11 +137,11 @@ impl TagStorage {
 mod tests {
     use super::*;
     use crate::job::SHARED_FROM_BYTES;
-    use crate::tags::{After, Name, TagSet};
+    use crate::tags::{After, TagSet};
 
     /// Tags whose encoding has `len` bytes, 3 to 404.
     fn tags_of_len(len: usize, name: &str) -> JobTags<'_> {
-        let named = |len: usize| (len > 2).then(|| Name::from(&name[..len - 2]));
+        let named = |len: usize| (len > 2).then(|| name[..len - 2].try_into().unwrap());
         let first = len.min(202);
         let after = named(len - first).map(|group| After { group, is_free: false });
         TagSet { group: named(first), after, ..TagSet::NONE }.into()

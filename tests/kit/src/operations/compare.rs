@@ -50,11 +50,12 @@ impl Pair {
 
     fn compare_tags(&self) {
         for name in ["g", "h"] {
+            let key = crate::tags::name(name);
             let group = self.queue.group(name).map(|group| (group.pending, group.buried, group.waiting));
-            let members = self.model.members(name.into()).count() as u64;
+            let members = self.model.members(key).count() as u64;
             let is_buried = |job: &&Job| matches!(job.state, State::Buried { .. });
-            let buried = self.model.members(name.into()).filter(is_buried).count() as u64;
-            let waiting = self.model.waiting_for(name.into()).count() as u64;
+            let buried = self.model.members(key).filter(is_buried).count() as u64;
+            let waiting = self.model.waiting_for(key).count() as u64;
             let is_known = members + waiting > 0 || self.model.ended_groups.iter().any(|ended| ended == name);
             assert_eq!(group, is_known.then_some((members, buried, waiting)), "group {name}");
         }

@@ -13,7 +13,7 @@ use beanstalkd_types::tags::JobTags;
 
 use crate::random::Random;
 use crate::rules::tube_rule;
-use crate::tags::{TagChoice, some};
+use crate::tags::{TagChoice, name, some};
 use crate::weighted;
 
 mod compare;
@@ -270,7 +270,7 @@ fn seconds(random: &mut Random, thousandths: &[u64]) -> Seconds {
 
 /// The tags of a put, whose job may have an owner.
 fn tags(random: &mut Random) -> JobTags<'static> {
-    JobTags { owner: some(random, (4, &["o", "p"])).map(Into::into), ..TAGS.tags(random).into() }
+    JobTags { owner: some(random, (4, &["o", "p"])).map(name), ..TAGS.tags(random).into() }
 }
 
 /// Some puts of a `complete`, whose ids come from `allocate_id`; a number always stands for the same puts.

@@ -108,8 +108,8 @@ fn deletes_of_several_short_records_find_room_in_any_order() {
 #[test]
 fn room_is_reserved_for_the_first_reservation_of_a_job_that_expires_until_it_comes() {
     let expiring = TagSet { expires_after_s: Some(9.into()), ..TagSet::NONE };
-    let grouped = TagSet { group: Some(Name::from("g")), ..TagSet::NONE };
-    let both = TagSet { group: Some(Name::from("g")), ..expiring };
+    let grouped = TagSet { group: Name::check(b"g"), ..TagSet::NONE };
+    let both = TagSet { group: Name::check(b"g"), ..expiring };
     for (tags, was_reserved, units, first) in [
         (&expiring, false, 1, true),
         (&expiring, true, 0, false),

@@ -8,11 +8,11 @@ use crate::testing::{NOW, TestJob, con};
 use crate::{AwaitedEnd, Duplicate, GroupView, WaitJob, WaitOutcome};
 
 fn grp(name: &str) -> TagSet<'_> {
-    TagSet { group: Some(name.into()), ..TagSet::default() }
+    TagSet { group: Some(name.try_into().unwrap()), ..TagSet::default() }
 }
 
 fn aft(name: &str) -> TagSet<'_> {
-    TagSet { after: Some(After { group: name.into(), is_free: false }), ..TagSet::default() }
+    TagSet { after: Some(After { group: name.try_into().unwrap(), is_free: false }), ..TagSet::default() }
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn tags_of_large_bodies_are_kept_beside_them_and_do_the_same() {
     let mut queue = Queue::default();
     let client = queue.connect();
     let tags = TagSet {
-        idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 5.into() }),
-        after: Some(After { group: "g".into(), is_free: false }),
+        idempotency: Some(Idempotency { key: "k".try_into().unwrap(), cooldown_s: 5.into() }),
+        after: Some(After { group: "g".try_into().unwrap(), is_free: false }),
         ..con("c", 1)
     };
     let member = put(&mut queue, client, 0, grp("g"));
@@ -153,13 +153,13 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
         JobTags::from(tags).encode(&mut bytes).unwrap();
         queue.restore(&record, "default", Body::copy_of(b"x").unwrap(), &bytes, NOW).unwrap();
     };
-    let key = |key: &'static str| Idempotency { key: key.into(), cooldown_s: 0.into() };
+    let key = |key: &'static str| Idempotency { key: key.try_into().unwrap(), cooldown_s: 0.into() };
     let unique = TagSet { idempotency: Some(key("k")), ..TagSet::default() };
     let expiring = TagSet { expires_after_s: Some(1.into()), ..TagSet::default() };
     restore(
         &mut queue,
         record(1, JobState::Buried, Timestamp::default(), 0),
-        TagSet { group: Some("g".into()), ..unique },
+        TagSet { group: Some("g".try_into().unwrap()), ..unique },
     );
     restore(&mut queue, record(2, JobState::Delayed, NOW, 0), aft("g"));
     restore(&mut queue, record(3, JobState::Delayed, NOW, 0), aft("gone"));
@@ -192,7 +192,7 @@ fn owned(tags: &[TagSet<'_>], then: impl FnOnce(&mut Queue, ClientId, &[JobId]))
         .iter()
         .map(|&tags| {
             expected += queue.owned_bytes_of_put(client, None, 1, &tags);
-            let job = TestJob { tags, owner: Some("me".into()), ..TestJob::default() };
+            let job = TestJob { tags, owner: Some("me".try_into().unwrap()), ..TestJob::default() };
             let id = job.put(&mut queue, client, NOW);
             assert_eq!(queue.owned_bytes("me"), expected, "a put counts what it was said to");
             id
@@ -207,7 +207,7 @@ fn owned(tags: &[TagSet<'_>], then: impl FnOnce(&mut Queue, ClientId, &[JobId]))
 fn the_tags_of_a_job_and_the_tubes_and_groups_that_it_makes_count_for_its_owner() {
     let long = "n".repeat(180);
     let idp = |cooldown_s| TagSet {
-        idempotency: Some(Idempotency { key: (&*long).into(), cooldown_s }),
+        idempotency: Some(Idempotency { key: (&*long).try_into().unwrap(), cooldown_s }),
         ..TagSet::default()
     };
     let plain = owned(&[TagSet::default()], |_, _, _| {});
@@ -236,7 +236,7 @@ fn a_cooldown_is_no_longer_than_the_limit_and_has_its_bytes_from_the_put_on() {
     let mut queue = Queue::default();
     let client = queue.connect();
     let tags = TagSet {
-        idempotency: Some(Idempotency { key: "key".into(), cooldown_s: (u32::MAX).into() }),
+        idempotency: Some(Idempotency { key: "key".try_into().unwrap(), cooldown_s: (u32::MAX).into() }),
         ..TagSet::default()
     };
     assert_eq!(queue.cooldown_bytes_with(&tags), 195);
@@ -293,7 +293,7 @@ fn a_key_has_one_cooldown_in_a_tube_which_lasts_as_long_as_the_longest() {
     let mut queue = Queue::default();
     let client = queue.connect();
     let tags = |cooldown_s: u32| TagSet {
-        idempotency: Some(Idempotency { key: "k".into(), cooldown_s: cooldown_s.into() }),
+        idempotency: Some(Idempotency { key: "k".try_into().unwrap(), cooldown_s: cooldown_s.into() }),
         ..TagSet::default()
     };
     let mut last = JobId(0);
