@@ -34,7 +34,7 @@ help:
 		/^[a-z0-9-]+:([^=]|$$)/ && text { sub(":.*", ""); printf "%s\n   %s\n", $$0, text } { text = "" }' Makefile | \
 		fold -s -w 100
 
-# All checks; people and CI run the same. JOBS=number of suites at once, by default one more than there are processors.
+# All checks; people and CI run the same. JOBS=number of suites at once, by default two more than there are processors.
 check: lint
 	$(CARGO) test $(WHOLE) --no-run
 	@{ $(MAKE) --jobs=$(JOBS) --output-sync=target --keep-going BUILT=yes suites 2>&1; echo $$? >target/check.status; } | \
@@ -64,7 +64,7 @@ OPTIMIZED ?= --release
 # `check` runs several suites at a time, so that one computes while another waits. The longest ones start first, so that
 # none runs alone at the end: two that wait for each that computes. `docs` and `suite-failover` need what `clients`
 # installs. They stand after a suite that starts when `clients` has ended; otherwise make would start them last.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 LONGEST = clients suite-postgres suite-simulation suite-binlog docs suite-failover admin suite-fuzz_corpora \
 	suite-survive suite-durability suite-differential suite-hand_over suite-conformance
 SUITE_FILES = $(foreach package,. crates/*,$(wildcard $(package)/tests/*.rs $(package)/tests/*/main.rs))
