@@ -25,9 +25,9 @@ const REPLIES_PER_COST: u64 = 4;
 pub(crate) struct Batch {
     /// The maximum number of jobs that the client wants.
     max_jobs: u32,
-    /// How long it waits for the first job; `None` if it does not wait.
+    /// How long it waits for the first job; `None` if it does not wait, or has had it.
     timeout_s: Option<Seconds>,
-    /// The jobs that have been reserved so far.
+    /// The jobs that have been reserved so far, and not lost since.
     ids: Vec<JobId>,
     /// Their replies.
     replies: Output,
@@ -69,6 +69,9 @@ impl Batch {
 impl Executor {
     /// Reserves a turn's share of a batch, and answers if the batch is complete or the output has no more room.
     pub(super) fn reserve_batch(&mut self, caller: &mut Caller<'_>, mut batch: Batch) -> Outcome {
+        if batch.is_interrupted && self.drop_lost(&mut batch, caller).is_err() {
+            return Outcome::Abort;
+        }
         if self.is_guarded() {
             match self.drop_unwatchable(caller.client) {
                 WatchRights::Allowed => {}
@@ -106,6 +109,8 @@ impl Executor {
             let timeout_s = batch.timeout_s.filter(|_| is_first);
             match self.queue.reserve(caller.client, Some(timeout_s.unwrap_or(Seconds::ZERO)), caller.now) {
                 Reserve::Job(id) => {
+                    // A batch that loses all its jobs does not wait again.
+                    batch.timeout_s = None;
                     if self.add_to(&mut batch, id, fields, caller.now).is_err() {
                         return Outcome::Abort;
                     }
@@ -128,7 +133,8 @@ impl Executor {
     /// The first job of a batch, if it has come while the client waited and the log lacks its reservation.
     fn unlogged_first(&self, client: ClientId, batch: &Batch) -> Option<JobId> {
         let id = *batch.ids.first().filter(|_| batch.awaits_log)?;
-        (self.persistence.lacks(&self.queue, id) && self.queue.has_reserved(client, id)).then_some(id)
+        debug_assert!(self.queue.has_reserved(client, id), "a batch has no lost job");
+        self.persistence.lacks(&self.queue, id).then_some(id)
     }
 
     /// Begins a batch that has waited, with its first job. The others follow in the next turn, which has time for them.
@@ -186,8 +192,9 @@ impl Executor {
 
     /// Writes the reply to a batch.
     fn write_batch(&mut self, caller: &mut Caller<'_>, mut batch: Batch) -> Result<(), TryReserveError> {
-        if batch.is_interrupted {
-            self.update(&mut batch, caller)?;
+        if batch.is_interrupted && self.fields_of(caller.client).is_some() {
+            // The fields have their present values.
+            self.write_replies(&mut batch, caller)?;
         }
         self.meter.cost += batch.ids.len() as u64 / REPLIES_PER_COST;
         caller.output.write(&Reply::ReservedBatch(ReservedJobs::new(batch.ids.len(), b"")))?;
@@ -196,14 +203,18 @@ impl Executor {
         Ok(())
     }
 
-    /// Updates a batch after other turns: jobs that the client has lost in the meantime, to a flush or at the end of
-    /// their time to run, are left out, and fields have their present values.
-    fn update(&self, batch: &mut Batch, caller: &Caller<'_>) -> Result<(), TryReserveError> {
-        let (count, fields) = (batch.ids.len(), self.fields_of(caller.client));
+    /// Leaves out the jobs that the client has lost in other turns, to a flush or at the end of their time to run,
+    /// before it reserves more: it could reserve the same job again.
+    fn drop_lost(&mut self, batch: &mut Batch, caller: &Caller<'_>) -> Result<(), TryReserveError> {
+        let count = batch.ids.len();
+        self.meter.cost += count as u64 / REPLIES_PER_COST;
         batch.ids.retain(|&id| self.queue.has_reserved(caller.client, id));
-        if batch.ids.len() == count && fields.is_none() {
-            return Ok(());
-        }
+        if batch.ids.len() == count { Ok(()) } else { self.write_replies(batch, caller) }
+    }
+
+    /// Writes the replies to all jobs of the batch again.
+    fn write_replies(&self, batch: &mut Batch, caller: &Caller<'_>) -> Result<(), TryReserveError> {
+        let fields = self.fields_of(caller.client);
         batch.replies = Output::default();
         batch.ids.iter().try_for_each(|&id| self.write_reserved(&mut batch.replies, id, fields, caller.now))
     }

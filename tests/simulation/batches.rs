@@ -148,6 +148,35 @@ fn a_batch_whose_only_job_is_flushed_meanwhile_is_empty() {
 }
 
 #[test]
+fn a_batch_whose_only_job_times_out_meanwhile_gets_it_once() {
+    for max_jobs in [1, 9] {
+        let mut harness = start();
+        let [batcher, producer] = harness.connect_each();
+        assert_eq!(harness.say(&batcher, format!("reserve-batch {max_jobs} 60\r\n")), "");
+        producer.send("put 0 0 1 1\r\nx\r\n");
+        harness.one_turn([&producer]);
+        assert_eq!(batcher.received(), "", "the batch goes on in the next turn");
+        harness.pass(NS_PER_S);
+        assert_eq!(batcher.received(), batch([1], "x"), "of {max_jobs}");
+        assert_eq!(harness.say(&batcher, "delete 1\r\n"), "DELETED\r\n");
+    }
+}
+
+#[test]
+fn a_batch_that_loses_jobs_between_its_turns_has_each_of_the_others_once() {
+    const JOBS: u64 = 1_000;
+    let mut harness = start();
+    let [batcher, producer] = harness.connect_each();
+    harness.say(&producer, "put 0 0 1 0\r\n\r\n".repeat(JOBS as usize));
+    batcher.send(format!("reserve-batch {JOBS} 60\r\n"));
+    harness.one_turn([&batcher]);
+    assert!((1..JOBS).contains(&harness.queue().figures().jobs.reserved), "the batch goes on");
+    harness.pass(NS_PER_S);
+    assert_eq!(batcher.received(), batch(1..=JOBS, ""));
+    assert_eq!(harness.say(&batcher, "touch-all\r\n"), format!("TOUCHED_ALL {JOBS}\r\n"));
+}
+
+#[test]
 fn the_jobs_of_a_client_that_leaves_during_a_batch_are_ready_again() {
     let mut harness = start();
     let [batcher, producer] = harness.connect_each();
