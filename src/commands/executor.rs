@@ -215,7 +215,7 @@ impl Executor {
                 WaitKind::Batch(max_jobs) => self.begin_delivered_batch(caller, max_jobs, id),
                 WaitKind::Job { .. } | WaitKind::EndOf(_) => {
                     debug_assert!(!matches!(kind, WaitKind::EndOf(_)), "the client waits for a job");
-                    self.answer_delivered(caller, id)
+                    self.answer_delivered(caller, id, kind.is_abortable())
                 }
             },
             WaitOutcome::TimedOut => answer(caller.output, &Reply::TimedOut),

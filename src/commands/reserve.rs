@@ -5,7 +5,7 @@
 
 use super::watch::WatchRights;
 use super::{Caller, Executor, Outcome, answer, lacks_room, stall, wait};
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_MS, Timestamp};
 use crate::exchange::{Output, Until, WaitKind};
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
@@ -40,6 +40,23 @@ impl Executor {
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
             Reserve::Waiting => wait(WaitKind::Job { is_abortable: ABORTABLE }),
             Reserve::Unfinished => stall(Until::NextTurn, continuation),
+        }
+    }
+
+    /// Begins a reserve again, with what is left of its time-out, because its client has waited for a job and lost it
+    /// before the reply.
+    pub(super) fn reserve_again(&mut self, caller: &mut Caller<'_>, is_abortable: bool) -> Outcome {
+        let Caller { client, ref mut output, now, .. } = *caller;
+        let until = self.queue.waited_until(client);
+        // Rounded up: the wait does not end before its time.
+        let left_ns = until.since_ns(now).saturating_add(NS_PER_MS - 1);
+        let timeout_s =
+            (until != Timestamp::NEVER).then(|| Seconds::of_ns(i64::try_from(left_ns).unwrap_or(i64::MAX)));
+        match (self.is_guarded(), is_abortable) {
+            (false, false) => self.reserve::<false, false>(client, timeout_s, output, now),
+            (false, true) => self.reserve::<false, true>(client, timeout_s, output, now),
+            (true, false) => self.reserve::<true, false>(client, timeout_s, output, now),
+            (true, true) => self.reserve::<true, true>(client, timeout_s, output, now),
         }
     }
 

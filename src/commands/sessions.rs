@@ -68,9 +68,15 @@ impl Executor {
     }
 
     /// Answers a client that waited for a job. If the reservation belongs to a session, the reply waits until the log
-    /// has it. On a full disk the client does not get the job. It learns that in the next turn, because the job may
-    /// then go to another client with a session, and so on.
-    pub(super) fn answer_delivered(&mut self, caller: &mut Caller<'_>, id: JobId) -> Outcome {
+    /// has it; if the client loses the job before that, its reserve begins again. On a full disk the client does not
+    /// get the job. It learns that in the next turn, because the job may then go to another client with a session, and
+    /// so on.
+    pub(super) fn answer_delivered(
+        &mut self,
+        caller: &mut Caller<'_>,
+        id: JobId,
+        is_abortable: bool,
+    ) -> Outcome {
         if !self.persistence.lacks(&self.queue, id) {
             return self.answer_reserved(caller.client, id, caller.output, caller.now);
         }
@@ -78,11 +84,11 @@ impl Executor {
             if self.persistence.refuses(&self.queue, id) { Until::NextTurn } else { Until::BinlogRoom };
         stall(until, move |server, caller| {
             if !server.queue.has_reserved(caller.client, id) {
-                answer(caller.output, &Reply::TimedOut)
+                server.reserve_again(caller, is_abortable)
             } else if server.persistence.refuses(&server.queue, id) {
                 server.refuse_delivered(caller, id)
             } else {
-                server.answer_delivered(caller, id)
+                server.answer_delivered(caller, id, is_abortable)
             }
         })
     }

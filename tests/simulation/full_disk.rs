@@ -126,6 +126,78 @@ fn a_session_that_waits_for_a_file_for_which_there_is_no_room_is_refused_the_job
     }
 }
 
+/// A worker with a session waits, and gets job 3 after the states of another job have filled the log `fill` times. If
+/// its reply has to wait for the next file, the job's time to run ends meanwhile, and `then` happens. Returns the
+/// reply, if it had to wait, and that after three more seconds.
+fn reply_after_loss(command: &str, then: &str, fill: usize) -> Option<[String; 2]> {
+    let (mut server, _holder) = start(&SimDisk::default(), SyncPolicy::Every(50), 4096);
+    let [worker, first, filler, other] = server.connect_each();
+    let puts = "use brief\r\nput 0 0 1 0\r\n\r\nreserve-job 3\r\n";
+    assert!(server.say(&first, puts).ends_with("RESERVED 3 0\r\n\r\n"));
+    let waits = WORKER.replace("work", "brief") + command;
+    assert!(server.say(&worker, waits).ends_with("WATCHING 1\r\n"));
+    filler.send("reprioritize 2 1\r\nreprioritize 2 0\r\n".repeat(fill));
+    server.turn([&filler]);
+    leave(&mut server, &first);
+    if !worker.received().is_empty() {
+        return None;
+    }
+    server.pass(NS_PER_S);
+    other.send(then);
+    server.turn([&other]);
+    assert_eq!(worker.received(), "", "the log has no room yet");
+    while server.help() {}
+    let reply = worker.received();
+    server.pass(3 * NS_PER_S);
+    Some([reply, worker.received()])
+}
+
+#[test]
+fn a_reserve_that_loses_its_job_before_the_reply_begins_again_with_the_rest_of_its_time_out() {
+    const MAX_FILL: usize = 60;
+    let (job, takes, ends) = ("RESERVED 3 0\r\n\r\n", "reserve-job 3\r\n", "TIMED_OUT\r\n");
+    for (command, then, replies) in [
+        ("reserve\r\n", "", [job, ""]),
+        ("reserve\r\n", takes, ["", job]),
+        ("reserve-with-timeout 9\r\n", "", [job, ""]),
+        ("reserve-with-timeout 9\r\n", takes, ["", job]),
+        ("reserve-with-timeout 1\r\n", takes, [ends, ""]),
+        ("reserve-with-timeout 1.5\r\n", takes, ["", ends]),
+        ("reserve-with-abort\r\n", takes, ["", job]),
+        ("reserve-batch 9 9\r\n", "", [&format!("RESERVED_BATCH 1\r\n{job}"), ""]),
+        ("reserve-batch 9 9\r\n", takes, ["RESERVED_BATCH 0\r\n", ""]),
+    ] {
+        let found: Vec<_> = (0..MAX_FILL).filter_map(|fill| reply_after_loss(command, then, fill)).collect();
+        assert!((1..MAX_FILL).contains(&found.len()), "{command}: {} of {MAX_FILL}", found.len());
+        found.iter().for_each(|found| assert_eq!(found, &replies, "{command}, then {then}"));
+    }
+}
+
+/// As `reply_after_loss`, for a client without a session that waits for a job that dies.
+fn reply_after_loss_of_dead_job(fill: usize) -> Option<String> {
+    let (mut server, _holder) = start(&SimDisk::default(), SyncPolicy::Every(50), 4096);
+    let [worker, producer, filler] = server.connect_each();
+    server.say(&producer, "use ages\r\nput 0 0 1 0\r\n\r\n");
+    server.say(&worker, "watch dead\r\nignore default\r\nreserve\r\n");
+    filler.send("reprioritize 2 1\r\nreprioritize 2 0\r\n".repeat(fill));
+    server.turn([&filler]);
+    server.pass(11 * NS_PER_S);
+    if !worker.received().is_empty() {
+        return None;
+    }
+    server.pass(NS_PER_S);
+    while server.help() {}
+    Some(worker.received())
+}
+
+#[test]
+fn a_reserve_without_a_session_that_loses_a_job_whose_death_is_not_logged_begins_again() {
+    const MAX_FILL: usize = 60;
+    let found: Vec<_> = (0..MAX_FILL).filter_map(reply_after_loss_of_dead_job).collect();
+    assert!((1..MAX_FILL).contains(&found.len()), "{} of {MAX_FILL} have to wait", found.len());
+    found.iter().for_each(|reply| assert_eq!(reply, "RESERVED 3 0\r\n\r\n"));
+}
+
 #[test]
 fn a_log_with_room_again_catches_up_with_many_deaths_a_share_in_each_turn() {
     const JOBS: usize = 3000;

@@ -73,7 +73,7 @@ impl Queue {
             }
             for (number, client) in tube.waiting.iter() {
                 let client = &self.clients[client];
-                assert_eq!(client.wait.map(|wait| wait.number.get()), Some(number));
+                assert_eq!(client.wait().map(|wait| wait.number.get()), Some(number));
                 assert!(client.watching.contains(&key));
             }
             counts.urgent += u64::from(tube.urgent);
@@ -136,18 +136,18 @@ impl Queue {
                 assert_eq!(client.using, DEFAULT, "nothing keeps the tube of a client without a connection");
                 unconnected += usize::from(!is_leaving);
             }
-            assert!(!is_leaving || client.wait.is_none(), "a client that leaves does not wait");
+            assert!(!is_leaving || client.wait().is_none(), "a client that leaves does not wait");
             for &tube in &client.watching {
                 *watching.entry(tube).or_insert(0) += 1;
             }
-            waiting += u64::from(client.wait.is_some());
+            waiting += u64::from(client.wait().is_some());
             for Reservation { until, id, .. } in client.reserved.iter() {
                 let job = self.jobs.get(id).expect("a reserved job exists");
                 assert_eq!(job.collection(), Collection::Reserved(until.0.into()));
                 assert_eq!(self.jobs.history(job).holder, Some(key));
                 reserved += 1;
             }
-            if let Some(wait) = client.wait {
+            if let Some(wait) = client.wait() {
                 assert!(wait.until > Timestamp::default());
             }
             let timer = Timer::Client(key);

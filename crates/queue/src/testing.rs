@@ -165,7 +165,7 @@ impl Busy {
     pub(crate) fn change(&mut self) {
         let index = self.random(self.clients.len() as u64) as usize;
         let client = self.clients[index];
-        if self.queue.client(client).wait.is_some() {
+        if self.queue.client(client).wait().is_some() {
             self.queue.stop_waiting(client);
         }
         let id = JobId(1 + self.random(self.queue.numbers.next_id));

@@ -49,7 +49,7 @@ impl Queue {
         let subscribers = self.clients.subscribers.get(tube.index())?;
         let mut probes = 0;
         let max_probes = subscribers.len();
-        let wait_of = |client: ClientKey| Some((self.clients[client].wait?.number.get(), client));
+        let wait_of = |client: ClientKey| Some((self.clients[client].wait()?.number.get(), client));
         let watches =
             |client: ClientKey| self.clients[client].many.as_ref().is_some_and(|many| many.watches(tube));
         // Workers of one kind all watch the tube, so the one that has waited longest is usually among the first.

@@ -21,7 +21,13 @@ impl Queue {
     /// Whether the client waits, in a reserve or for the end of a job.
     #[must_use]
     pub fn is_waiting(&self, client: ClientId) -> bool {
-        self.client(client).wait.is_some() || self.awaited_by(client).is_some()
+        self.client(client).wait().is_some() || self.awaited_by(client).is_some()
+    }
+
+    /// When the client's last wait for a job would have ended without one; `NEVER` if it had no limit.
+    #[must_use]
+    pub fn waited_until(&self, client: ClientId) -> Timestamp {
+        self.client(client).wait_until
     }
 
     /// Ends the client's wait without a delivery; returns whether it waited. If the job for whose end it waits has
@@ -30,7 +36,7 @@ impl Queue {
         if self.answer_early(client.key()) {
             return false;
         }
-        let waited = self.client(client).wait.is_some();
+        let waited = self.client(client).wait().is_some();
         self.end_wait(client.key());
         let has_waited = self.end_job_wait(client.key()) || waited;
         debug_assert!(self.can_wait(client.key()), "a client whose wait has ended can wait again");
@@ -77,7 +83,7 @@ impl Queue {
             "the number of a wait is at most the last one"
         );
         let client = &mut self.clients[index];
-        client.wait = Some(wait);
+        (client.wait_number, client.wait_until) = (Some(wait.number), wait.until);
         let number = wait.number.get();
         if client.many.is_some() {
             self.clients.many_waiting.insert((number, index));
@@ -93,8 +99,8 @@ impl Queue {
     /// Does nothing if the client does not wait.
     pub(crate) fn end_wait(&mut self, index: ClientKey) {
         let client = &mut self.clients[index];
-        let Some(wait) = client.wait.take() else { return };
-        let number = wait.number.get();
+        let Some(number) = client.wait_number.take() else { return };
+        let number = number.get();
         if client.many.is_some() {
             let found = self.clients.many_waiting.remove((number, index));
             assert!(found.is_some(), "a client that waits is among the waiting ones");

@@ -126,7 +126,7 @@ impl Queue {
         let client = &self.clients[index];
         if client.is_session() {
             self.session_is_due(index, now);
-        } else if let Some(wait) = client.wait {
+        } else if let Some(wait) = client.wait() {
             let soon = self.margin_of(index).is_some_and(|margin| margin <= wait.until);
             self.end_wait(index);
             self.deliver(index, if soon { WaitOutcome::DeadlineSoon } else { WaitOutcome::TimedOut });

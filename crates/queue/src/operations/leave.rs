@@ -92,7 +92,7 @@ impl Queue {
             client.reserved.is_empty() && client.watching.is_empty(),
             "a client that ends has reserved no job"
         );
-        debug_assert!(client.wait.is_none() && !client.has_session(), "nothing refers to the client");
+        debug_assert!(client.wait().is_none() && !client.has_session(), "nothing refers to the client");
         debug_assert!(!self.sessions.records.contains_key(&index), "a session ends before its client");
         let using = client.using;
         self.tubes.get_mut(using).using -= u32::from(client.has_connection());

@@ -108,7 +108,7 @@ impl Queue {
         else {
             return 0;
         };
-        subscribers.iter().filter(|&client| self.clients[client].wait.is_some()).count()
+        subscribers.iter().filter(|&client| self.clients[client].wait().is_some()).count()
     }
 }
 

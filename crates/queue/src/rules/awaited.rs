@@ -140,7 +140,7 @@ impl Rule for Awaited {
             );
         }
         for (&client, &(id, wait)) in by_client {
-            assert!(queue.clients[client].wait.is_none(), "a client waits for one thing");
+            assert!(queue.clients[client].wait().is_none(), "a client waits for one thing");
             if ended.iter().any(|&(of, last, _)| of == id && wait.number <= last) {
                 continue;
             }

@@ -143,7 +143,10 @@ pub(crate) struct Client {
     pub watching: SmallVec<[TubeKey; FEW_TUBES]>,
     /// The jobs that the client has reserved, by the end of their reservation.
     pub reserved: OrderedQueue<Reservation>,
-    pub wait: Option<Wait>,
+    /// The number of its wait, if it waits.
+    pub wait_number: Option<NonZeroU64>,
+    /// When its last wait ends, or would have ended without a job.
+    pub wait_until: Timestamp,
     /// The client's knowledge about its tubes, if it watches many.
     pub many: Option<Box<ManyTubes>>,
     /// Reserve mode of the client and the weights of its tubes, if any of them is not the default.
@@ -177,7 +180,8 @@ impl Client {
             using: DEFAULT,
             watching: smallvec![DEFAULT],
             reserved: OrderedQueue::default(),
-            wait: None,
+            wait_number: None,
+            wait_until: Timestamp::NEVER,
             many: None,
             settings: None,
             is_plain: true,
@@ -206,6 +210,12 @@ impl Client {
         matches!(self.kind, ClientKind::Connected | ClientKind::Attached)
     }
 
+    /// The reserve that has not been answered yet.
+    #[inline]
+    pub(crate) fn wait(&self) -> Option<Wait> {
+        self.wait_number.map(|number| Wait { number, until: self.wait_until })
+    }
+
     /// Whether it is attached to a session.
     pub(crate) fn has_session(&self) -> bool {
         self.kind == ClientKind::Attached
@@ -231,7 +241,7 @@ impl Client {
     /// The client's next deadline: the end of its wait, the safety margin while it waits, or the end of a reservation.
     /// The client must not be leaving: a leaving client has no deadline.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        match self.wait {
+        match self.wait() {
             Some(wait) => {
                 let end = self.margin_at().map_or(wait.until, |margin| margin.min(wait.until));
                 (end != Timestamp::NEVER).then_some(end)

@@ -113,7 +113,7 @@ impl Queue {
                 assert!(client.is_leaving || client.watching.len() <= self.slices.few_tubes);
                 continue;
             };
-            let is_waiting = client.wait.map(|wait| (wait.number.get(), index));
+            let is_waiting = client.wait().map(|wait| (wait.number.get(), index));
             assert_eq!(self.clients.many_waiting.iter().find(|&(_, waiting)| waiting == index), is_waiting);
             assert_eq!(many.tubes.len(), client.watching.len(), "each watched tube is indexed");
             assert_eq!(many.heads.len(), many.tubes.values().filter(|known| known.head.is_some()).count());

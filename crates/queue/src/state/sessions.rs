@@ -195,7 +195,7 @@ impl Queue {
             let ends_at = self.sessions.records.get(&index).and_then(|session| session.state.ends_at());
             return Timestamp::earliest([first_ends_at, ends_at]);
         }
-        match client.wait {
+        match client.wait() {
             Some(wait) => Timestamp::earliest([self.margin_of(index), Some(wait.until)]),
             // Reservations that have not joined the session yet.
             None => first_ends_at,

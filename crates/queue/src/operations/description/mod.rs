@@ -335,10 +335,12 @@ fn describe_clients(
         let Client {
             using,
             watching,
-            wait,
             settings,
             has_put,
             has_reserved,
+            // Described as its wait.
+            wait_number: _,
+            wait_until: _,
             // Parts of its number. The jobs name their holders; the rest is derived.
             generation: _,
             era: _,
@@ -355,7 +357,7 @@ fn describe_clients(
             number: clients.number_of(client),
             using: number_of(*using),
             watching: watching.iter().map(|&tube| number_of(tube)).collect(),
-            wait: described_wait(*wait, rules.awaited.wait_of(key)),
+            wait: described_wait(client.wait(), rules.awaited.wait_of(key)),
             settings: settings.as_deref().map(describe_reserve_settings),
             has_put: *has_put,
             has_reserved: *has_reserved,
