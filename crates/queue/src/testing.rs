@@ -11,7 +11,7 @@ use beanstalkd_types::random::Generator;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Body, Counting, JobId, JobState, Priority};
 use crate::tags::{Concurrency, EncodedTags, JobTags, Name, TagSet};
-use crate::{ClientId, NewJob, Queue, Release, Reserve, TubeRule};
+use crate::{BeginSession, ClientId, NewJob, Queue, Release, Reserve, SessionKey, TubeRule};
 
 /// The instant at which tests begin.
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -99,11 +99,12 @@ pub(crate) enum Operation {
     Move,
     Advance,
     Reconnect,
+    BeginSession,
     Delete,
 }
 
 /// How often each operation is chosen, relative to the others.
-const WEIGHTS: [(Operation, u64); 13] = [
+const WEIGHTS: [(Operation, u64); 14] = [
     (Operation::Put, 12),
     (Operation::Announce, 4),
     (Operation::PutAnnounced, 4),
@@ -116,6 +117,7 @@ const WEIGHTS: [(Operation, u64); 13] = [
     (Operation::Move, 4),
     (Operation::Advance, 4),
     (Operation::Reconnect, 1),
+    (Operation::BeginSession, 1),
     (Operation::Delete, 4),
 ];
 
@@ -126,7 +128,7 @@ pub(crate) struct Busy {
     /// Jobs that have moved to the tube "t" from the other one.
     pub(crate) came: BTreeSet<JobId>,
     clients: Vec<ClientId>,
-    weights: [(Operation, u64); 13],
+    weights: [(Operation, u64); 14],
     random: Generator,
     /// Ids that were taken, but whose jobs have not been put yet.
     announced: Vec<JobId>,
@@ -212,14 +214,33 @@ impl Busy {
                 self.now = now + self.random(3) * NS_PER_S;
                 self.queue.advance(self.now);
             }
-            Operation::Reconnect => {
-                self.queue.disconnect(client, now);
-                self.clients[index] = self.queue.connect();
-                self.queue.watch(self.clients[index], "t");
-            }
+            Operation::Reconnect => self.reconnect(client),
+            Operation::BeginSession => self.begin_session(client),
             Operation::Delete => drop(self.queue.delete(client, id, now)),
         }
         while self.queue.poll_delivery().is_some() {}
+    }
+
+    fn reconnect(&mut self, client: ClientId) {
+        // So clients come and go at all indexes.
+        let next = self.queue.connect();
+        self.queue.disconnect(client, self.now);
+        self.queue.watch(next, "t");
+        let known = self.clients.iter_mut().find(|known| **known == client);
+        *known.expect("only these clients have sessions") = next;
+    }
+
+    /// Attaches the client to one of a few sessions, to which its reservations go; they may be another client's.
+    fn begin_session(&mut self, client: ClientId) {
+        let name = ["a", "b", "c"][self.random(3) as usize];
+        let key = SessionKey { identity: "".into(), name: name.into() };
+        let begun = self.queue.begin_session(client, &key, 1000).unwrap();
+        if let BeginSession::Attached { taken_from, mut joining } = begun {
+            if let Some(before) = taken_from {
+                self.reconnect(before);
+            }
+            while !self.queue.join_session(client, &mut joining, &mut 1) {}
+        }
     }
 
     fn operation(&mut self) -> Operation {

@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_flush_of_buried_jobs_skips_those_that_are_kicked_or_buried_in_the_meantime() {
         let mut flushed = 0;
-        for seed in 0..1_000 {
+        for seed in 0..1_100 {
             let mut busy = Busy::new(seed * 104_729 + 1);
             let flusher = busy.queue.connect();
             for _ in 0..busy.random(150) {

@@ -6,7 +6,8 @@
 //! page to page is on exactly one of them, regardless of what other clients do.
 //!
 //! A tube has no index of its reserved jobs: every reserve and delete would pay for it. Instead, a search goes through
-//! the reservations of all clients, which are in order for each client, a few in each call. Driven by the server.
+//! the reservations of all clients, which are in order for each client, a few in each call. Those of sessions come
+//! last: a reservation that joins a session, at any time, is found in one of the two places. Driven by the server.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Position, Priority};
 use crate::state::jobs::Marks;
-use crate::state::keys::{DueKey, ReadyKey, Reservation, TubeKey};
+use crate::state::keys::{ClientKey, DueKey, ReadyKey, Reservation, TubeKey};
 use crate::tube_name::TubeName;
 
 /// The jobs of a page.
@@ -45,7 +46,7 @@ pub struct Search {
     after: Option<Position>,
     limit: usize,
     /// The client whose reservations are probed, and the last one that was.
-    client: usize,
+    client: Probed,
     last: Option<Reservation>,
     /// The first positions so far.
     first: BTreeSet<Position>,
@@ -55,12 +56,21 @@ pub struct Search {
     probes: u64,
 }
 
+/// A client that is probed. A reservation goes from one client to another only if it joins a session, which keeps it.
+#[derive(Clone, Copy, Debug)]
+enum Probed {
+    /// The client at this index, unless it is a session.
+    Client(usize),
+    /// Then the session at this index, or the next one.
+    Session(ClientKey),
+}
+
 impl Search {
     /// A page of at most `limit` of the tube's jobs, those after the position `after`.
     #[must_use]
     pub fn new(tube: TubeName, order: PageOrder, after: Option<Position>, limit: usize) -> Self {
         let (first, has_more) = (BTreeSet::new(), false);
-        Self { tube, order, after, limit, client: 0, last: None, first, has_more, probes: 0 }
+        Self { tube, order, after, limit, client: Probed::Client(0), last: None, first, has_more, probes: 0 }
     }
 
     /// How many clients and reservations it has probed.
@@ -150,23 +160,44 @@ impl Queue {
         if self.tubes.get(tube).reserved == 0 {
             return true;
         }
-        while search.client < self.clients.records.capacity() {
+        while let Some(index) = self.next_to_search(search) {
             if left == 0 {
                 return false;
             }
             left -= 1;
             search.probes += 1;
-            if self.search_client(search, tube, &mut left) {
-                search.client += 1;
+            if self.search_client(index, search, tube, &mut left) {
+                search.client = match search.client {
+                    Probed::Client(index) => Probed::Client(index + 1),
+                    Probed::Session(ClientKey(index)) => Probed::Session(ClientKey(index + 1)),
+                };
                 search.last = None;
             }
         }
         true
     }
 
+    /// The index that is probed next; `None` if the search is complete.
+    fn next_to_search(&self, search: &mut Search) -> Option<usize> {
+        if let Probed::Client(index) = search.client {
+            if index < self.clients.records.capacity() {
+                return Some(index);
+            }
+            search.client = Probed::Session(ClientKey(0));
+        }
+        let Probed::Session(from) = search.client else { return None };
+        let (&session, _) = self.sessions.records.range(from..).next()?;
+        if session != from {
+            (search.client, search.last) = (Probed::Session(session), None);
+        }
+        Some(session.index())
+    }
+
     /// Probes reservations of one client; returns whether none of its other reservations can be on the page.
-    fn search_client(&self, search: &mut Search, tube: TubeKey, left: &mut usize) -> bool {
-        let Some(client) = self.clients.records.get(search.client) else { return true };
+    fn search_client(&self, index: usize, search: &mut Search, tube: TubeKey, left: &mut usize) -> bool {
+        let is_session = matches!(search.client, Probed::Session(_));
+        let client = self.clients.records.get(index).filter(|client| client.is_session() == is_session);
+        let Some(client) = client else { return true };
         let start = search.last.or(match (search.order, search.after) {
             (PageOrder::Deadline, Some(after)) => Some(Reservation::key(Timestamp(after.number), after.id)),
             _ => None,
@@ -274,6 +305,7 @@ mod tests {
             busy.set_weight(Operation::Put, 32);
             busy.set_weight(Operation::ReserveAndBury, 8);
             busy.set_weight(Operation::Advance, 1);
+            busy.set_weight(Operation::BeginSession, 4);
             for _ in 0..busy.random(200) {
                 busy.change();
             }
