@@ -1,7 +1,9 @@
 //! Single cases in their shortest form; a seed has found many of them. Those about the work of a turn are in `slices`.
 
 use beanstalkd::server::Readiness;
+use beanstalkd_binlog::SyncPolicy;
 
+use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::simulated::{Connection, START, SimulatedServer};
 
 #[test]
@@ -139,4 +141,39 @@ fn a_wait_for_a_job_is_answered_by_what_has_ended_it_whatever_follows() {
     server.turn([&worker]);
     assert_eq!(newcomer.received(), "DELETED 1\r\n");
     server.check_invariants();
+}
+
+/// The ids on a page of `list-jobs`, and the cursor of the next page.
+fn ids_and_cursor(page: &str) -> (Vec<u64>, String) {
+    let id = |line: &str| line.strip_prefix("- {id: ")?.split(',').next()?.parse().ok();
+    let cursor = page.lines().find_map(|line| line.strip_prefix("next: ")).expect("a page has a cursor");
+    (page.lines().filter_map(id).collect(), cursor.trim_matches('"').to_owned())
+}
+
+#[test]
+fn a_cursor_of_buried_jobs_from_before_a_restart_leaves_none_out() {
+    let disk = SimDisk::default();
+    let start = |disk| SimulatedServer::start_on(disk, SyncPolicy::EachCommit, 1 << 20);
+    let mut server = start(disk.clone());
+    let client = server.connect();
+    for id in 1..=6 {
+        server.say(&client, format!("put 0 0 60 0\r\n\r\nreserve-job {id}\r\nbury {id} 0\r\n"));
+    }
+    server.say(&client, "kick-job 1\r\nkick-job 2\r\n");
+    let (ids, next) = ids_and_cursor(&server.say(&client, "list-jobs default buried 2\r\n"));
+    assert_eq!(ids, [3, 4]);
+
+    let mut server = start(disk.fork());
+    let client = server.connect();
+    let (ids, _) = ids_and_cursor(&server.say(&client, format!("list-jobs default buried 9 {next}\r\n")));
+    assert!(ids.ends_with(&[5, 6]), "{ids:?}");
+    server.say(&client, "reserve-job 1\r\nbury 1 0\r\nreserve-job 2\r\nbury 2 0\r\n");
+    let (ids, next) = ids_and_cursor(&server.say(&client, "list-jobs default buried 5\r\n"));
+    assert_eq!(ids, [3, 4, 5, 6, 1]);
+    server.say(&client, "kick-job 3\r\nkick-job 4\r\n");
+
+    let mut server = start(server.disk.fork());
+    let client = server.connect();
+    let (ids, _) = ids_and_cursor(&server.say(&client, format!("list-jobs default buried 9 {next}\r\n")));
+    assert!(ids.ends_with(&[2]), "{ids:?}");
 }
