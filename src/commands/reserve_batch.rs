@@ -109,8 +109,6 @@ impl Executor {
             let timeout_s = batch.timeout_s.filter(|_| is_first);
             match self.queue.reserve(caller.client, Some(timeout_s.unwrap_or(Seconds::ZERO)), caller.now) {
                 Reserve::Job(id) => {
-                    // A batch that loses all its jobs does not wait again.
-                    batch.timeout_s = None;
                     if self.add_to(&mut batch, id, fields, caller.now).is_err() {
                         return Outcome::Abort;
                     }
@@ -166,6 +164,8 @@ impl Executor {
         if batch.ids.is_empty() {
             batch.replies = mem::take(&mut self.memory.spare_replies);
         }
+        // A batch that loses all its jobs does not wait again.
+        batch.timeout_s = None;
         batch.ids.push(id);
         self.write_reserved(&mut batch.replies, id, fields, now)
     }

@@ -127,9 +127,9 @@ fn a_session_that_waits_for_a_file_for_which_there_is_no_room_is_refused_the_job
 }
 
 /// A worker with a session waits, and gets job 3 after the states of another job have filled the log `fill` times. If
-/// its reply has to wait for the next file, the job's time to run ends meanwhile, and `then` happens. Returns the
-/// reply, if it had to wait, and that after three more seconds.
-fn reply_after_loss(command: &str, then: &str, fill: usize) -> Option<[String; 2]> {
+/// its reply has to wait for the next file, the job's time to run ends meanwhile, and another client and the worker
+/// send the commands `then`. Returns the reply, if it had to wait, and that after three more seconds.
+fn reply_after_loss(command: &str, then: [&str; 2], fill: usize) -> Option<[String; 2]> {
     let (mut server, _holder) = start(&SimDisk::default(), SyncPolicy::Every(50), 4096);
     let [worker, first, filler, other] = server.connect_each();
     let puts = "use brief\r\nput 0 0 1 0\r\n\r\nreserve-job 3\r\n";
@@ -143,8 +143,9 @@ fn reply_after_loss(command: &str, then: &str, fill: usize) -> Option<[String; 2
         return None;
     }
     server.pass(NS_PER_S);
-    other.send(then);
-    server.turn([&other]);
+    other.send(then[0]);
+    worker.send(then[1]);
+    server.turn([&other, &worker]);
     assert_eq!(worker.received(), "", "the log has no room yet");
     while server.help() {}
     let reply = worker.received();
@@ -153,23 +154,25 @@ fn reply_after_loss(command: &str, then: &str, fill: usize) -> Option<[String; 2
 }
 
 #[test]
-fn a_reserve_that_loses_its_job_before_the_reply_begins_again_with_the_rest_of_its_time_out() {
+fn a_reserve_that_loses_its_job_before_the_reply_begins_again() {
     const MAX_FILL: usize = 60;
-    let (job, takes, ends) = ("RESERVED 3 0\r\n\r\n", "reserve-job 3\r\n", "TIMED_OUT\r\n");
+    let (job, ends) = ("RESERVED 3 0\r\n\r\n", "TIMED_OUT\r\n");
+    let (nothing, takes) = (["", ""], ["reserve-job 3\r\n", ""]);
     for (command, then, replies) in [
-        ("reserve\r\n", "", [job, ""]),
+        ("reserve\r\n", nothing, [job, ""]),
         ("reserve\r\n", takes, ["", job]),
-        ("reserve-with-timeout 9\r\n", "", [job, ""]),
+        ("reserve-with-timeout 9\r\n", nothing, [job, ""]),
         ("reserve-with-timeout 9\r\n", takes, ["", job]),
         ("reserve-with-timeout 1\r\n", takes, [ends, ""]),
         ("reserve-with-timeout 1.5\r\n", takes, ["", ends]),
         ("reserve-with-abort\r\n", takes, ["", job]),
-        ("reserve-batch 9 9\r\n", "", [&format!("RESERVED_BATCH 1\r\n{job}"), ""]),
+        ("reserve-with-abort\r\n", [takes[0], "list-tube-used\r\n"], ["ABORTED\r\nUSING default\r\n", ""]),
+        ("reserve-batch 9 9\r\n", nothing, [&format!("RESERVED_BATCH 1\r\n{job}"), ""]),
         ("reserve-batch 9 9\r\n", takes, ["RESERVED_BATCH 0\r\n", ""]),
     ] {
         let found: Vec<_> = (0..MAX_FILL).filter_map(|fill| reply_after_loss(command, then, fill)).collect();
         assert!((1..MAX_FILL).contains(&found.len()), "{command}: {} of {MAX_FILL}", found.len());
-        found.iter().for_each(|found| assert_eq!(found, &replies, "{command}, then {then}"));
+        found.iter().for_each(|found| assert_eq!(found, &replies, "{command}, then {then:?}"));
     }
 }
 
@@ -191,7 +194,7 @@ fn reply_after_loss_of_dead_job(fill: usize) -> Option<String> {
 }
 
 #[test]
-fn a_reserve_without_a_session_that_loses_a_job_whose_death_is_not_logged_begins_again() {
+fn a_reserve_that_loses_a_dead_job_before_the_reply_begins_again() {
     const MAX_FILL: usize = 60;
     let found: Vec<_> = (0..MAX_FILL).filter_map(reply_after_loss_of_dead_job).collect();
     assert!((1..MAX_FILL).contains(&found.len()), "{} of {MAX_FILL} have to wait", found.len());
