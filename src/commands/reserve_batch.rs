@@ -213,7 +213,8 @@ impl Executor {
     }
 
     /// Writes the replies to all jobs of the batch again.
-    fn write_replies(&self, batch: &mut Batch, caller: &Caller<'_>) -> Result<(), TryReserveError> {
+    fn write_replies(&mut self, batch: &mut Batch, caller: &Caller<'_>) -> Result<(), TryReserveError> {
+        self.meter.cost += batch.ids.len() as u64;
         let fields = self.fields_of(caller.client);
         batch.replies = Output::default();
         batch.ids.iter().try_for_each(|&id| self.write_reserved(&mut batch.replies, id, fields, caller.now))

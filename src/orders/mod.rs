@@ -114,7 +114,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// The number of a task, from 1.
+/// The number of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(pub u64);
 

@@ -2,6 +2,7 @@
 
 use beanstalkd::server::Readiness;
 use beanstalkd_binlog::SyncPolicy;
+use beanstalkd_types::clock::NS_PER_S;
 
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::simulated::{Connection, START, SimulatedServer};
@@ -153,7 +154,11 @@ fn ids_and_cursor(page: &str) -> (Vec<u64>, String) {
 #[test]
 fn a_cursor_of_buried_jobs_from_before_a_restart_leaves_none_out() {
     let disk = SimDisk::default();
-    let start = |disk| SimulatedServer::start_on(disk, SyncPolicy::EachCommit, 1 << 20);
+    let mut starts = 0;
+    let mut start = |disk| {
+        starts += 1;
+        SimulatedServer::start_at(START + starts * NS_PER_S, disk, SyncPolicy::EachCommit, 1 << 20)
+    };
     let mut server = start(disk.clone());
     let client = server.connect();
     for id in 1..=6 {
@@ -176,4 +181,13 @@ fn a_cursor_of_buried_jobs_from_before_a_restart_leaves_none_out() {
     let client = server.connect();
     let (ids, _) = ids_and_cursor(&server.say(&client, format!("list-jobs default buried 9 {next}\r\n")));
     assert!(ids.ends_with(&[2]), "{ids:?}");
+
+    // No job is buried when the server starts.
+    let (_, last) = ids_and_cursor(&server.say(&client, "list-jobs default buried 2\r\n"));
+    server.say(&client, "kick 9\r\n");
+    let mut server = start(server.disk.fork());
+    let client = server.connect();
+    server.say(&client, "reserve-job 4\r\nbury 4 0\r\n");
+    let (ids, _) = ids_and_cursor(&server.say(&client, format!("list-jobs default buried 9 {last}\r\n")));
+    assert_eq!(ids, [4]);
 }

@@ -296,11 +296,7 @@ fn restore_jobs(
             earlier.push(id);
         }
         let tags = tagged.take(id);
-        let mut record = job.to_record(id, &histories, times);
-        if let Some(time) = job.buried_at() {
-            record.deadline_at = Timestamp(time.since_epoch_ns());
-        }
-        restore(record, tubes.name(job.tube), job.body, &tags);
+        restore(job.to_record(id, &histories, times), tubes.name(job.tube), job.body, &tags);
     };
     for (id, job) in alive.into_entries() {
         match job.buried_at() {

@@ -141,8 +141,7 @@ pub struct JobRecord {
     pub ttr_s: Seconds,
     /// When it was put.
     pub created_at: Timestamp,
-    /// When the delay or the reservation ends. For a buried job that a start restores: its number in the order of
-    /// burial, which is the time in the log. 0 in the other states.
+    /// When the delay or the reservation ends; 0 in the other states.
     pub deadline_at: Timestamp,
     /// How often each event has happened to it.
     pub counters: Counters,

@@ -305,7 +305,7 @@ impl Executor {
         for (id, Cooldown { tube, key, until }) in binlog.cooldowns() {
             self.queue.restore_cooldown(id, tube, key, until, now);
         }
-        self.queue.finish_restore(next_job_id);
+        self.queue.finish_restore(next_job_id, now);
         self.queue.keep_changes();
         for RestoredReservation { id, until, grace_ms, identity, name } in binlog.take_restored_reservations()
         {

@@ -76,8 +76,8 @@ pub fn built_server() -> PathBuf {
     find_built_server().expect("Cargo has built a server beside the test program")
 }
 
-/// Copies that server, without its line tables: with them, the copies of a suite are gigabytes, for which the disk lets
-/// all tests wait. Another process writes the copy: a program cannot run while it is open for writing in this process,
+/// Copies that server, without its line tables: with them, the copies of a suite have gigabytes, and all tests wait for
+/// the disk. Another process writes the copy: a program cannot run while it is open for writing in this process,
 /// or in a child that another thread of it is about to start.
 ///
 /// # Errors

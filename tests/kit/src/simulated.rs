@@ -300,10 +300,15 @@ impl SimulatedServer {
     /// # Panics
     /// If the log cannot be opened.
     pub fn start_on(disk: SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
+        Self::start_at(START, disk, sync, file_bytes)
+    }
+
+    /// As `start_on`, but at this instant.
+    pub fn start_at(now: Timestamp, disk: SimDisk, sync: SyncPolicy, file_bytes: u64) -> Self {
         let config = Config { file_bytes, sync, recover: false, nonce_seed: 1 };
         let executor = executor(PoisonLimits::default(), 100);
-        let server = start_on(&disk, executor, config, START).expect("the log can be opened");
-        Self { server, disk, now: START }
+        let server = start_on(&disk, executor, config, now).expect("the log can be opened");
+        Self { server, disk, now }
     }
 
     pub fn queue(&self) -> &Queue {

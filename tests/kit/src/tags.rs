@@ -6,13 +6,13 @@ use beanstalkd_types::tags::{After, Concurrency, Idempotency, JobTags, Name, Tag
 use crate::TRACE;
 use crate::random::Random;
 
-/// The tag is in one put of this number, or in none if the number is zero; and its values.
+/// The tag is in one of this many puts, or in none if the number is zero. The second part has its values.
 pub type Often<'a, T> = (u64, &'a [T]);
 
 /// How often puts have which tags. Few different names let jobs share them.
 #[derive(Clone, Copy, Debug)]
 pub struct TagChoice<'a> {
-    /// One put of this number has no tag. If it is zero, each put may have some.
+    /// One of this many puts has no tag. If the number is zero, each put may have some.
     pub none: u64,
     /// The keys of `idp`.
     pub keys: Often<'a, &'static str>,
@@ -24,7 +24,7 @@ pub struct TagChoice<'a> {
     /// The groups of `aft`.
     pub awaited: Often<'a, &'static str>,
     pub expiries_s: Often<'a, Seconds>,
-    /// One put of this number has a trace.
+    /// One of this many puts has a trace.
     pub trace: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The connect to a server: to the addresses of a host; and the options of the socket.
+//! A connection to a server: the addresses of its host, and the options of the socket.
 
 use std::time::Duration;
 

@@ -94,7 +94,8 @@ impl Search {
 
     /// Takes a job of the tube into account; returns whether later jobs of the same client matter.
     fn consider(&mut self, position: Position) -> bool {
-        if self.after.is_some_and(|after| position <= after) {
+        // A job that has joined a session since it was found is found again.
+        if self.after.is_some_and(|after| position <= after) || self.first.contains(&position) {
             return true;
         }
         if self.first.len() == self.limit {

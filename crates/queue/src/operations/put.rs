@@ -6,7 +6,7 @@
 use std::collections::TryReserveError;
 
 use crate::assertions::in_debug;
-use crate::clock::{NS_PER_S, Timestamp};
+use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, Job, Marks};
@@ -14,9 +14,6 @@ use crate::state::keys::TubeKey;
 use crate::state::tag_storage::StoredBody;
 use crate::tags::{After, EncodedTags, JobTags, TagSet};
 use crate::{Change, ClientId, Queue};
-
-/// The largest number that a burial gets at a start, 200 years after 1970: no damage in a log uses up the numbers.
-const MAX_RESTORED_BURIAL: u64 = 200 * 365 * 86_400 * NS_PER_S;
 
 /// The job of a `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,10 +268,7 @@ impl Queue {
         debug_assert!(!self.is_linked(record.id), "a job to restore is in no collection");
         match record.state {
             JobState::Buried => {
-                // Not a smaller number than in the run before, whose cursors of pages then leave no job out: in each
-                // run, the number of a burial is at most its time in the log.
-                let number = record.deadline_at.0.min(MAX_RESTORED_BURIAL);
-                self.numbers.next_burial = self.numbers.next_burial.max(number);
+                self.numbers.skip_earlier_burials(now);
                 self.make_buried(record.id);
             }
             JobState::Delayed if record.deadline_at > now => self.delay(record.id, record.deadline_at),
@@ -298,6 +292,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::Reserve;
+    use crate::clock::NS_PER_S;
     use crate::testing::NOW;
 
     /// The waiting time that is counted when a restored job is reserved at once.

@@ -371,10 +371,12 @@ impl Queue {
         }
     }
 
-    /// Ends a restore, once all jobs are restored. All ids, including those of deleted jobs, are below `next_id`. The
-    /// jobs that wait for groups without members become free; `advance` moves them.
-    pub fn finish_restore(&mut self, next_id: u64) {
+    /// Ends a restore, once all jobs are restored, in a run that started at `started_at`. All ids, including those of
+    /// deleted jobs, are below `next_id`. The jobs that wait for groups without members become free; `advance` moves
+    /// them.
+    pub fn finish_restore(&mut self, next_id: u64, started_at: Timestamp) {
         self.numbers.skip_ids_below(next_id);
+        self.numbers.skip_earlier_burials(started_at);
         let groups = &mut self.rules.groups;
         let empty = |group: &Group| group.members == 0;
         for (name, group) in groups.by_name.iter_mut().filter(|(_, group)| empty(group)) {

@@ -1,7 +1,7 @@
 //! The rule `fair`: jobs of the same priority are reserved round-robin by their concurrency keys, not by age.
 //!
 //! Owns: the rotation of keys of each tube with the rule. Only jobs that no other rule keeps back are in it, so that no
-//! blocked job is ever examined. A key is in the rotation while it has such a job, where it keeps its position; a new
+//! blocked job is ever examined. A key is in the rotation while it has such a job, and keeps its position there; a new
 //! key goes to the end, and so does a key of which a job was reserved. So between two reservations with a key, each
 //! other key that always had a job of the same priority has had one. All jobs without a key share a position. Within a
 //! key, the most urgent and oldest job goes first.

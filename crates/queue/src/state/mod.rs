@@ -96,6 +96,12 @@ impl Numbers {
     pub(crate) fn skip_ids_below(&mut self, next: u64) {
         self.next_id = self.next_id.max(next);
     }
+
+    /// Makes sure that the burials of a run that starts at `now` come after those of earlier runs, so that no cursor of
+    /// a page from then leaves one out: the numbers grow more slowly than the time.
+    pub(crate) fn skip_earlier_burials(&mut self, now: Timestamp) {
+        self.next_burial = self.next_burial.max(now.0);
+    }
 }
 
 impl Default for Numbers {

@@ -57,7 +57,7 @@ impl Queue {
         (self.sums.events, self.sums.dead) = (events, dead);
         let next_id = numbers.next_id;
         self.numbers = numbers;
-        self.finish_restore(next_id);
+        self.finish_restore(next_id, Timestamp::default());
         self.read_sessions(&clients)?;
         // The opening of a gate depends on the reservations. Its deadline opens it, before what is due later.
         for tube in tubes {

@@ -167,7 +167,7 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     restore(&mut queue, record(5, JobState::Reserved, NOW, 1), expiring);
     restore(&mut queue, record(7, JobState::Ready, NOW, 0), unique);
     queue.restore_cooldown(JobId(6), "quiet", "old", NOW.plus_seconds(5), NOW);
-    queue.finish_restore(0);
+    queue.finish_restore(0, NOW);
     queue.advance(NOW);
     queue.check_invariants();
     assert!(queue.is_held(JobId(2)) && !queue.is_held(JobId(3)));
