@@ -23,7 +23,7 @@ const REPLIES_PER_COST: u64 = 4;
 
 /// A `reserve-batch` that is being executed.
 pub(crate) struct Batch {
-    /// The maximum number of jobs that the client wants.
+    /// The maximum number of jobs that the client wants, less those that it has lost.
     max_jobs: u32,
     /// How long it waits for the first job; `None` if it does not wait, or has had it.
     timeout_s: Option<Seconds>,
@@ -204,12 +204,17 @@ impl Executor {
     }
 
     /// Leaves out the jobs that the client has lost in other turns, to a flush or at the end of their time to run,
-    /// before it reserves more: it could reserve the same job again.
+    /// before it reserves more: it could reserve the same job again. A lost job counts, so that the batch ends even if
+    /// its jobs time out faster than it gets them.
     fn drop_lost(&mut self, batch: &mut Batch, caller: &Caller<'_>) -> Result<(), TryReserveError> {
         let count = batch.ids.len();
         self.meter.cost += count as u64 / REPLIES_PER_COST;
         batch.ids.retain(|&id| self.queue.has_reserved(caller.client, id));
-        if batch.ids.len() == count { Ok(()) } else { self.write_replies(batch, caller) }
+        if batch.ids.len() == count {
+            return Ok(());
+        }
+        batch.max_jobs = batch.max_jobs.saturating_sub((count - batch.ids.len()) as u32);
+        self.write_replies(batch, caller)
     }
 
     /// Writes the replies to all jobs of the batch again.

@@ -170,10 +170,27 @@ fn a_batch_that_loses_jobs_between_its_turns_has_each_of_the_others_once() {
     harness.say(&producer, "put 0 0 1 0\r\n\r\n".repeat(JOBS as usize));
     batcher.send(format!("reserve-batch {JOBS} 60\r\n"));
     harness.one_turn([&batcher]);
-    assert!((1..JOBS).contains(&harness.queue().figures().jobs.reserved), "the batch goes on");
+    let lost = harness.queue().figures().jobs.reserved;
+    assert!((1..JOBS).contains(&lost), "the batch goes on");
     harness.pass(NS_PER_S);
-    assert_eq!(batcher.received(), batch(1..=JOBS, ""));
-    assert_eq!(harness.say(&batcher, "touch-all\r\n"), format!("TOUCHED_ALL {JOBS}\r\n"));
+    assert_eq!(batcher.received(), batch(1..=JOBS - lost, ""));
+    assert_eq!(harness.say(&batcher, "touch-all\r\n"), format!("TOUCHED_ALL {}\r\n", JOBS - lost));
+}
+
+#[test]
+fn a_batch_ends_although_its_jobs_time_out_faster_than_it_gets_them() {
+    const JOBS: usize = 1_000;
+    let mut harness = start();
+    let [batcher, producer] = harness.connect_each();
+    harness.say(&producer, "put 0 0 1 0\r\n\r\n".repeat(JOBS));
+    batcher.send(format!("reserve-batch {JOBS}\r\n"));
+    harness.one_turn([&batcher]);
+    let has_ended = (0..5).any(|_| {
+        harness.now = harness.now + NS_PER_S * 6 / 10;
+        harness.one_turn([]);
+        !batcher.received().is_empty()
+    });
+    assert!(has_ended, "it reserves the same jobs again and again");
 }
 
 #[test]
