@@ -187,28 +187,24 @@ impl Server {
     /// the server knows how many jobs the room in the output allows; at most `unread` bytes are already there.
     pub fn answer_batch(&mut self, client: u32, count: u64, unread: usize, now: Timestamp) -> Answer {
         let batch = self.batches.remove(&client).expect("a batch is not answered");
-        let mut jobs: Vec<u64> = batch.first.into_iter().collect();
-        let count_reserved = |jobs: &[u64], model: &Model| {
-            jobs.iter().filter(|&&id| model.has_reserved(client, id)).count() as u64
-        };
-        while count_reserved(&jobs, &self.model) < count {
+        let mut jobs: Vec<u64> =
+            batch.first.into_iter().filter(|&id| self.model.has_reserved(client, id)).collect();
+        // A first job that it has lost in the meantime counts, unless no other would be left.
+        let lost = u32::from(batch.first.is_some() && jobs.is_empty());
+        let max_jobs = (batch.max_jobs - lost).max(1) as usize;
+        while (jobs.len() as u64) < count {
             match self.model.reserve(client, Some(Seconds::ZERO), None, now) {
                 Reserve::Job(id) => jobs.push(id.0),
                 other => panic!("{count} jobs for client {client}, but {other:?} after {}", jobs.len()),
             }
         }
-        assert!(jobs.len() <= batch.max_jobs as usize, "client {client} wanted {} jobs", batch.max_jobs);
-        // Jobs that it has lost in the meantime still count, and so does their room.
-        let is_full = jobs.len() == batch.max_jobs as usize;
-        let wanted = jobs.len();
-        jobs.retain(|&id| self.model.has_reserved(client, id));
+        assert!(jobs.len() <= max_jobs, "client {client} wanted {} jobs", batch.max_jobs);
         let mut reply = format!("RESERVED_BATCH {count}\r\n").into_bytes();
         for &id in &jobs {
             let Answer::Reply(job) = self.reserved(client, id, now) else { unreachable!("a job is a reply") };
             reply.extend(job);
         }
-        let has_room = unread + reply.len() <= MIN_ROOM_BYTES && jobs.len() == wanted;
-        if has_room && !is_full {
+        if unread + reply.len() <= MIN_ROOM_BYTES && jobs.len() < max_jobs {
             let more = self.model.reserve(client, Some(Seconds::ZERO), None, now);
             assert!(
                 !matches!(more, Reserve::Job(_)),
