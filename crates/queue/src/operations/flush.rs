@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::job::JobState;
     use crate::state::jobs::Collection;
-    use crate::testing::Busy;
+    use crate::testing::{Busy, NOW, TestJob};
 
     #[test]
     fn a_flush_deletes_the_jobs_that_were_there_and_no_others_whatever_happens() {
@@ -235,6 +235,25 @@ mod tests {
             );
         }
         assert!(flushed > 1_000, "{flushed} jobs are too few");
+    }
+
+    #[test]
+    fn a_flush_finds_a_reservation_that_is_shortened_behind_its_walk() {
+        let mut queue = Queue::default();
+        let [worker, flusher] = [(); 2].map(|()| queue.connect());
+        let ids = [(); 3].map(|()| TestJob::default().put(&mut queue, worker, NOW));
+        assert!(ids.into_iter().all(|id| queue.reserve_job(worker, id, NOW)));
+        assert_eq!(queue.begin_flush(flusher, "default", FlushScope::All, NOW), BeginFlush::Begun);
+        while queue.figures().jobs.reserved > 0 {
+            match queue.next_to_flush(flusher, &mut 1) {
+                FlushStep::Job(id) => {
+                    queue.flush_job(id, NOW);
+                    queue.touch(worker, ids[2], Some(1.into()), NOW);
+                }
+                FlushStep::Unfinished | FlushStep::Cooldown(_) => {}
+                FlushStep::Done => panic!("{} jobs are left", queue.figures().jobs.reserved),
+            }
+        }
     }
 
     #[test]

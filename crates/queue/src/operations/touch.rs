@@ -22,7 +22,8 @@ impl Queue {
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved));
         let job = self.jobs.expect_mut(id);
-        let before = job.collection().deadline().expect("a reserved job has a deadline");
+        let (tube, deadline) = (job.tube, job.collection().deadline());
+        let before = deadline.expect("a reserved job has a deadline");
         let until = now.plus_seconds(for_s.map_or(job.ttr(), |seconds| seconds.at_least_one()));
         job.set_collection(Collection::Reserved(until.0.into()));
         let holder = self.holder_for(client.key());
@@ -30,6 +31,10 @@ impl Queue {
         let reservation = reserved.remove(Reservation::key(before, id));
         let reservation = reservation.expect("a reserved job is among its holder's reservations");
         reserved.insert(Reservation { until, ..reservation });
+        if until < before {
+            // The walk of a flush may be there already.
+            self.flushes.note_moved(id, tube);
+        }
         self.schedule(Timer::Client(holder));
         if holder != client.key() && until != before {
             self.note(Change::SessionReserved(id));
