@@ -27,14 +27,14 @@ struct Insertion {
 const INSERTIONS: [Insertion; 3] = [
     Insertion {
         path: "crates/protocol/src/command.rs",
-        line: r#"    "ready-age " ReadyAge(tube: &'a str) Ours => |rest| name(rest).map(Command::ReadyAge);"#,
+        line: r#"    "ready-age " ReadyAge(tube: TubeNameRef<'a>) Ours => |rest| name(rest).map(Command::ReadyAge);"#,
         before: r#"    "auth ""#,
     },
     Insertion { path: "src/commands/mod.rs", line: "mod ready_age;", before: "mod auth;" },
     Insertion {
         path: "src/commands/mod.rs",
         line: "    Command::ReadyAge(tube) => needs(Roles::SEE_JOBS, Named(tube), Free), \
-            server.answer_data(server.ready_age(tube, caller.now), caller.output);",
+            server.answer_data(server.ready_age(&tube, caller.now), caller.output);",
         before: "    Command::Quit => ",
     },
 ];
