@@ -119,8 +119,8 @@ impl Flushes {
         self.0.is_empty()
     }
 
-    /// Notes that the job, which is in this tube, is about to change its state, or its reservation its position. Must be
-    /// called for all states except reserved.
+    /// Notes that the job, which is in this tube, is about to change its state, or that its reservation now ends
+    /// earlier. Must be called for all states except reserved.
     #[inline]
     pub(crate) fn note_moved(&mut self, id: JobId, tube: TubeKey) {
         if !self.0.is_empty() {
