@@ -65,7 +65,7 @@ OPTIMIZED ?= --release
 # none runs alone at the end: two that wait for each that computes. `docs` and `suite-failover` need what `clients`
 # installs. They stand after a suite that starts when `clients` has ended; otherwise make would start them last.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
-LONGEST = clients suite-postgres suite-simulation suite-binlog docs suite-failover admin suite-fuzz_corpora \
+LONGEST = clients suite-postgres suite-simulation suite-binlog admin docs suite-failover suite-fuzz_corpora \
 	suite-survive suite-durability suite-differential suite-hand_over suite-conformance
 SUITE_FILES = $(foreach package,. crates/*,$(wildcard $(package)/tests/*.rs $(package)/tests/*/main.rs))
 SUITES = $(sort $(notdir $(basename $(SUITE_FILES:/main.rs=))))
