@@ -12,7 +12,7 @@ use beanstalkd_structures::IdMap;
 use super::MAX_INDEX;
 use super::chunked_queue::ChunkedQueue;
 use super::format::{MAX_JOB_ID, SHORT_BYTES};
-use super::packed::{Newest, PackedFile, PackedItem};
+use super::item::{Item, Newest, PackedFile, PackedItem};
 use crate::assertions::in_debug;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
@@ -23,23 +23,6 @@ pub(crate) const MAX_FILE_BYTES: u64 = 1 << 40;
 const MAX_DESCRIBED_ID: u64 = MAX_JOB_ID / 2;
 /// How many ids of jobs that have left the file are skipped at a time: this takes some microseconds.
 const PASSED_AT_ONCE: usize = 1024;
-
-/// A live job or cooldown in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Item {
-    /// A job, with its full record and its tags.
-    Job(JobId),
-    /// The cooldown that the delete of this job started.
-    Cooldown(JobId),
-}
-
-impl Item {
-    fn id(self) -> JobId {
-        match self {
-            Self::Job(id) | Self::Cooldown(id) => id,
-        }
-    }
-}
 
 /// The location of a job's full record, or of a cooldown: 8 bytes a job.
 #[derive(Clone, Copy, Debug)]

@@ -56,10 +56,10 @@ mod directory;
 mod errors;
 mod files;
 mod format;
+mod item;
 mod marker;
 mod open;
 mod ownership;
-mod packed;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod record;

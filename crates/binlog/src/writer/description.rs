@@ -19,7 +19,7 @@ use super::{Binlog, Contents, IDLE_MARK_NS, OPEN_AHEAD};
 use crate::clock::Timestamp;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
-use crate::files::Item;
+use crate::item::Item;
 use crate::job::JobId;
 use crate::marker::HEAD_BYTES;
 use crate::storage::Storage;

@@ -10,8 +10,8 @@ use super::room::Target;
 use crate::NoRoom;
 use crate::attachment::{AttachmentKind, Cooldown, LoggedReservation, SideEffects, parts};
 use crate::clock::Timestamp;
-use crate::files::Item;
 use crate::format::{DeleteKind, DiskRecord, SHORT_BYTES};
+use crate::item::Item;
 use crate::job::{JobId, JobRecord};
 use crate::replay::RestoredReservation;
 

@@ -1,13 +1,29 @@
-//! The location of a job or a cooldown, in few bytes: the log has one for each.
+//! The jobs and cooldowns in the files of the log, and the location of each in few bytes.
 //!
 //! Owns: which bit of an id, and of the index of a file, has another meaning. Driven by the files of the log.
 
 use std::num::NonZeroU32;
 
 use super::MAX_INDEX;
-use super::files::Item;
 use super::format::MAX_JOB_ID;
 use crate::job::JobId;
+
+/// A live job or cooldown in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Item {
+    /// A job, with its full record and its tags.
+    Job(JobId),
+    /// The cooldown that the delete of this job started.
+    Cooldown(JobId),
+}
+
+impl Item {
+    pub(super) fn id(self) -> JobId {
+        match self {
+            Self::Job(id) | Self::Cooldown(id) => id,
+        }
+    }
+}
 
 /// An [`Item`] in the 8 bytes of an id, because the list of a file has one for each job.
 #[derive(Clone, Copy, Debug)]
