@@ -9,10 +9,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
-use super::OpenError;
 use super::attachment::LoggedCooldown;
-use super::replay::{FileEnd, FileKind, FileState, LogFault, LoggedJobs, Replay, ReplayedJob, Warning};
+use super::replay::{FileEnd, FileKind, FileState, LoggedJobs, Replay, ReplayedJob, Warning};
 use super::storage::Storage;
+use super::{LogFault, OpenError};
 use crate::clock::NS_PER_S;
 use crate::job::{Counters, JobId, JobState};
 use crate::json;

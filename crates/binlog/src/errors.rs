@@ -5,8 +5,6 @@
 use std::collections::TryReserveError;
 use std::{fmt, io};
 
-use super::LogFault;
-
 /// The reason why a record cannot be appended now. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
@@ -52,6 +50,55 @@ impl fmt::Display for BinlogError {
 }
 
 impl std::error::Error for BinlogError {}
+
+/// A fault in a log. The server does not start with it; `--recover` turns each fault into a
+/// [`Warning`](crate::Warning).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the comment of a variant names its fields")]
+pub enum LogFault {
+    /// File `file` is damaged at `offset`, below `durable`, up to which it was on the medium.
+    Damaged { file: u32, offset: u64, durable: u64 },
+    /// File `file`, written by C, has a bad record at `offset` and more data after it.
+    BadRecord { file: u32, offset: u64 },
+    /// The header of file `file` is damaged.
+    DamagedHeader { file: u32 },
+    /// File `file` was made as the file with index `made_as`.
+    Misplaced { file: u32, made_as: u32 },
+    /// File `file` is missing.
+    Missing { file: u32 },
+    /// File `file` has `version`, which this server does not know.
+    UnknownVersion { file: u32, version: i32 },
+}
+
+impl LogFault {
+    /// The file that is missing, or counts as missing.
+    pub(super) fn file_given_up(&self) -> Option<u32> {
+        match *self {
+            Self::Damaged { .. } | Self::BadRecord { .. } => None,
+            Self::DamagedHeader { file }
+            | Self::Misplaced { file, .. }
+            | Self::Missing { file }
+            | Self::UnknownVersion { file, .. } => Some(file),
+        }
+    }
+}
+
+impl fmt::Display for LogFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged { file, offset, durable } => {
+                write!(out, "binlog.{file}: damaged at {offset}, although it was on disk up to {durable}")
+            }
+            Self::BadRecord { file, offset } => {
+                write!(out, "binlog.{file}: bad record at {offset}, with more data after it")
+            }
+            Self::DamagedHeader { file } => write!(out, "binlog.{file}: the header is damaged, at 4"),
+            Self::Misplaced { file, made_as } => write!(out, "binlog.{file}: was made as binlog.{made_as}"),
+            Self::Missing { file } => write!(out, "binlog.{file}: missing"),
+            Self::UnknownVersion { file, version } => write!(out, "binlog.{file}: unknown version {version}"),
+        }
+    }
+}
 
 /// The reason why the log could not be opened. The next start finds what this one has found.
 #[derive(Debug)]

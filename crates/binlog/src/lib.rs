@@ -72,12 +72,12 @@ pub use attachment::{Cooldown, LoggedReservation, SideEffects};
 pub use check::{CheckReport, FileReport, check, dump};
 pub use database_url::{DatabaseHost, DatabaseTls, DatabaseUrl, is_database_url};
 pub use directory::{Directory, DirectoryStorage, Disk, FileName, MAX_DESCRIPTORS, OnDisk, TaskRunner};
-pub use errors::{BinlogError, NoRoom, OpenError};
+pub use errors::{BinlogError, LogFault, NoRoom, OpenError};
 pub use open::Restore;
 pub use ownership::{Lease, Owner, OwnerStep, OwnershipEnd, OwnershipTimes, SeenRow, StepAnswer, Watch};
 #[cfg(feature = "postgres")]
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
-pub use replay::{DamagedFile, LogFault, ReplaySummary, RestoredReservation, Warning};
+pub use replay::{DamagedFile, ReplaySummary, RestoredReservation, Warning};
 pub use storage::{Completion, DatabaseFigures, Listing, Storage, StoreTask};
 pub use writer::{Binlog, CompleteRoom, DescribedLog, LogState, Stats, WholeJob};
 

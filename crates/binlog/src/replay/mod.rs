@@ -36,7 +36,7 @@ pub use self::jobs::RestoredReservation;
 use self::jobs::Source;
 pub(super) use self::jobs::{LoggedJobs, ReplayedJob, StartTimes};
 pub(super) use self::judgement::Judgement;
-pub use self::judgement::{DamagedFile, LogFault, ReplaySummary, Warning};
+pub use self::judgement::{DamagedFile, ReplaySummary, Warning};
 use self::reader::LogFileReader;
 
 /// How often a long replay reports its progress, in bytes read.
