@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use super::wire::{StatementError, within};
+use super::within;
 use crate::database_url::DatabaseHost;
 
 /// Longer than a resolver tries.
@@ -28,18 +28,18 @@ pub(super) enum DatabaseAddress {
     Unix(PathBuf),
 }
 
-/// All addresses of `hosts` in order, each with its name for a message. A name is resolved when it is needed, before
-/// `limit`.
+/// All addresses of `hosts` in order, each with its name for a message; or the reason why a host has none. A name is
+/// resolved when it is needed, before `limit`.
 pub(super) fn addresses(
     hosts: &[DatabaseHost],
     limit: Option<Instant>,
-) -> impl Iterator<Item = (String, Result<DatabaseAddress, StatementError>)> + '_ {
+) -> impl Iterator<Item = (String, Result<DatabaseAddress, String>)> + '_ {
     hosts.iter().flat_map(move |host| match host {
         DatabaseHost::Unix(path) => vec![(host.to_string(), Ok(DatabaseAddress::Unix(path.clone())))],
         DatabaseHost::Tcp { host: name, port } => match resolved(name, *port, limit) {
-            Err(error) => vec![(host.to_string(), Err(StatementError::Lost(error.to_string())))],
+            Err(error) => vec![(host.to_string(), Err(error.to_string()))],
             Ok(found) if found.is_empty() => {
-                vec![(host.to_string(), Err(StatementError::Lost("the name has no address".to_owned())))]
+                vec![(host.to_string(), Err("the name has no address".to_owned()))]
             }
             Ok(found) => {
                 let several = found.len() > 1;

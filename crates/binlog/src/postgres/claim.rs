@@ -75,7 +75,7 @@ impl fmt::Display for HostError {
 pub(super) fn connect(settings: &Settings) -> Result<DatabaseConnection, (HostError, String)> {
     let mut worst: Option<(HostError, String)> = None;
     for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
-        let open = || DatabaseConnection::open(&address?, &settings.log_in);
+        let open = || DatabaseConnection::open(&address.map_err(StatementError::Lost)?, &settings.log_in);
         match open_for_writing(settings, open) {
             Ok(connection) => return Ok(connection),
             Err(unfit) => {

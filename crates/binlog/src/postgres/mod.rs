@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::LogPosition;
 use super::ownership::OwnershipTimes;
@@ -53,13 +53,19 @@ use self::owner_name::OwnerName;
 use self::queue_clock::QueueClock;
 use self::reading::Reading;
 use self::seen::SeenDatabases;
-use self::wire::{DatabaseConnection, LogIn, SqlValue, first_number};
+use self::wire::{DatabaseConnection, LogIn, SqlValue, StatementError, first_number};
 
 /// The time limit for a connection to an address, unless the URL sets one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time limit for an answer of the database before another connection is tried, unless commands wait for a shorter
 /// time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// `timeout`, or less if `limit` comes first; never zero, which a socket would take as no limit.
+fn within(limit: Option<Instant>, timeout: Duration) -> Duration {
+    let left = limit.map_or(timeout, |limit| limit.saturating_duration_since(Instant::now()));
+    timeout.min(left).max(Duration::from_millis(1))
+}
 
 /// The settings of the store.
 #[derive(Clone, Debug)]
@@ -128,15 +134,15 @@ impl StoreError {
     }
 
     /// The host `at` cannot be used.
-    fn at(at: &str, failure: wire::StatementError) -> Self {
+    fn at(at: &str, failure: StatementError) -> Self {
         let text = format!("{at}: {failure}");
         Self::of_hosts(HostError::Failed(failure), text)
     }
 }
 
 /// Of a statement.
-impl From<wire::StatementError> for StoreError {
-    fn from(failure: wire::StatementError) -> Self {
+impl From<StatementError> for StoreError {
+    fn from(failure: StatementError) -> Self {
         if failure.is_retryable() {
             Self::Lost(failure.to_string())
         } else {
@@ -236,6 +242,7 @@ impl PostgresStorage {
     pub fn read_only(settings: &Settings) -> Result<Self, StoreError> {
         let mut last = StoreError::Unreachable("there is no host".to_owned());
         for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
+            let address = address.map_err(StatementError::Lost);
             let connection = address.and_then(|address| DatabaseConnection::open(&address, &settings.log_in));
             let connection = connection.map_err(|failure| StoreError::at(&at, failure));
             match connection.and_then(|connection| Self::read_only_at(settings, connection)) {

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use log::warn;
 
 use super::StoreError;
-use super::wire::StatementError;
 use crate::os::secret_file;
 
 /// The longest file with a password.
@@ -54,14 +53,10 @@ impl Password {
         Self { file: None, first: password }
     }
 
-    /// The current password.
-    pub(super) fn read(&self) -> Result<String, StatementError> {
+    /// The current password, if there is one.
+    pub(super) fn read(&self) -> Option<String> {
         let now = self.file.as_deref().and_then(|path| read(path).ok()).map(|(password, _)| password);
-        now.or_else(|| self.first.clone()).ok_or_else(|| {
-            StatementError::of_log_in(
-                "the database asks for a password: use --store-password-file or PGPASSWORD",
-            )
-        })
+        now.or_else(|| self.first.clone())
     }
 }
 

@@ -25,7 +25,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::address::DatabaseAddress;
 use super::password::Password;
-use super::sql;
+use super::{sql, within};
 use crate::os::socket;
 
 /// The bytes of one read.
@@ -44,12 +44,6 @@ pub(super) struct LogIn {
     pub(super) connect_timeout: Duration,
     /// No wait lasts longer than this.
     pub(super) limit: Option<Instant>,
-}
-
-/// `timeout`, or less if `limit` comes first; never zero, which a socket would take as no limit.
-pub(super) fn within(limit: Option<Instant>, timeout: Duration) -> Duration {
-    let left = limit.map_or(timeout, |limit| limit.saturating_duration_since(Instant::now()));
-    timeout.min(left).max(Duration::from_millis(1))
 }
 
 /// Without the password, which must not appear in a log.
@@ -74,7 +68,7 @@ pub(super) enum StatementError {
 
 impl StatementError {
     /// A log-in that failed, or that this server cannot try.
-    pub(super) fn of_log_in(message: &str) -> Self {
+    fn of_log_in(message: &str) -> Self {
         Self::Refused { code: sql::INVALID_AUTHORIZATION.to_owned(), message: message.to_owned() }
     }
 
@@ -268,7 +262,13 @@ impl DatabaseConnection {
     }
 
     fn authenticate(&mut self, log_in: &LogIn) -> Result<(), StatementError> {
-        let password = || log_in.password.read();
+        let password = || {
+            log_in.password.read().ok_or_else(|| {
+                StatementError::of_log_in(
+                    "the database asks for a password: use --store-password-file or PGPASSWORD",
+                )
+            })
+        };
         match self.receive()? {
             Message::AuthenticationOk => return Ok(()),
             Message::AuthenticationCleartextPassword => {
