@@ -13,10 +13,9 @@ use log::{info, warn};
 use super::address::addresses;
 use super::owner_name::OwnerName;
 use super::queue_clock::ClockWatch;
-use super::sql;
 use super::statements::OwnedQueue;
 use super::wire::{DatabaseConnection, SqlValue, StatementError, first_number, int};
-use super::{Settings, StoreError};
+use super::{Settings, StoreError, now, sql};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
 use crate::ownership::{OwnershipTimes, SeenRow, Watch};
@@ -27,11 +26,6 @@ const TRY_AGAIN: Duration = Duration::from_millis(200);
 const REPORT_INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// The value in the statements for a heartbeat of NULL.
 const NO_HEARTBEAT: i64 = -1;
-
-/// The clock for the decisions of owners: it cannot be set, and continues while the machine is suspended.
-pub(super) fn now() -> Timestamp {
-    Timestamp(clock::boot_time_ns())
-}
 
 /// A queue that this server owns.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use super::claim::now;
+use super::now;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::ownership::Lease;
 use crate::storage::DatabaseFigures;

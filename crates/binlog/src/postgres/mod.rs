@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use super::LogPosition;
 use super::ownership::OwnershipTimes;
 use super::storage::{Completion, DatabaseFigures, Listing, Storage, StoreTask};
+use crate::clock::Timestamp;
 use crate::database_url::DatabaseUrl;
+use crate::os::clock;
 
 mod address;
 mod backlog;
@@ -46,7 +48,7 @@ pub use self::password::Password;
 
 use self::address::addresses;
 use self::backlog::StoreRequest;
-use self::claim::{HostError, claim, now};
+use self::claim::{HostError, claim};
 use self::figures::StoreFigures;
 use self::helper::{LoopLink, PostgresHelper, Wake};
 use self::owner_name::OwnerName;
@@ -60,6 +62,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time limit for an answer of the database before another connection is tried, unless commands wait for a shorter
 /// time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The clock for the decisions of owners: it cannot be set, and continues while the machine is suspended.
+fn now() -> Timestamp {
+    Timestamp(clock::boot_time_ns())
+}
 
 /// `timeout`, or less if `limit` comes first; never zero, which a socket would take as no limit.
 fn within(limit: Option<Instant>, timeout: Duration) -> Duration {

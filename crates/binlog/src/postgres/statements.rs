@@ -5,7 +5,7 @@
 
 use std::mem;
 
-use super::claim::now;
+use super::now;
 use super::queue_clock::QueueClock;
 use super::wire::{DatabaseConnection, SqlValue, StatementError, int};
 use crate::LogPosition;

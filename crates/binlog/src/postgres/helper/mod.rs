@@ -12,17 +12,16 @@ use std::time::{Duration, Instant};
 
 use log::{error, info, warn};
 
-use super::Settings;
 use super::backlog::{Backlog, StoreRequest, Transaction};
 use super::ballast::Ballast;
-use super::claim::{Claim, HostError, connect, now};
+use super::claim::{Claim, HostError, connect};
 use super::commit_delay::CommitDelay;
 use super::figures::StoreFigures;
 use super::purges::Purges;
-use super::sql;
 use super::statements::OwnedQueue;
 use super::vacuum::Vacuum;
 use super::wire::{DatabaseConnection, ResultRow, SqlValue, StatementError, first_number, int};
+use super::{Settings, now, sql};
 use crate::clock::Timestamp;
 use crate::ownership::{Owner, OwnerStep, OwnershipEnd, StepAnswer};
 use crate::storage::{Completion, StoreTask};
