@@ -4,7 +4,7 @@
 
 use std::collections::TryReserveError;
 
-use super::jobs::Source;
+use super::Source;
 use super::tagged::FoundTags;
 use crate::LogPosition;
 use crate::attachment::tag_record_bytes;

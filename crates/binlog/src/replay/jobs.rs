@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use beanstalkd_structures::IdMap;
 
+use super::Source;
 use super::completing::{Completing, OfComplete};
 use super::logged_tubes::LoggedTubes;
 use super::tagged::{Attachment, FoundSideEffects, FoundTags, PendingAttachments, Tagged};
@@ -164,26 +165,6 @@ struct ReplayedReservation {
     grace_ms: u32,
     identity: Arc<str>,
     name: Arc<str>,
-}
-
-/// The source of a record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Source {
-    pub(crate) file: u32,
-    /// Where it begins in the file, in bytes.
-    pub(crate) offset: u64,
-    /// Whether this server wrote the record. Then the record of a buried job has the time of its burial.
-    pub(crate) is_ours: bool,
-    /// Whether the record comes after a damaged one.
-    pub(crate) beyond: bool,
-    /// Whether the record counts without its attachments, if they are lost.
-    pub(crate) recovers: bool,
-}
-
-impl Source {
-    pub(crate) fn position(self) -> LogPosition {
-        LogPosition { file: self.file, offset: self.offset }
-    }
 }
 
 /// A record that counts although its attachments are lost.

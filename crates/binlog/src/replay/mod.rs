@@ -33,7 +33,6 @@ mod tagged;
 pub(super) use self::decision::FileEnd;
 use self::decision::WrittenBy;
 pub use self::jobs::RestoredReservation;
-use self::jobs::Source;
 pub(super) use self::jobs::{LoggedJobs, ReplayedJob, StartTimes};
 pub(super) use self::judgement::Judgement;
 pub use self::judgement::{DamagedFile, ReplaySummary, Warning};
@@ -105,6 +104,26 @@ impl FileState {
             SyncPolicy::EachCommit => WrittenBy::OursSyncedFirst,
             SyncPolicy::Every(_) | SyncPolicy::Never => WrittenBy::OursAnsweredFirst,
         }
+    }
+}
+
+/// The source of a record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    pub(super) file: u32,
+    /// Where it begins in the file, in bytes.
+    pub(super) offset: u64,
+    /// Whether this server wrote the record. Then the record of a buried job has the time of its burial.
+    pub(super) is_ours: bool,
+    /// Whether the record comes after a damaged one.
+    pub(super) beyond: bool,
+    /// Whether the record counts without its attachments, if they are lost.
+    pub(super) recovers: bool,
+}
+
+impl Source {
+    pub(super) fn position(self) -> LogPosition {
+        LogPosition { file: self.file, offset: self.offset }
     }
 }
 
