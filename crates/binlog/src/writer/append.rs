@@ -1,18 +1,15 @@
 //! Appends the server's records: puts, moves, changes of a job's state and deletes.
 //!
-//! Owns: the records for which there was no room, in [`Unlogged`]. Driven by the server, command by command, then by
-//! one commit per turn.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Owns: the check of each for room; those for which there was none are in `unlogged`. Driven by the server, command by
+//! command, then by one commit per turn.
 
 use super::Binlog;
 use super::appender::MIN_BUFFER_BYTES;
 use super::durability::LogMark;
 use super::files_ahead::Creation;
 use super::room::{JobRoom, Target, file_units};
-use super::side_effects::UnloggedSideEffects;
+use super::unlogged::NeededChange;
 use crate::attachment::{AttachmentKind, LoggedReservation, MAX_DELETE_UNITS, tag_record_bytes};
-use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
 use crate::format::{DeleteKind, DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, full_record_bytes};
 use crate::item::Item;
@@ -21,17 +18,6 @@ use crate::marker::MarkerKind;
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
 use crate::{BinlogError, NoRoom, SyncPolicy};
-
-/// A change that must find room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NeededChange {
-    /// The delete of the job.
-    Delete(JobId),
-    /// The job's first reservation, after which it does not expire any more.
-    FirstReservation(JobId),
-    /// The early end of the cooldown that the delete of the job has started.
-    EndOfCooldown(JobId),
-}
 
 /// A job, with all that a record of the whole of it contains.
 #[derive(Clone, Copy, Debug)]
@@ -68,31 +54,6 @@ fn whole_bytes(tube_len: usize, body_len: usize, tags: &EncodedTags<'_>) -> u64 
 pub struct CompleteRoom {
     bytes: u64,
     added: u64,
-}
-
-/// Changes that the log lacks because there was no room for them.
-#[derive(Debug, Default)]
-pub(super) struct Unlogged {
-    /// The changes are logged in this order, and before anything else. Only a restart on a full disk, or a lack of
-    /// descriptors, leaves no room for one.
-    pub(super) needed: ChunkedQueue<NeededChange>,
-    /// The side effects of the deletes that have some.
-    pub(super) side_effects: BTreeMap<JobId, UnloggedSideEffects>,
-    /// The records of the first reservations.
-    pub(super) reservations: BTreeMap<JobId, DiskRecord>,
-    /// Jobs whose newest state must be logged as soon as the next file exists.
-    pub(super) updates: BTreeSet<JobId>,
-    /// Because the disk was full, the log may lack the newest state of a job whose full record is in a file below this
-    /// index. A copy of the job has the state.
-    pub(super) lacks_states_below: u32,
-}
-
-impl Unlogged {
-    /// Whether nothing is missing in the log, except states that are logged with the next changes of their jobs.
-    pub(super) fn is_empty(&self) -> bool {
-        let Self { needed, side_effects, reservations, updates, lacks_states_below: _ } = self;
-        needed.is_empty() && side_effects.is_empty() && reservations.is_empty() && updates.is_empty()
-    }
 }
 
 impl Binlog {

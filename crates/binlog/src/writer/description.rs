@@ -8,13 +8,13 @@
 
 use std::io::{self, ErrorKind};
 
-use super::append::Unlogged;
 use super::appender::Appender;
 use super::compaction::{Compaction, DescribedCompaction};
 use super::durability::{Durability, LogMark};
 use super::files_ahead::{DescribedNextFile, FilesAhead};
 use super::ids::Ids;
 use super::room::{Room, Spare};
+use super::unlogged::Unlogged;
 use super::{Binlog, Contents, IDLE_MARK_NS, OPEN_AHEAD};
 use crate::clock::Timestamp;
 use crate::described;

@@ -1,7 +1,7 @@
 //! The invariants of the open log between two calls, as one sweep for debug builds and tests.
 
 use super::Binlog;
-use super::append::NeededChange;
+use super::unlogged::NeededChange;
 
 impl Binlog {
     /// Asserts every invariant, unless the log has ended. The cost grows with the number of jobs.

@@ -1,12 +1,12 @@
 //! The open log: what is written, when, and in which order.
 //!
-//! Owns: the state of the log by subject. `append` has the calls that log a change, `markers` writes the markers
-//! between records, `appender` has the bytes of the turn, and `room` the space; `files_ahead` makes the next files;
-//! `compaction` copies jobs out of old files and removes these; `durability` knows what is synced and when the next
-//! sync is due; `ids` knows which job ids are announced. [`Binlog`] puts them together: this file states the order of a
-//! commit and the consequences of each task's outcome. Never reads a clock: the server passes `now`. Never waits,
-//! except at the start and at the exit: slow work is submitted to the store as a [`StoreTask`]. Driven by the server,
-//! once per turn and for each [`Completion`].
+//! Owns: the state of the log by subject. `append` has the calls that log a change, `unlogged` the changes without
+//! room; `markers` writes the markers between records, `appender` has the bytes of the turn, and `room` the space;
+//! `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes these; `durability` knows
+//! what is synced and when the next sync is due; `ids` knows which job ids are announced. [`Binlog`] puts them
+//! together: this file states the order of a commit and the consequences of each task's outcome. Never reads a clock:
+//! the server passes `now`. Never waits, except at the start and at the exit: slow work is submitted to the store as a
+//! [`StoreTask`]. Driven by the server, once per turn and for each [`Completion`].
 
 use super::cooldowns::Cooldowns;
 use super::files::Files;
@@ -19,12 +19,12 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobId;
 use crate::rate_limited_log::RateLimitedLog;
 
-use self::append::Unlogged;
 use self::appender::Appender;
 use self::compaction::Compaction;
 use self::durability::Durability;
 use self::files_ahead::{Creation, FilesAhead, OPEN_AHEAD};
 use self::ids::Ids;
+use self::unlogged::Unlogged;
 
 mod append;
 mod appender;
@@ -38,6 +38,7 @@ mod invariants;
 mod markers;
 mod room;
 mod side_effects;
+mod unlogged;
 
 pub use self::append::{CompleteRoom, WholeJob};
 pub(super) use self::burials::Burials;

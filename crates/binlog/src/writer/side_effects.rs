@@ -1,12 +1,12 @@
 //! Tags, deletes that start a cooldown or free a group, and first reservations that end an expiry.
 //!
-//! Owns: the records of these. Those for which there was no room are in [`Unlogged`], and the cooldowns in the contents
+//! Owns: the records of these. Those for which there was no room are in `unlogged`, and the cooldowns in the contents
 //! of the log. A delete and its side effects are one write to one file, and so are a job and its tags. Driven by the
 //! server.
 
 use super::Binlog;
-use super::append::{NeededChange, Unlogged};
 use super::room::Target;
+use super::unlogged::{NeededChange, UnloggedSideEffects};
 use crate::NoRoom;
 use crate::attachment::{AttachmentKind, Cooldown, LoggedReservation, SideEffects, parts};
 use crate::clock::Timestamp;
@@ -14,57 +14,6 @@ use crate::format::{DeleteKind, DiskRecord, SHORT_BYTES};
 use crate::item::Item;
 use crate::job::{JobId, JobRecord};
 use crate::replay::RestoredReservation;
-
-/// The side effects of a delete, until there is room for them.
-#[derive(Debug, Default)]
-pub(super) struct UnloggedSideEffects {
-    cooldown: Option<Box<[u8]>>,
-    freed_group: Option<Box<str>>,
-    /// How many full records directly before the delete form one change with it.
-    completes: Option<u8>,
-}
-
-impl UnloggedSideEffects {
-    /// Short records of these side effects.
-    fn units(&self) -> u64 {
-        self.cooldown.as_ref().map_or(0, |bytes| parts(bytes.len()))
-            + self.freed_group.as_ref().map_or(0, |group| parts(group.len()))
-            + u64::from(self.completes.is_some())
-    }
-
-    /// The units to reserve, including the one that ends the cooldown.
-    fn needed_units(&self) -> u64 {
-        self.units() + u64::from(self.cooldown.is_some())
-    }
-}
-
-impl Unlogged {
-    /// The short records of the delete of job `id`, which is not logged yet.
-    pub(super) fn delete_units(&self, id: JobId) -> u64 {
-        1 + self.side_effects.get(&id).map_or(0, UnloggedSideEffects::units)
-    }
-
-    /// Drops the cooldown from the delete of job `id`, if it is one of these. Returns how many short records are not
-    /// needed because of that.
-    fn drop_cooldown(&mut self, id: JobId) -> u64 {
-        let Some(mut side_effects) = self.side_effects.remove(&id) else { return 0 };
-        let units = side_effects.needed_units();
-        side_effects.cooldown = None;
-        let left = side_effects.needed_units();
-        // A delete without any side effect left becomes a plain one: a record of the other kind would lack its
-        // attachment.
-        if left > 0 {
-            self.side_effects.insert(id, side_effects);
-        }
-        units - left
-    }
-
-    /// All short records that the log lacks, and those for the ends of the cooldowns in them.
-    fn needed_units(&self) -> u64 {
-        let side_effects = self.side_effects.values().map(UnloggedSideEffects::needed_units).sum::<u64>();
-        self.needed.len() as u64 + side_effects
-    }
-}
 
 impl Binlog {
     // ---- first reservations ----
