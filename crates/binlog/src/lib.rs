@@ -84,6 +84,9 @@ pub use writer::{Binlog, CompleteRoom, DescribedLog, LogState, Stats, WholeJob};
 /// The last index that a file may have: C counts files in an `int`.
 const MAX_INDEX: u32 = i32::MAX as u32 - 1;
 
+/// No log has lengths, ids and counts above this: sums with them must not overflow.
+const MAX_NUMBER: u64 = u64::MAX / 4;
+
 /// Lengths of files are rounded up to this many bytes, as C does.
 const BLOCK_BYTES: u64 = 4096;
 

@@ -8,7 +8,6 @@ use std::io;
 use log::warn;
 
 use super::append::WholeJob;
-use super::description::MAX_NUMBER;
 use super::files_ahead::Creation;
 use super::{Binlog, Timestamp};
 use crate::attachment::MAX_SESSION_UNITS;
@@ -20,7 +19,7 @@ use crate::item::Item;
 use crate::job::JobId;
 use crate::marker::MarkerKind;
 use crate::storage::{StoreTask, is_lack_of_room, is_shortage};
-use crate::{BinlogError, LogPosition};
+use crate::{BinlogError, LogPosition, MAX_NUMBER};
 
 use super::room::file_units;
 

@@ -24,10 +24,7 @@ use crate::job::JobId;
 use crate::marker::HEAD_BYTES;
 use crate::storage::Storage;
 use crate::wall_clock::WallOffset;
-use crate::{BLOCK_BYTES, Config, LogPosition, MAX_INDEX, OpenError, SequenceNumber};
-
-/// No log has lengths, ids and counts above this: sums with them must not overflow.
-pub(crate) const MAX_NUMBER: u64 = u64::MAX / 4;
+use crate::{BLOCK_BYTES, Config, LogPosition, MAX_INDEX, MAX_NUMBER, OpenError, SequenceNumber};
 
 /// An open log as the old program has left it.
 #[derive(Debug)]
@@ -82,7 +79,7 @@ impl Described for SequenceNumber {
 }
 
 /// A number of a log.
-pub(crate) fn bounded(from: &mut Reader<'_>) -> Result<u64, Malformed> {
+fn bounded(from: &mut Reader<'_>) -> Result<u64, Malformed> {
     Some(from.value()?).filter(|&number| number <= MAX_NUMBER).ok_or(Malformed("a number of the log"))
 }
 
