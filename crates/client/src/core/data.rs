@@ -1,8 +1,6 @@
 //! The data of replies as types: counters of jobs, pages of jobs, extensions.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
 
 use beanstalkd_protocol::{Dictionary, FieldList, YamlError, parse_page};
 use beanstalkd_types::job::{BodyRef, JobId, JobState};
@@ -10,7 +8,7 @@ use beanstalkd_types::tags::TagKind;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::fields::Fields;
-use super::tag::Tag;
+use super::tag::{Tag, TraceParent};
 
 /// A job with its body, from a reserve or a peek.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,72 +32,6 @@ impl Job {
 impl From<(JobId, BodyRef<'_>)> for Job {
     fn from((id, body): (JobId, BodyRef<'_>)) -> Self {
         Self { id: id.0, body: body.as_slice().to_vec(), fields: Fields::default() }
-    }
-}
-
-/// The trace of a job's put: the `traceparent` of W3C's Trace Context, from the tag `trc:`.
-///
-/// ```
-/// use beanstalk_client::TraceParent;
-///
-/// let trace: TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse()?;
-/// assert_eq!(trace.trace_id(), "0af7651916cd43dd8448eb211c80319c");
-/// assert_eq!(trace.parent_id(), "b7ad6b7169203331");
-/// assert!(trace.is_sampled());
-/// # Ok::<(), beanstalk_client::TraceParentError>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct TraceParent(String);
-
-/// The text is not a `traceparent` of version 00.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TraceParentError(String);
-
-impl fmt::Display for TraceParentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" is not a traceparent: expected 00-<32 hex>-<16 hex>-<2 hex>", self.0)
-    }
-}
-
-impl std::error::Error for TraceParentError {}
-
-impl FromStr for TraceParent {
-    type Err = TraceParentError;
-
-    fn from_str(text: &str) -> Result<Self, TraceParentError> {
-        let parts: Vec<&str> = text.split('-').collect();
-        let is_one = parts.iter().map(|part| part.len()).eq([2, 32, 16, 2])
-            && parts[0] == "00"
-            && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        if is_one { Ok(Self(text.to_owned())) } else { Err(TraceParentError(text.to_owned())) }
-    }
-}
-
-impl TraceParent {
-    /// The whole text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The id of the trace: 32 hexadecimal digits.
-    pub fn trace_id(&self) -> &str {
-        &self.0[3..35]
-    }
-
-    /// The id of the span in which the job was put: 16 hexadecimal digits.
-    pub fn parent_id(&self) -> &str {
-        &self.0[36..52]
-    }
-
-    /// Whether the producer has recorded the trace.
-    pub fn is_sampled(&self) -> bool {
-        u8::from_str_radix(&self.0[53..], 16).is_ok_and(|flags| flags & 1 == 1)
-    }
-}
-
-impl fmt::Display for TraceParent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -203,6 +135,20 @@ impl JobInfo {
             waits_for: words(keys.get("waits-for")).map(str::to_owned).collect(),
         })
     }
+
+    /// The counters that a reservation also has, as its fields.
+    pub(crate) fn fields(&self) -> Fields {
+        Fields {
+            tube: Some(self.tube.clone()),
+            attempts: Some(self.reserves),
+            timeouts: Some(self.timeouts),
+            releases: Some(self.releases),
+            age: Some(self.age),
+            pri: Some(self.pri),
+            ttr: Some(self.ttr),
+            trace: self.trace.clone(),
+        }
+    }
 }
 
 /// The words of a value with spaces between them.
@@ -295,6 +241,9 @@ mod tests {
         assert_eq!(job.waits_for, ["pause", "key"]);
         let job = info(&with("session: \"\"\ndead-since: 0\nwaits-for: \"worker\"\n"));
         assert_eq!((job.session, job.dead_since, job.waits_for), (None, None, vec!["worker".to_owned()]));
+        let trace = format!("00-{}-{}-01", "a".repeat(32), "b".repeat(16));
+        let job = info(&with(&format!("trace: \"{trace}\"\nfailures: 2\n")));
+        assert_eq!((job.trace.unwrap().as_str(), job.failures), (&*trace, Some(2)));
     }
 
     #[test]
@@ -325,32 +274,6 @@ mod tests {
             let data = format!("---\nnext: \"{next}\"\njobs:\n");
             assert_eq!(Page::parse(data.as_bytes(), "t", JobState::Ready).is_ok(), is_cursor, "{next}");
         }
-    }
-
-    #[test]
-    fn a_traceparent_has_four_parts_of_hexadecimal_digits() {
-        let good = format!("00-{}-{}-0A", "a".repeat(32), "F".repeat(16));
-        let trace: TraceParent = good.parse().unwrap();
-        assert!(!trace.is_sampled());
-        assert_eq!((trace.trace_id(), trace.parent_id()), (&*"a".repeat(32), &*"F".repeat(16)));
-        for (flags, is_sampled) in [("00", false), ("01", true), ("02", false), ("03", true)] {
-            let trace: TraceParent = good.replace("0A", flags).parse().unwrap();
-            assert_eq!(trace.is_sampled(), is_sampled, "{flags}");
-        }
-        for bad in [
-            "",
-            "-",
-            "00---",
-            &good[1..],
-            &good.replace("00", "01"),
-            &good.replace('F', "g"),
-            &format!("{good}-"),
-        ] {
-            assert!(bad.parse::<TraceParent>().is_err(), "{bad}");
-        }
-        let data = [C_JOB, format!("trace: \"{good}\"\nfailures: 2\n").as_bytes()].concat();
-        let job = JobInfo::from_stats(&parse_dictionary(&data).unwrap()).unwrap();
-        assert_eq!((job.trace.unwrap().as_str(), job.failures), (good.as_str(), Some(2)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use beanstalkd_protocol::{Field, FieldList};
 
-use super::data::{JobInfo, TraceParent};
+use super::tag::TraceParent;
 
 /// The values that the server sends with a reservation: those that the connection has requested with
 /// [`Client::reserve_fields`](crate::Client::reserve_fields). All others are `None`. Times are in seconds.
@@ -65,20 +65,6 @@ impl Fields {
             }
         }
         fields
-    }
-
-    /// The fields, from the counters of a job.
-    pub(crate) fn of_info(info: &JobInfo) -> Self {
-        Self {
-            tube: Some(info.tube.clone()),
-            attempts: Some(info.reserves),
-            timeouts: Some(info.timeouts),
-            releases: Some(info.releases),
-            age: Some(info.age),
-            pri: Some(info.pri),
-            ttr: Some(info.ttr),
-            trace: info.trace.clone(),
-        }
     }
 
     /// Whether all values are present, except a trace, which not every job has.

@@ -1,12 +1,10 @@
-//! The tags of a put, an extension: words after the size.
+//! The tags of a put, an extension: words after the size. The tag `trc:` has a [`TraceParent`].
 
 use std::fmt;
 use std::str::FromStr;
 
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{PutTags, TagKind};
-
-use super::data::TraceParent;
 
 /// A tag of a job: `idp:KEY[:SECONDS]`, `con:KEY[:LIMIT]`, `grp:NAME`, `aft:NAME`, `exp:SECONDS`, `trc:TRACEPARENT`; or
 /// `tub:TUBE`, which names the tube of a put and is not kept with the job.
@@ -88,6 +86,72 @@ impl fmt::Display for Tag {
     }
 }
 
+/// The trace of a job's put: the `traceparent` of W3C's Trace Context, from the tag `trc:`.
+///
+/// ```
+/// use beanstalk_client::TraceParent;
+///
+/// let trace: TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse()?;
+/// assert_eq!(trace.trace_id(), "0af7651916cd43dd8448eb211c80319c");
+/// assert_eq!(trace.parent_id(), "b7ad6b7169203331");
+/// assert!(trace.is_sampled());
+/// # Ok::<(), beanstalk_client::TraceParentError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TraceParent(String);
+
+/// The text is not a `traceparent` of version 00.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceParentError(String);
+
+impl fmt::Display for TraceParentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" is not a traceparent: expected 00-<32 hex>-<16 hex>-<2 hex>", self.0)
+    }
+}
+
+impl std::error::Error for TraceParentError {}
+
+impl FromStr for TraceParent {
+    type Err = TraceParentError;
+
+    fn from_str(text: &str) -> Result<Self, TraceParentError> {
+        let parts: Vec<&str> = text.split('-').collect();
+        let is_one = parts.iter().map(|part| part.len()).eq([2, 32, 16, 2])
+            && parts[0] == "00"
+            && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        if is_one { Ok(Self(text.to_owned())) } else { Err(TraceParentError(text.to_owned())) }
+    }
+}
+
+impl TraceParent {
+    /// The whole text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The id of the trace: 32 hexadecimal digits.
+    pub fn trace_id(&self) -> &str {
+        &self.0[3..35]
+    }
+
+    /// The id of the span in which the job was put: 16 hexadecimal digits.
+    pub fn parent_id(&self) -> &str {
+        &self.0[36..52]
+    }
+
+    /// Whether the producer has recorded the trace.
+    pub fn is_sampled(&self) -> bool {
+        u8::from_str_radix(&self.0[53..], 16).is_ok_and(|flags| flags & 1 == 1)
+    }
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +181,29 @@ mod tests {
             "grp:a:b", "x:a",
         ] {
             assert!(text.parse::<Tag>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_traceparent_has_four_parts_of_hexadecimal_digits() {
+        let good = format!("00-{}-{}-0A", "a".repeat(32), "F".repeat(16));
+        let trace: TraceParent = good.parse().unwrap();
+        assert!(!trace.is_sampled());
+        assert_eq!((trace.trace_id(), trace.parent_id()), (&*"a".repeat(32), &*"F".repeat(16)));
+        for (flags, is_sampled) in [("00", false), ("01", true), ("02", false), ("03", true)] {
+            let trace: TraceParent = good.replace("0A", flags).parse().unwrap();
+            assert_eq!(trace.is_sampled(), is_sampled, "{flags}");
+        }
+        for bad in [
+            "",
+            "-",
+            "00---",
+            &good[1..],
+            &good.replace("00", "01"),
+            &good.replace('F', "g"),
+            &format!("{good}-"),
+        ] {
+            assert!(bad.parse::<TraceParent>().is_err(), "{bad}");
         }
     }
 }

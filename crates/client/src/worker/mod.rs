@@ -13,10 +13,11 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::address::Address;
-use crate::core::data::{Job, JobInfo, TraceParent};
+use crate::core::data::{Job, JobInfo};
 use crate::core::engine::Reopening;
 use crate::core::fields::Fields;
 use crate::core::put::PutOptions;
+use crate::core::tag::TraceParent;
 use crate::core::{Backoff, Connector, Reconnect, jittered};
 use crate::error::Error;
 use crate::lock;
@@ -81,7 +82,7 @@ impl Delivery {
     /// A job with its counters. Without them, all its fields must be present: see [`Worker::needs_info`].
     pub(crate) fn new(job: Job, info: Option<JobInfo>, worker: &Worker, failures: &FailedJobs) -> Self {
         let Job { id, body, fields } = job;
-        let fields = info.as_ref().map_or(fields, Fields::of_info);
+        let fields = info.as_ref().map_or(fields, JobInfo::fields);
         let failure_counts = FailureCounts::of(&fields, info.as_ref());
         let attempt = failures.attempt(id, failure_counts, &worker.retry);
         let Fields { tube, attempts, age, pri, ttr, trace, .. } = fields;
