@@ -2,7 +2,8 @@
 //!
 //! Owns: their memory, which is zeroed when it is allocated, and not again for each reply.
 
-use super::exchange::MAX_KEPT_BYTES;
+/// Empty buffers that a large job has made larger than this are freed.
+pub(super) const MAX_KEPT_BYTES: usize = 1024 * 1024;
 
 /// Received bytes, with room for more after them.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use beanstalkd_types::seconds::Seconds;
 
 use super::connection_state::{ConnectionState, StateChange};
 use super::data::Extensions;
-use super::input::Input;
+use super::input::{Input, MAX_KEPT_BYTES};
 use super::request::{Repeat, Request, extension_of, is_reserve};
 use crate::error::Error;
 
@@ -23,9 +23,6 @@ pub(crate) use strays::Strays;
 /// The maximum number of bytes of commands without replies. A server whose replies are not read stops reading: then
 /// these bytes must fit into the kernel's buffers, about 200 KB by default, or each side waits for the other.
 const MAX_OUTSTANDING_BYTES: usize = 32 * 1024;
-
-/// Empty buffers that a large job has made larger than this are freed.
-pub(super) const MAX_KEPT_BYTES: usize = 1024 * 1024;
 
 /// The sizes of a read: for one reply, and for many or a large one.
 const MIN_READ_BYTES: usize = 4 * 1024;
