@@ -8,7 +8,8 @@ use beanstalkd_protocol::{Grace, Refusal};
 use beanstalkd_types::tube_name::TubeName;
 
 use super::backoff::Reconnect;
-use super::connection_state::{ConnectionState, Token};
+use super::connection_state::ConnectionState;
+use super::token::Token;
 #[cfg(feature = "tokio")]
 use crate::address::Address;
 use crate::error::Error;

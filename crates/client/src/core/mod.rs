@@ -19,9 +19,10 @@ pub(crate) mod pipeline;
 pub(crate) mod put;
 pub(crate) mod request;
 pub(crate) mod tag;
+mod token;
 
 pub use backoff::Reconnect;
 pub(crate) use backoff::{Backoff, jittered};
 pub(crate) use commands::with_commands;
-pub use connection_state::Token;
 pub use connector::Connector;
+pub use token::Token;

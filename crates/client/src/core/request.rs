@@ -5,9 +5,9 @@ use beanstalkd_types::job::{Counting, JobId};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagKind;
 
-use super::connection_state::Token;
 use super::data::Cursor;
 use super::put::PutOptions;
+use super::token::Token;
 
 /// A request: a command, for a put with its body.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@ use beanstalkd_protocol::{Field, Grace, parse};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tube_name::TubeName;
 
-use crate::core::connection_state::Token;
+use crate::core::Token;
 use crate::core::put::PutOptions;
 
 fn push(exchange: &mut Exchange, line: &str) {
