@@ -62,9 +62,8 @@ pub use self::memory::MemoryShares;
 #[cfg(test)]
 pub(crate) use self::guard::WATCHED_NAMES;
 
-use self::guard::Subject::{
-    self, AnyTube, Every, Group, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Target, Used,
-    Watched,
+use self::Subject::{
+    AnyTube, Every, Group, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Target, Used, Watched,
 };
 use self::memory::MemoryClass::{self, AddsTube, Free, Margin};
 use self::orders::OrderSlice;
@@ -75,9 +74,10 @@ use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::exchange::{self, Complete, Output, Put, Unfinished, Until, WaitKind};
 use crate::job::{Body, JobId, JobState};
-use crate::protocol::{Command, PutHeader, Reply};
+use crate::protocol::{Command, IdList, PutHeader, Reply};
 use crate::queue::{ClientId, FlushScope, Release};
 use crate::refusal::{ChangeRefusal, CommandRefusal, PutRefusal};
+use crate::tube_name::TubeNameRef;
 
 /// The continuation of a command that does not end in its turn. The exchange of its client, or its order, holds it
 /// without knowing its contents. It ends with its client.
@@ -181,6 +181,35 @@ struct CommandRow<'a> {
     follows: Follows,
     /// A number of the command, for the log.
     number: Option<u64>,
+}
+
+/// The subject of a command: the tubes and jobs for which it needs roles.
+#[derive(Clone, Copy, Debug)]
+enum Subject<'a> {
+    /// Nothing that needs a role: every client may give the command.
+    Nothing,
+    /// At least one tube: the answer shows only tubes that the client may see.
+    AnyTube,
+    /// The tube that the command names; the answer shows only tubes that the client may see.
+    Mentioned(TubeNameRef<'a>),
+    /// All tubes.
+    Every,
+    /// The tube that the client uses.
+    Used,
+    /// The target tube of a `put` with this text after its size: the tube that the text names, or the used one.
+    Target(&'a [u8]),
+    /// The tubes that the client watches. Tubes without the role leave its watch list.
+    Watched,
+    /// The tube with this name.
+    Named(TubeNameRef<'a>),
+    /// The group with this name.
+    Group(TubeNameRef<'a>),
+    /// The tube of this job.
+    OfJob(JobId),
+    /// The tubes of these jobs. Each is checked when the command reaches it.
+    OfJobs(IdList<'a>),
+    /// The tube of this job, and its target tube: see [`Roles::MOVE_TARGET`].
+    OfJobAndNamed(JobId, TubeNameRef<'a>),
 }
 
 /// The input that belongs to a command and follows its line. If the command is refused, the input is skipped, because

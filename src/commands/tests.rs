@@ -2,8 +2,7 @@
 
 use beanstalkd_testkit::written::Table;
 
-use super::CommandRow;
-use super::guard::Subject;
+use super::{CommandRow, Subject};
 use crate::access::Roles;
 use crate::protocol::{Command, Origin, Verb, parse};
 

@@ -7,8 +7,7 @@ use std::fmt::Write as _;
 
 use log::trace;
 
-use super::CommandRow;
-use super::guard::Subject;
+use super::{CommandRow, Subject};
 use crate::protocol::{Command, target_of};
 use crate::queue::ClientId;
 use crate::tube_name::TubeNameRef;

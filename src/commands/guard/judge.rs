@@ -7,46 +7,16 @@
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::commands::words::{WordsFor, in_words};
-use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, answer, answer_last};
+use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, Subject, answer, answer_last};
 use crate::exchange::Output;
 use crate::job::JobId;
-use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb, target_of};
+use crate::protocol::{Command, Reply, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
 use crate::refusal::CommandRefusal;
 use crate::tags::TagSet;
-use crate::tube_name::TubeNameRef;
 
 /// The cost of a line of the audit, in simple requests.
 const AUDIT_COST: u64 = 16;
-
-/// The subject of a command: the tubes and jobs for which it needs roles.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Subject<'a> {
-    /// Nothing that needs a role: every client may give the command.
-    Nothing,
-    /// At least one tube: the answer shows only tubes that the client may see.
-    AnyTube,
-    /// The tube that the command names; the answer shows only tubes that the client may see.
-    Mentioned(TubeNameRef<'a>),
-    /// All tubes.
-    Every,
-    /// The tube that the client uses.
-    Used,
-    /// The target tube of a `put` with this text after its size: the tube that the text names, or the used one.
-    Target(&'a [u8]),
-    /// The tubes that the client watches. Tubes without the role leave its watch list.
-    Watched,
-    /// The tube with this name.
-    Named(TubeNameRef<'a>),
-    /// The group with this name.
-    Group(TubeNameRef<'a>),
-    /// The tube of this job.
-    OfJob(JobId),
-    /// The tubes of these jobs. Each is checked when the command reaches it.
-    OfJobs(IdList<'a>),
-    /// The tube of this job, and its target tube: see [`Roles::MOVE_TARGET`].
-    OfJobAndNamed(JobId, TubeNameRef<'a>),
-}
 
 impl Executor {
     /// Checks a command. Returns its outcome if it is refused.

@@ -13,7 +13,6 @@ mod waiting_puts;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-pub(crate) use self::judge::Subject;
 pub(crate) use self::waiting_puts::Permission;
 
 use self::audit::{RefusedCommandLine, report_full, report_log_in, report_refused};
