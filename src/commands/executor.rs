@@ -91,7 +91,7 @@ impl Executor {
             persistence: Persistence::new(config.binlog_file_bytes),
             guard: None,
             orders: None,
-            memory: MemoryUse::new(&config),
+            memory: MemoryUse::new(config.max_memory_bytes, config.max_job_bytes, config.shares),
             meter: CostMeter::default(),
             clients: ClientRecords::default(),
             tube_lists: TubeLists::default(),

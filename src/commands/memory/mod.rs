@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 pub(super) use self::detached_bodies::DetachedBodies;
 
-use super::{Executor, ExecutorConfig};
+use super::Executor;
 use crate::binlog::Binlog;
 use crate::exchange::{Output, PutExtras};
 use crate::queue::ClientId;
@@ -69,11 +69,11 @@ pub(crate) struct MemoryUse {
 }
 
 impl MemoryUse {
-    pub(super) fn new(config: &ExecutorConfig) -> Self {
+    pub(super) fn new(max_bytes: Option<u64>, max_job_bytes: u64, shares: MemoryShares) -> Self {
         Self {
-            max_bytes: config.max_memory_bytes,
-            max_job_bytes: config.max_job_bytes,
-            shares: config.shares,
+            max_bytes,
+            max_job_bytes,
+            shares,
             is_exhausted: || false,
             buffer_bytes: 0,
             tls: None,
