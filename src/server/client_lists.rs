@@ -1,18 +1,14 @@
 //! The server's lists of clients. Each list contains a client at most once.
 //!
-//! Owns: which lists must contain a connection after its commands, in [`ClientLists::refile`]. A list contains ids.
-//! Each connection knows which lists contain it, so no list has to be searched.
+//! Owns: which list has the clients that wait for an event. A list contains ids. Each connection knows which lists
+//! contain it, so no list has to be searched.
 
 use std::collections::VecDeque;
 
 use bitflags::bitflags;
 
-use super::Executor;
-use super::buffers::BufferPool;
-use super::connection::Connection;
 use crate::exchange::Until;
 use crate::queue::ClientId;
-use crate::stream::Stream;
 
 bitflags! {
     /// Lists of clients: one of them, or all that contain a connection.
@@ -98,35 +94,6 @@ impl ClientLists {
     #[inline]
     pub(crate) fn wait(&mut self, list: WaitList, id: ClientId, listed: &mut Lists) {
         enlist(self.waiting(list), list.flag(), id, listed);
-    }
-
-    /// Files a connection after commands of its client: with those that await the same event as its stalled command,
-    /// with those that have replies, and with those that can continue without an event. Notes the record for which its
-    /// replies wait, and counts its memory. Returns whether it can continue.
-    #[inline(always)]
-    pub(crate) fn refile<S: Stream>(
-        &mut self,
-        id: ClientId,
-        connection: &mut Connection<S>,
-        executor: &mut Executor,
-        buffers: &mut BufferPool,
-    ) -> bool {
-        if let Some(list) = connection.exchange.stalled_until().and_then(WaitList::of_those_awaiting) {
-            self.wait(list, id, &mut connection.listed);
-        }
-        connection.note_unsettled_replies(executor);
-        if connection.exchange.output.is_empty() && !connection.exchange.is_closing() {
-            buffers.reclaim(&mut connection.exchange.output);
-        } else {
-            self.send(id, &mut connection.listed);
-        }
-        connection.count_bytes(executor.buffer_bytes());
-        let can_continue = connection.is_runnable();
-        if can_continue {
-            let queue = if connection.is_handshaking() { &mut self.handshaking } else { &mut self.runnable };
-            enlist(queue, Lists::SCHEDULED, id, &mut connection.listed);
-        }
-        can_continue
     }
 
     /// The clients in a list whose clients wait.

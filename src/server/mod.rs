@@ -376,7 +376,7 @@ impl<S: Stream> Server<S> {
         if exchange.has_body_in_progress() && self.executor.lacks_memory_for(exchange.memory_bytes()) {
             exchange.give_up_body(CommandRefusal::OutOfMemory);
         }
-        if self.lists.refile(id, connection, &mut self.executor, &mut self.buffers) {
+        if connection.refile(id, &mut self.lists, &mut self.executor, &mut self.buffers) {
             connection.exhaust_budget();
         }
     }
@@ -393,7 +393,7 @@ impl<S: Stream> Server<S> {
                 self.close(id, now);
                 continue;
             }
-            self.lists.refile(id, connection, &mut self.executor, &mut self.buffers);
+            connection.refile(id, &mut self.lists, &mut self.executor, &mut self.buffers);
         }
         self.lists.unsent.len() - unsent_before
     }

@@ -35,7 +35,7 @@ impl<S: Stream> Server<S> {
         for id in self.executor.may_not_wait(waiting.map(|(id, _)| id)) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
             connection.end_wait(&mut self.executor, id);
-            self.lists.refile(id, connection, &mut self.executor, &mut self.buffers);
+            connection.refile(id, &mut self.lists, &mut self.executor, &mut self.buffers);
         }
     }
 

@@ -1,8 +1,9 @@
 //! A connection: the socket of a client with its exchange.
 //!
-//! Owns: the readiness of the socket, the two system calls, and the budget of the client in a turn. Events are
-//! edge-triggered, so their readiness is latched here: the input is ready until a read finds nothing more, and the
-//! socket is full until the poll reports room again. `sending` has the way of the replies. Driven by the server.
+//! Owns: the readiness of the socket, the two system calls, the budget of the client in a turn, and which of the
+//! server's lists must contain it after its commands. Events are edge-triggered, so their readiness is latched here:
+//! the input is ready until a read finds nothing more, and the socket is full until the poll reports room again.
+//! `sending` has the way of the replies. Driven by the server.
 
 mod counted_bytes;
 mod sending;
@@ -14,7 +15,8 @@ use zeroize::Zeroize;
 use self::counted_bytes::CountedBytes;
 use super::Executor;
 use super::budget::Budget;
-use super::client_lists::{Lists, WaitList};
+use super::buffers::BufferPool;
+use super::client_lists::{ClientLists, Lists, WaitList, enlist};
 use super::unsettled_replies::UnsettledReplies;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::Continuation;
@@ -432,6 +434,35 @@ impl<S: Stream> Connection<S> {
     /// How many of its bytes are in the sum over all buffers.
     pub(crate) fn counted_bytes(&self) -> usize {
         self.counted_bytes.get()
+    }
+
+    /// Files it after commands of its client: with those that await the same event as its stalled command, with those
+    /// that have replies, and with those that can continue without an event. Notes the record for which its replies
+    /// wait, and counts its memory. Returns whether it can continue.
+    #[inline(always)]
+    pub(crate) fn refile(
+        &mut self,
+        id: ClientId,
+        lists: &mut ClientLists,
+        executor: &mut Executor,
+        buffers: &mut BufferPool,
+    ) -> bool {
+        if let Some(list) = self.exchange.stalled_until().and_then(WaitList::of_those_awaiting) {
+            lists.wait(list, id, &mut self.listed);
+        }
+        self.note_unsettled_replies(executor);
+        if self.exchange.output.is_empty() && !self.exchange.is_closing() {
+            buffers.reclaim(&mut self.exchange.output);
+        } else {
+            lists.send(id, &mut self.listed);
+        }
+        self.count_bytes(executor.buffer_bytes());
+        let can_continue = self.is_runnable();
+        if can_continue {
+            let queue = if self.is_handshaking() { &mut lists.handshaking } else { &mut lists.runnable };
+            enlist(queue, Lists::SCHEDULED, id, &mut self.listed);
+        }
+        can_continue
     }
 
     /// Asserts the invariants of a connection between two turns.
