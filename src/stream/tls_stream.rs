@@ -32,7 +32,7 @@ impl<S: Stream> TlsStream<S> {
     /// # Errors
     /// If there are no random numbers.
     pub fn new(socket: S, token: PollToken, acceptor: Rc<Acceptor>) -> io::Result<Self> {
-        let channel = acceptor.accept().map_err(io::Error::other)?;
+        let channel = Channel::new(Rc::clone(&acceptor)).map_err(io::Error::other)?;
         Ok(Self { socket, token, acceptor, channel, has_waiting_reply: false, awaits_room: false })
     }
 

@@ -13,7 +13,7 @@ use log::warn;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{HandshakeKind, ServerConfig};
 
-use super::{Channel, Credentials, HandshakeFailure};
+use super::{Credentials, HandshakeFailure};
 use crate::clock::Timestamp;
 use crate::rate_limited_log::RateLimitedLog;
 
@@ -90,15 +90,9 @@ impl Acceptor {
         self.credentials.borrow().clone()
     }
 
-    /// The encrypted half of a new connection.
-    ///
-    /// # Errors
-    /// If there are no random numbers.
-    pub fn accept(self: &Rc<Self>) -> Result<Channel, rustls::Error> {
-        let config = Arc::clone(&self.credentials.borrow().config);
-        let channel = Channel::new(config, Rc::clone(self))?;
-        self.counts.open.set(self.counts.open.get() + 1);
-        Ok(channel)
+    /// The settings of a handshake that begins now.
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.credentials.borrow().config)
     }
 
     /// Whether there was no reload since a handshake with `config` began.
@@ -112,6 +106,10 @@ impl Acceptor {
         let (certificate, intermediates) =
             chain.split_first().ok_or(rustls::Error::NoCertificatesPresented)?;
         verifier.verify_client_cert(certificate, intermediates, UnixTime::now()).map(|_| ())
+    }
+
+    pub(super) fn opened(&self) {
+        add(&self.counts.open);
     }
 
     pub(super) fn closed(&self) {

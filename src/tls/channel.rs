@@ -73,9 +73,15 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    pub(super) fn new(config: Arc<ServerConfig>, acceptor: Rc<Acceptor>) -> Result<Self, Error> {
+    /// The encrypted half of a new connection.
+    ///
+    /// # Errors
+    /// If there are no random numbers.
+    pub fn new(acceptor: Rc<Acceptor>) -> Result<Self, Error> {
+        let config = acceptor.config();
         let mut tls = ServerConnection::new(Arc::clone(&config))?;
         tls.set_buffer_limit(Some(MAX_UNSENT_BYTES));
+        acceptor.opened();
         let mut channel = Self {
             tls,
             acceptor,
