@@ -5,8 +5,6 @@
 
 use std::ops::Add;
 
-use crate::seconds::Seconds;
-
 /// Nanoseconds in a second.
 pub const NS_PER_S: u64 = 1_000_000_000;
 
@@ -35,13 +33,6 @@ impl Timestamp {
             earliest = earliest.min(instant.unwrap_or(Self::NEVER));
         }
         Some(earliest).filter(|&at| at != Self::NEVER)
-    }
-
-    /// The instant `seconds` later.
-    #[inline]
-    #[must_use]
-    pub fn plus_seconds(self, seconds: impl Into<Seconds>) -> Self {
-        Self(self.0.saturating_add(seconds.into().as_ns()))
     }
 
     /// The instant `ns` nanoseconds earlier; never before 1970.

@@ -1,9 +1,9 @@
-//! A number of seconds, as commands have it: whole seconds and thousandths.
+//! A number of seconds, as commands have it: whole seconds and thousandths; and the instant that comes so much later.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::clock::NS_PER_S;
+use crate::clock::{NS_PER_S, Timestamp};
 use crate::number::leading_u32;
 
 const NS_PER_THOUSANDTH: u64 = NS_PER_S / 1000;
@@ -110,6 +110,15 @@ impl Seconds {
             (seconds, []) => Some(seconds),
             _ => None,
         }
+    }
+}
+
+impl Timestamp {
+    /// The instant `seconds` later.
+    #[inline]
+    #[must_use]
+    pub fn plus_seconds(self, seconds: impl Into<Seconds>) -> Self {
+        Self(self.0.saturating_add(seconds.into().as_ns()))
     }
 }
 
