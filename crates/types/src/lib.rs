@@ -34,8 +34,6 @@ pub mod percent;
 pub mod random;
 pub mod rate_limited_log;
 pub mod seconds;
-mod tag_filter;
-mod tag_words;
 pub mod tags;
 pub mod trace;
 pub mod tube_name;

@@ -1,4 +1,4 @@
-//! A number of seconds, as commands have it: whole seconds and thousandths; and the instant that comes so much later.
+//! A number of seconds, as commands have it: whole seconds and thousandths; and an instant plus such a number.
 
 use std::cmp::Ordering;
 use std::fmt;

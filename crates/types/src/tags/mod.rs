@@ -1,15 +1,19 @@
 //! The tags of a job: the requests of a `put` that C's protocol does not have, and what the server and the queue keep
 //! in the same place: the owner, the failures, the arrival in a tube.
 //!
-//! Owns: the compact encoding in which the queue and the binlog keep the tags of a job. Never decides what a tag does.
+//! Owns: the compact encoding in which the queue and the binlog keep the tags of a job; in `words.rs` the words of a
+//! `put`, in `filter.rs` the filters for jobs. Never decides what a tag does.
+
+mod filter;
+mod words;
 
 use std::collections::TryReserveError;
 use std::ops::Deref;
 
+pub use self::filter::TagFilter;
+pub use self::words::{PutTags, TagError, TagKind};
 pub use crate::name::Name;
 use crate::seconds::Seconds;
-pub use crate::tag_filter::TagFilter;
-pub use crate::tag_words::{PutTags, TagError, TagKind};
 pub use crate::trace::Trace;
 use crate::tube_name::TubeName;
 

@@ -2,11 +2,9 @@
 //!
 //! Owns: the words of the tags and the limits of their numbers. Never decides what a tag does.
 
-use crate::name::Name;
+use super::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 use crate::number::whole_u32;
 use crate::seconds::Seconds;
-use crate::tags::{After, Concurrency, Idempotency, TagSet};
-use crate::trace::Trace;
 use crate::tube_name::{TubeName, TubeNameRef};
 
 macro_rules! tag_kinds {

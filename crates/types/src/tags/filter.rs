@@ -2,7 +2,7 @@
 //!
 //! Owns: the syntax of such a filter, and which tags match it.
 
-use crate::tags::{TagKind, TagSet, Trace};
+use super::{TagKind, TagSet, Trace};
 use crate::tube_name::TubeName;
 
 /// Matches jobs that have a tag of one kind, with any key or with a given one.
