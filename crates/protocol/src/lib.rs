@@ -24,7 +24,6 @@ mod manage;
 mod put_tags;
 mod reply;
 mod reply_reader;
-mod reserved_jobs;
 #[cfg(test)]
 mod round_trip_tests;
 #[cfg(any(test, feature = "samples"))]
@@ -44,9 +43,8 @@ pub use self::manage::{ClientCursor, MAX_LIMIT};
 pub use self::put_tags::{
     MAX_COMPLETED_PUTS, MAX_PUT_LINE_BYTES, parse_tags, put_line, tagged_put, target_of,
 };
-pub use self::reply::{Refusal, Reply, ReplyBuffer, write_reserved};
+pub use self::reply::{Refusal, Reply, ReplyBuffer, ReservedJobs, write_reserved};
 pub use self::reply_reader::{Received, ReplyError};
-pub use self::reserved_jobs::ReservedJobs;
 #[cfg(any(test, feature = "samples"))]
 pub use self::samples::Arguments;
 pub use self::session::Grace;

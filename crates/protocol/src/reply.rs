@@ -7,7 +7,6 @@ use super::CRLF;
 use super::argument::Argument;
 use super::fields::FieldList;
 use super::list::List;
-use super::reserved_jobs::ReservedJobs;
 use super::workers::IdList;
 use crate::job::{Body, BodyRef, JobId, JobState, Priority};
 
@@ -36,6 +35,34 @@ pub trait ReplyBuffer {
     /// # Errors
     /// If the allocator has no memory for another entry; then nothing has changed.
     fn push_body(&mut self, body: &Body) -> Result<(), TryReserveError>;
+}
+
+/// The jobs of a batch: their number, and a whole RESERVED reply for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservedJobs<'a> {
+    count: usize,
+    pub(super) replies: &'a [u8],
+}
+
+impl<'a> ReservedJobs<'a> {
+    /// The jobs of `count` RESERVED replies. A server that has written these replies into another buffer passes none:
+    /// then the reply to the batch is only the line before them.
+    #[must_use]
+    pub fn new(count: usize, replies: &'a [u8]) -> Self {
+        Self { count, replies }
+    }
+
+    /// The number of jobs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are no jobs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
 }
 
 macro_rules! replies {
@@ -347,9 +374,9 @@ fn job<const LEN: usize>(
 }
 
 fn batch(output: &mut impl ReplyBuffer, jobs: ReservedJobs<'_>) -> Result<(), TryReserveError> {
-    output.reserve(MAX_SHORT_BYTES + jobs.replies().len())?;
+    output.reserve(MAX_SHORT_BYTES + jobs.replies.len())?;
     numbered(output, b"RESERVED_BATCH ", jobs.len() as u64)?;
-    output.bytes().extend_from_slice(jobs.replies());
+    output.bytes().extend_from_slice(jobs.replies);
     Ok(())
 }
 

@@ -5,8 +5,7 @@ use std::fmt;
 
 use super::CRLF;
 use super::fields::FieldList;
-use super::reply::{COMPLETED, Reply};
-use super::reserved_jobs::ReservedJobs;
+use super::reply::{COMPLETED, Reply, ReservedJobs};
 use super::workers::{IdList, MAX_BATCH};
 use crate::job::{BodyRef, JobId, JobState, Priority};
 use crate::number::plain_u64;
@@ -99,6 +98,30 @@ impl<'a> Reply<'a> {
             words => Received::Whole(short(words).ok_or_else(unknown)?, taken),
         };
         Ok(read)
+    }
+}
+
+impl<'a> ReservedJobs<'a> {
+    /// The jobs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (JobId, BodyRef<'a>)> {
+        self.iter_with_values().map(|(id, body, _)| (id, body))
+    }
+
+    /// The jobs, in order, with the values of their fields; the values are empty if the client has not asked for
+    /// fields.
+    pub fn iter_with_values(&self) -> impl Iterator<Item = (JobId, BodyRef<'a>, &'a str)> {
+        let mut rest = self.replies;
+        std::iter::from_fn(move || match Reply::read(rest) {
+            Ok(Received::Whole(Reply::Reserved(id, body), taken)) => {
+                rest = &rest[taken..];
+                Some((id, body, ""))
+            }
+            Ok(Received::Whole(Reply::ReservedWith(id, body, values), taken)) => {
+                rest = &rest[taken..];
+                Some((id, body, values))
+            }
+            _ => None,
+        })
     }
 }
 
