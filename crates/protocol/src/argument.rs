@@ -1,13 +1,22 @@
-//! The arguments of commands, as they are written.
+//! The arguments of commands: how they are written, and the steps that the grammars of several commands share.
 
-use std::io::Write;
-
-use super::command::{Cursor, PutHeader};
-use super::manage::ClientCursor;
-use super::workers::{IdList, ModeWord};
 use crate::job::{Counting, JobId, JobState, Priority};
 use crate::seconds::Seconds;
-use crate::tube_name::TubeNameRef;
+use crate::tube_name::{TubeName, TubeNameRef};
+
+/// The arguments after a word and one space.
+pub(super) fn arguments(rest: &[u8]) -> Option<&[u8]> {
+    rest.strip_prefix(b" ")
+}
+
+/// The text up to the first space, and the text after it.
+pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
+    text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len()))
+}
+
+pub(super) fn name(rest: &[u8]) -> Option<TubeNameRef<'_>> {
+    TubeName::check(rest)
+}
 
 /// An argument of a command.
 pub(super) trait Argument {
@@ -63,6 +72,7 @@ macro_rules! written_as {
         }
     )+};
 }
+pub(super) use written_as;
 
 written_as! {
     u32: |number| u64::from(*number);
@@ -71,7 +81,6 @@ written_as! {
     JobId: |id| id.0;
     Priority: |priority| priority.0;
     JobState: |state| state.as_str();
-    ModeWord: |mode| mode.as_str();
 }
 
 impl Argument for Seconds {
@@ -114,32 +123,5 @@ impl Argument for Counting {
             Self::Counted => {}
             Self::Uncounted => line.extend_from_slice(b" uncounted"),
         }
-    }
-}
-
-impl Argument for Cursor {
-    fn write(&self, line: &mut Vec<u8>) {
-        write!(line, " {self}").expect("a write to a vector does not fail");
-    }
-}
-
-impl Argument for ClientCursor {
-    fn write(&self, line: &mut Vec<u8>) {
-        write!(line, " {self}").expect("a write to a vector does not fail");
-    }
-}
-
-impl Argument for IdList<'_> {
-    fn write(&self, line: &mut Vec<u8>) {
-        self.iter().for_each(|id| id.write(line));
-    }
-}
-
-impl Argument for PutHeader {
-    fn write(&self, line: &mut Vec<u8>) {
-        self.priority.write(line);
-        self.delay_s.write(line);
-        self.ttr_s.write(line);
-        self.size.write(line);
     }
 }

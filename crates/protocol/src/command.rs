@@ -4,26 +4,23 @@
 //! prefix is UNKNOWN_COMMAND; a wrong rest is BAD_FORMAT.
 
 use super::MAX_LINE_BYTES;
-use super::argument::Argument;
-use super::fields::{FieldList, reserve_fields};
+use super::argument::{Argument, arguments, name};
+use super::fields::FieldList;
 use super::manage::{
-    ClientCursor, MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_clients, list_jobs, move_job,
+    ClientCursor, Cursor, MAX_LONG_LINE_BYTES, id_and_priority, id_and_tube, list_clients, list_jobs,
 };
-use super::put_tags::{self, MAX_PUT_LINE_BYTES, complete};
+use super::put_line::{MAX_PUT_LINE_BYTES, PutHeader, numbers_of_put, tagged_put};
 #[cfg(any(test, feature = "samples"))]
 use super::samples::{Arguments, FromArgument};
 use super::session::{Grace, session};
 use super::workers::{
-    IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, wait_job, watch,
+    IdList, MAX_DELETE_BATCH_LINE_BYTES, MAX_TIMEOUT, ModeWord, complete, optional_timeout, reserve_batch,
+    touch, wait_job, watch,
 };
-use crate::described;
-use crate::job::{Counting, JobId, JobState, Position, Priority};
+use crate::job::{Counting, JobId, JobState, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::seconds::Seconds;
-use crate::tube_name::{TubeName, TubeNameRef, is_name_byte};
-
-/// The longest time-out of a reserve, in seconds: the maximum of C's `int`.
-pub(super) const MAX_TIMEOUT: Seconds = Seconds::new(i32::MAX as u32, 0);
+use crate::tube_name::{TubeNameRef, is_name_byte};
 
 /// The grammar of the lines with one prefix.
 struct Grammar {
@@ -160,11 +157,13 @@ commands! {
     "delete " Delete(id: JobId) C => |rest| id(rest).map(Command::Delete);
     "release " Release { id: JobId, priority: Priority, delay_s: Seconds, counting: Counting } C => release;
     "use " Use(tube: TubeNameRef<'a>) C => |rest| name(rest).map(Command::Use);
-    "watch " Watch { tube: TubeNameRef<'a>, weight: u16 } C => watch;
+    "watch " Watch { tube: TubeNameRef<'a>, weight: u16 } C
+        => |rest| watch(rest).map(|(tube, weight)| Command::Watch { tube, weight });
     "ignore " Ignore(tube: TubeNameRef<'a>) C => |rest| name(rest).map(Command::Ignore);
     "bury " Bury { id: JobId, priority: Priority } C => bury;
     "kick " Kick { bound: u64 } C => |rest| as_strtoul(rest).map(|bound| Command::Kick { bound });
-    "touch " Touch { id: JobId, for_s: Option<Seconds> } C => touch;
+    "touch " Touch { id: JobId, for_s: Option<Seconds> } C
+        => |rest| touch(rest).map(|(id, for_s)| Command::Touch { id, for_s });
     "stats" Stats C => |rest| alone(rest, Command::Stats);
     "stats-job " StatsJob(id: JobId) C => |rest| id(rest).map(Command::StatsJob);
     "stats-tube " StatsTube(tube: TubeNameRef<'a>) C => |rest| name(rest).map(Command::StatsTube);
@@ -178,14 +177,17 @@ commands! {
     "flush-tube" FlushTube(tube: TubeNameRef<'a>) Ours => |rest| name(arguments(rest)?).map(Command::FlushTube);
     "flush-buried" FlushBuried(tube: TubeNameRef<'a>) Ours => |rest| name(arguments(rest)?).map(Command::FlushBuried);
     "list-jobs" ListJobs { tube: TubeNameRef<'a>, state: JobState, limit: u32, after: Option<Cursor> } Ours
-        up to MAX_LONG_LINE_BYTES => list_jobs;
+        up to MAX_LONG_LINE_BYTES
+        => |rest| list_jobs(rest).map(|(tube, state, limit, after)| Command::ListJobs { tube, state, limit, after });
     "peek-reserved" PeekReserved Ours => |rest| alone(rest, Command::PeekReserved);
-    "move" Move { id: JobId, tube: TubeNameRef<'a> } Ours up to MAX_LONG_LINE_BYTES => move_job;
+    "move" Move { id: JobId, tube: TubeNameRef<'a> } Ours up to MAX_LONG_LINE_BYTES
+        => |rest| id_and_tube(rest).map(|(id, tube)| Command::Move { id, tube });
     "reprioritize" Reprioritize { id: JobId, priority: Priority } Ours
         => |rest| id_and_priority(rest).map(|(id, priority)| Command::Reprioritize { id, priority });
     "drain" Drain Ours => |rest| alone(rest, Command::Drain);
     "undrain" Undrain Ours => |rest| alone(rest, Command::Undrain);
-    "reserve-batch" ReserveBatch { max_jobs: u32, timeout_s: Option<Seconds> } Ours => reserve_batch;
+    "reserve-batch" ReserveBatch { max_jobs: u32, timeout_s: Option<Seconds> } Ours
+        => |rest| reserve_batch(rest).map(|(max_jobs, timeout_s)| Command::ReserveBatch { max_jobs, timeout_s });
     "delete-batch" DeleteBatch(ids: IdList<'a>) Ours
         up to MAX_DELETE_BATCH_LINE_BYTES => |rest| IdList::parse(rest).map(Command::DeleteBatch);
     "touch-all" TouchAll Ours => |rest| alone(rest, Command::TouchAll);
@@ -194,13 +196,18 @@ commands! {
     "reserve-with-abort" ReserveWithAbort { timeout_s: Option<Seconds> } Ours
         => |rest| optional_timeout(rest).map(|timeout_s| Command::ReserveWithAbort { timeout_s });
     "stats-group " StatsGroup(group: TubeNameRef<'a>) Ours => |rest| name(rest).map(Command::StatsGroup);
-    "session" Session { name: TubeNameRef<'a>, grace: Grace } Ours => session;
-    "list-clients" ListClients { limit: u32, after_client: Option<ClientCursor> } Ours => list_clients;
+    "session" Session { name: TubeNameRef<'a>, grace: Grace } Ours
+        => |rest| session(rest).map(|(name, grace)| Command::Session { name, grace });
+    "list-clients" ListClients { limit: u32, after_client: Option<ClientCursor> } Ours
+        => |rest| list_clients(rest).map(|(limit, after_client)| Command::ListClients { limit, after_client });
     "kill-client" KillClient { number: u64 } Ours
         => |rest| whole_u64(arguments(rest)?).map(|number| Command::KillClient { number });
-    "complete" Complete { id: JobId, count: u32 } Ours => complete;
-    "wait-job" WaitJob { id: JobId, timeout_s: Option<Seconds> } Ours => wait_job;
-    "reserve-fields" ReserveFields(fields: FieldList) Ours => reserve_fields;
+    "complete" Complete { id: JobId, count: u32 } Ours
+        => |rest| complete(rest).map(|(id, count)| Command::Complete { id, count });
+    "wait-job" WaitJob { id: JobId, timeout_s: Option<Seconds> } Ours
+        => |rest| wait_job(rest).map(|(id, timeout_s)| Command::WaitJob { id, timeout_s });
+    "reserve-fields" ReserveFields(fields: FieldList) Ours
+        => |rest| FieldList::parse(rest).map(Command::ReserveFields);
     // The rest of the line is the token, valid or not.
     "auth " Auth(token: &'a [u8]) OursGuarded => |token| Some(Command::Auth(token));
 }
@@ -215,30 +222,6 @@ impl Verb {
         self.counter_key().split_at("cmd-".len()).1
     }
 }
-
-/// The end of a page of `list-jobs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
-    /// The state of the jobs in the list.
-    pub state: JobState,
-    /// The position of the page's last job.
-    pub position: Position,
-}
-
-/// The line of a `put`; the body follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PutHeader {
-    /// The new job's priority.
-    pub priority: Priority,
-    /// Time before it becomes ready.
-    pub delay_s: Seconds,
-    /// Time to run.
-    pub ttr_s: Seconds,
-    /// The length of the body in bytes, without its CRLF.
-    pub size: u32,
-}
-
-described!(PutHeader { priority, delay_s, ttr_s, size });
 
 /// Why a line is not a valid command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,7 +255,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
 #[inline(never)]
 fn parse_by_table(line: &[u8]) -> Result<Command<'_>, ParseError> {
     // To C, a line that contains a NUL has a wrong length. A NUL after the first tag makes only that tag wrong.
-    if memchr::memchr(0, line).is_some() && put_tags::tagged_put(line).is_none() {
+    if memchr::memchr(0, line).is_some() && tagged_put(line).is_none() {
         return Err(ParseError::BadFormat);
     }
     let mut error = ParseError::UnknownCommand;
@@ -319,10 +302,6 @@ fn id(rest: &[u8]) -> Option<JobId> {
     whole_u64(rest).map(JobId)
 }
 
-pub(super) fn name(rest: &[u8]) -> Option<TubeNameRef<'_>> {
-    TubeName::check(rest)
-}
-
 fn put(rest: &[u8]) -> Option<Command<'_>> {
     put_with::<true>(rest)
 }
@@ -337,36 +316,6 @@ fn put_in_whole_seconds(rest: &[u8]) -> Option<Command<'_>> {
 fn put_with<const FRACTIONS: bool>(rest: &[u8]) -> Option<Command<'_>> {
     let (header, rest) = numbers_of_put::<FRACTIONS>(rest)?;
     Some(if rest.is_empty() { Command::Put(header) } else { Command::PutWith(header, rest) })
-}
-
-/// The numbers of a `put`, and the text after the last one.
-pub(super) fn put_numbers(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
-    numbers_of_put::<true>(rest)
-}
-
-/// The numbers of the `put` on `line`, if they are in whole seconds and nothing follows the size.
-#[must_use]
-pub fn plain_put_line(line: &[u8]) -> Option<PutHeader> {
-    let (header, rest) = numbers_of_put::<false>(line.strip_prefix(b"put ")?)?;
-    rest.is_empty().then_some(header)
-}
-
-#[inline(always)]
-fn numbers_of_put<const FRACTIONS: bool>(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
-    let (priority, rest) = leading_u32(rest)?;
-    let (delay_s, rest) = leading_seconds::<FRACTIONS>(rest)?;
-    let (ttr_s, rest) = leading_seconds::<FRACTIONS>(rest)?;
-    let (size, rest) = leading_u32(rest)?;
-    Some((PutHeader { priority: Priority(priority), delay_s, ttr_s, size }, rest))
-}
-
-#[inline(always)]
-fn leading_seconds<const FRACTIONS: bool>(text: &[u8]) -> Option<(Seconds, &[u8])> {
-    if FRACTIONS {
-        return Seconds::leading(text);
-    }
-    let (whole, rest) = leading_u32(text)?;
-    Some((whole.into(), rest))
 }
 
 fn reserve_with_timeout(rest: &[u8]) -> Option<Command<'_>> {

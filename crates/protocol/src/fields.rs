@@ -1,7 +1,6 @@
 //! The fields of `reserve-fields`, which C beanstalkd does not have: the values after the size in a RESERVED line.
 
 use super::argument::{Argument, words};
-use super::command::Command;
 
 words! {
     /// A value of a job that a RESERVED line can have. In a list, the number of a field is its position here, from 1.
@@ -91,15 +90,10 @@ impl Argument for FieldList {
     }
 }
 
-/// `[ <field> …]`
-pub(super) fn reserve_fields(rest: &[u8]) -> Option<Command<'_>> {
-    FieldList::parse(rest).map(Command::ReserveFields)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ParseError, parse};
+    use crate::{Command, ParseError, parse};
 
     #[test]
     fn each_field_is_there_once_and_in_its_order() {

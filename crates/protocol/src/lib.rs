@@ -21,7 +21,7 @@ mod command;
 mod fields;
 mod list;
 mod manage;
-mod put_tags;
+mod put_line;
 mod reply;
 mod reply_reader;
 #[cfg(test)]
@@ -34,21 +34,19 @@ mod yaml;
 
 use beanstalkd_types::{described, job, number, seconds, tags, tube_name};
 
-pub use self::command::{
-    Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse, plain_put_line,
-};
+pub use self::command::{Command, Origin, ParseError, Verb, longest_line, parse};
 pub use self::fields::{Field, FieldList};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
-pub use self::manage::{ClientCursor, MAX_LIMIT};
-pub use self::put_tags::{
-    MAX_COMPLETED_PUTS, MAX_PUT_LINE_BYTES, parse_tags, put_line, tagged_put, target_of,
+pub use self::manage::{ClientCursor, Cursor, MAX_LIMIT};
+pub use self::put_line::{
+    MAX_PUT_LINE_BYTES, PutHeader, parse_tags, plain_put_line, put_line, tagged_put, target_of,
 };
 pub use self::reply::{Refusal, Reply, ReplyBuffer, ReservedJobs, write_reserved};
 pub use self::reply_reader::{Received, ReplyError};
 #[cfg(any(test, feature = "samples"))]
 pub use self::samples::Arguments;
 pub use self::session::Grace;
-pub use self::workers::{IdList, MAX_BATCH, MAX_DELETE_BATCH_LINE_BYTES, ModeWord};
+pub use self::workers::{IdList, MAX_BATCH, MAX_COMPLETED_PUTS, MAX_DELETE_BATCH_LINE_BYTES, ModeWord};
 pub use self::yaml::{
     Dictionary, DictionaryWriter, YamlError, parse_dictionary, parse_list, parse_page, write_list,
 };

@@ -4,10 +4,12 @@
 //! and a line that begins with the word but continues in another way is BAD_FORMAT.
 
 use std::fmt::{self, Display};
+use std::io::Write;
 
-use super::command::{Command, Cursor, name};
+use super::argument::{Argument, arguments, name, word};
 use crate::job::{JobId, JobState, Position, Priority};
 use crate::number::{leading_u32, leading_u64, plain_u64, whole_u32};
+use crate::tube_name::TubeNameRef;
 
 /// The number of lines on a page of `list-jobs` or `list-clients`, if the command does not give one.
 const DEFAULT_LIMIT: u32 = 100;
@@ -24,9 +26,10 @@ const CLIENTS: &str = "clients-";
 /// The word for the state in the cursor after a held job.
 const HELD: &str = "held";
 
-pub(super) fn move_job(rest: &[u8]) -> Option<Command<'_>> {
+/// `<id> <tube>`
+pub(super) fn id_and_tube(rest: &[u8]) -> Option<(JobId, TubeNameRef<'_>)> {
     let (id, rest) = leading_u64(arguments(rest)?)?;
-    Some(Command::Move { id: JobId(id), tube: arguments(rest).and_then(name)? })
+    Some((JobId(id), arguments(rest).and_then(name)?))
 }
 
 /// `<id> <pri>`
@@ -37,19 +40,18 @@ pub(super) fn id_and_priority(rest: &[u8]) -> Option<(JobId, Priority)> {
 }
 
 /// `<tube> <state> [<limit> [<cursor>]]`
-pub(super) fn list_jobs(rest: &[u8]) -> Option<Command<'_>> {
+pub(super) fn list_jobs(rest: &[u8]) -> Option<(TubeNameRef<'_>, JobState, u32, Option<Cursor>)> {
     let (tube, rest) = word(arguments(rest)?);
     let tube = name(tube)?;
     let (state, rest) = word(arguments(rest)?);
     let state = JobState::parse(state)?;
     let (limit, after) = page(rest, |text| Cursor::parse(text, state))?;
-    Some(Command::ListJobs { tube, state, limit, after })
+    Some((tube, state, limit, after))
 }
 
 /// `[<limit> [<cursor>]]`
-pub(super) fn list_clients(rest: &[u8]) -> Option<Command<'_>> {
-    let (limit, after_client) = page(rest, ClientCursor::parse)?;
-    Some(Command::ListClients { limit, after_client })
+pub(super) fn list_clients(rest: &[u8]) -> Option<(u32, Option<ClientCursor>)> {
+    page(rest, ClientCursor::parse)
 }
 
 /// The maximum number of lines on a page, and the cursor after which the page begins.
@@ -81,14 +83,19 @@ impl Display for ClientCursor {
     }
 }
 
-/// The arguments after a word and one space.
-pub(super) fn arguments(rest: &[u8]) -> Option<&[u8]> {
-    rest.strip_prefix(b" ")
+impl Argument for ClientCursor {
+    fn write(&self, line: &mut Vec<u8>) {
+        write!(line, " {self}").expect("a write to a vector does not fail");
+    }
 }
 
-/// The text up to the first space, and the text after it.
-pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
-    text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len()))
+/// The end of a page of `list-jobs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The state of the jobs in the list.
+    pub state: JobState,
+    /// The position of the page's last job.
+    pub position: Position,
 }
 
 impl Cursor {
@@ -114,10 +121,16 @@ impl Display for Cursor {
     }
 }
 
+impl Argument for Cursor {
+    fn write(&self, line: &mut Vec<u8>) {
+        write!(line, " {self}").expect("a write to a vector does not fail");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ParseError, longest_line, parse};
+    use crate::{Command, ParseError, longest_line, parse};
 
     #[test]
     fn a_page_has_a_tube_a_state_a_limit_and_a_cursor() {

@@ -1,8 +1,8 @@
 //! An argument of each name, from which any command can be made: for tests, in which a new command needs no line.
 
-use super::command::{Cursor, PutHeader};
 use super::fields::FieldList;
-use super::manage::ClientCursor;
+use super::manage::{ClientCursor, Cursor};
+use super::put_line::PutHeader;
 use super::session::Grace;
 use super::workers::{IdList, ModeWord};
 use crate::job::{Counting, JobId, JobState, Priority};

@@ -2,10 +2,9 @@
 //!
 //! Owns: their grammar, and the longest grace.
 
-use super::argument::Argument;
-use super::command::{Command, name};
-use super::manage::{arguments, word};
+use super::argument::{Argument, arguments, name, word};
 use crate::seconds::Seconds;
+use crate::tube_name::TubeNameRef;
 
 /// The longest grace. A client that does not come back for longer than an hour has gone.
 const MAX_GRACE_MS: u32 = 3_600_000;
@@ -36,17 +35,17 @@ impl Argument for Grace {
 }
 
 /// ` <name> <grace>`
-pub(super) fn session(rest: &[u8]) -> Option<Command<'_>> {
+pub(super) fn session(rest: &[u8]) -> Option<(TubeNameRef<'_>, Grace)> {
     let (session, rest) = word(arguments(rest)?);
     let grace = Seconds::parse(arguments(rest)?)?;
     let grace = Grace::from_ms(u64::from(grace.whole()) * 1000 + u64::from(grace.thousandths()))?;
-    Some(Command::Session { name: name(session)?, grace })
+    Some((name(session)?, grace))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse;
+    use crate::{Command, parse};
 
     fn grace_ms(text: &str) -> Option<u32> {
         match parse(format!("session a {text}").as_bytes()) {

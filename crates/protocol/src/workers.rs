@@ -4,21 +4,26 @@
 //! Owns: their grammar. As in `manage`, exactly one space comes after the command's word, and a line that begins with
 //! the word and continues differently is BAD_FORMAT.
 
-use super::argument::words;
-use super::command::{Command, MAX_TIMEOUT, Verb, name};
-use super::manage::{arguments, word};
+use super::argument::{Argument, arguments, name, word, words, written_as};
 use crate::job::JobId;
 use crate::number::{leading_u32, leading_u64, whole_u32};
 use crate::seconds::Seconds;
+use crate::tube_name::TubeNameRef;
 
 /// The maximum number of jobs of a `reserve-batch`, and of ids of a `delete-batch`.
 pub const MAX_BATCH: u32 = 1000;
 
 /// The longest line of ids, in bytes with its CRLF: the word, and [`MAX_BATCH`] times a space and an id of 20 digits.
-pub const MAX_DELETE_BATCH_LINE_BYTES: usize = Verb::DeleteBatch.as_str().len() + MAX_BATCH as usize * 21 + 2;
+pub const MAX_DELETE_BATCH_LINE_BYTES: usize = "delete-batch".len() + MAX_BATCH as usize * 21 + 2;
 
 /// The largest weight of a watched tube.
 const MAX_WEIGHT: u32 = 9999;
+
+/// The longest time-out of a reserve, in seconds: the maximum of C's `int`.
+pub(super) const MAX_TIMEOUT: Seconds = Seconds::new(i32::MAX as u32, 0);
+
+/// The maximum number of puts in a `complete`.
+pub const MAX_COMPLETED_PUTS: u32 = 100;
 
 /// The ids of a `delete-batch`, 1 to [`MAX_BATCH`] of them, or of the reply COMPLETED, which may have none; in order.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +98,12 @@ impl PartialEq for IdList<'_> {
 
 impl Eq for IdList<'_> {}
 
+impl Argument for IdList<'_> {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.iter().for_each(|id| id.write(line));
+    }
+}
+
 words! {
     /// The words for the mode of a reserve. `Default` and `Fifo` are the same mode.
     pub enum ModeWord {
@@ -103,11 +114,15 @@ words! {
     }
 }
 
+written_as! {
+    ModeWord: |mode| mode.as_str();
+}
+
 /// ` <n> [<seconds>]`
-pub(super) fn reserve_batch(rest: &[u8]) -> Option<Command<'_>> {
+pub(super) fn reserve_batch(rest: &[u8]) -> Option<(u32, Option<Seconds>)> {
     let (max_jobs, rest) = leading_u32(arguments(rest)?)?;
     let timeout_s = optional_timeout(rest)?;
-    (1..=MAX_BATCH).contains(&max_jobs).then_some(Command::ReserveBatch { max_jobs, timeout_s })
+    (1..=MAX_BATCH).contains(&max_jobs).then_some((max_jobs, timeout_s))
 }
 
 /// Nothing, or a space and seconds. The outer `None` means BAD_FORMAT.
@@ -119,30 +134,37 @@ pub(super) fn optional_timeout(rest: &[u8]) -> Option<Option<Seconds>> {
 }
 
 /// `<id> [<seconds>]`
-pub(super) fn touch(rest: &[u8]) -> Option<Command<'_>> {
+pub(super) fn touch(rest: &[u8]) -> Option<(JobId, Option<Seconds>)> {
     let (id, rest) = leading_u64(rest)?;
     let for_s = if rest.is_empty() { None } else { Some(Seconds::parse(arguments(rest)?)?) };
-    Some(Command::Touch { id: JobId(id), for_s })
+    Some((JobId(id), for_s))
 }
 
 /// `<id> [<seconds>]`, of a wait
-pub(super) fn wait_job(rest: &[u8]) -> Option<Command<'_>> {
+pub(super) fn wait_job(rest: &[u8]) -> Option<(JobId, Option<Seconds>)> {
     let (id, rest) = leading_u64(arguments(rest)?)?;
-    Some(Command::WaitJob { id: JobId(id), timeout_s: optional_timeout(rest)? })
+    Some((JobId(id), optional_timeout(rest)?))
+}
+
+/// ` <id> <n>`, of a `complete`
+pub(super) fn complete(rest: &[u8]) -> Option<(JobId, u32)> {
+    let (id, rest) = leading_u64(arguments(rest)?)?;
+    let count = whole_u32(arguments(rest)?).filter(|&count| count <= MAX_COMPLETED_PUTS)?;
+    Some((JobId(id), count))
 }
 
 /// `<tube> [<weight>]`
-pub(super) fn watch(rest: &[u8]) -> Option<Command<'_>> {
+pub(super) fn watch(rest: &[u8]) -> Option<(TubeNameRef<'_>, u16)> {
     let (tube, rest) = word(rest);
     let weight = if rest.is_empty() { 1 } else { whole_u32(arguments(rest)?)? };
     let tube = name(tube)?;
-    (1..=MAX_WEIGHT).contains(&weight).then_some(Command::Watch { tube, weight: weight as u16 })
+    (1..=MAX_WEIGHT).contains(&weight).then_some((tube, weight as u16))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ParseError, longest_line, parse};
+    use crate::{Command, ParseError, longest_line, parse};
 
     fn bad(lines: &[&str]) {
         for line in lines {

@@ -1,14 +1,15 @@
-//! The tags of a `put`: the words that may follow the size.
+//! The line of a `put`: its numbers, and the tags that may follow the size.
 //!
-//! Owns: their grammar. Spaces separate the words, which are checked from left to right; the first wrong word decides.
+//! Owns: their grammar. Spaces separate the tags, which are checked from left to right; the first wrong word decides.
 //! A word that is not a tag makes the line an invalid line of C's protocol: the reply is BAD_FORMAT, and the body is
 //! read as commands. A wrong tag is also BAD_FORMAT, but the body is skipped: a client that sends tags knows them, and
 //! its body must not be executed.
 
-use super::command::{Command, PutHeader, put_numbers};
-use super::manage::arguments;
-use crate::job::JobId;
-use crate::number::{leading_u64, whole_u32};
+use super::argument::Argument;
+use crate::described;
+use crate::job::Priority;
+use crate::number::leading_u32;
+use crate::seconds::Seconds;
 use crate::tags::{PutTags, TagError, TagKind};
 use crate::tube_name::TubeNameRef;
 
@@ -16,20 +17,41 @@ use crate::tube_name::TubeNameRef;
 /// digits, with some room for leading zeros and spaces.
 pub const MAX_PUT_LINE_BYTES: usize = 1280;
 
-/// The maximum number of puts in a `complete`.
-pub const MAX_COMPLETED_PUTS: u32 = 100;
+/// The line of a `put`; the body follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutHeader {
+    /// The new job's priority.
+    pub priority: Priority,
+    /// Time before it becomes ready.
+    pub delay_s: Seconds,
+    /// Time to run.
+    pub ttr_s: Seconds,
+    /// The length of the body in bytes, without its CRLF.
+    pub size: u32,
+}
 
-/// ` <id> <n>`, of a `complete`
-pub(super) fn complete(rest: &[u8]) -> Option<Command<'_>> {
-    let (id, rest) = leading_u64(arguments(rest)?)?;
-    let count = whole_u32(arguments(rest)?).filter(|&count| count <= MAX_COMPLETED_PUTS)?;
-    Some(Command::Complete { id: JobId(id), count })
+described!(PutHeader { priority, delay_s, ttr_s, size });
+
+impl Argument for PutHeader {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.priority.write(line);
+        self.delay_s.write(line);
+        self.ttr_s.write(line);
+        self.size.write(line);
+    }
 }
 
 /// The numbers of the `put` whose line begins like this, and the text after its size.
 #[must_use]
 pub fn put_line(start: &[u8]) -> Option<(PutHeader, &[u8])> {
-    put_numbers(start.strip_prefix(b"put ")?)
+    numbers_of_put::<true>(start.strip_prefix(b"put ")?)
+}
+
+/// The numbers of the `put` on `line`, if they are in whole seconds and nothing follows the size.
+#[must_use]
+pub fn plain_put_line(line: &[u8]) -> Option<PutHeader> {
+    let (header, rest) = numbers_of_put::<false>(line.strip_prefix(b"put ")?)?;
+    rest.is_empty().then_some(header)
 }
 
 /// The numbers of the `put` whose line begins like this, if a tag follows its size.
@@ -37,6 +59,25 @@ pub fn put_line(start: &[u8]) -> Option<(PutHeader, &[u8])> {
 pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
     let (header, text) = put_line(start)?;
     first_word(text).filter(|(word, _)| TagKind::split(word).is_some()).map(|_| header)
+}
+
+/// The numbers of a `put`, and the text after the last one. Without `FRACTIONS`, a fraction of a second is no number.
+#[inline(always)]
+pub(super) fn numbers_of_put<const FRACTIONS: bool>(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
+    let (priority, rest) = leading_u32(rest)?;
+    let (delay_s, rest) = leading_seconds::<FRACTIONS>(rest)?;
+    let (ttr_s, rest) = leading_seconds::<FRACTIONS>(rest)?;
+    let (size, rest) = leading_u32(rest)?;
+    Some((PutHeader { priority: Priority(priority), delay_s, ttr_s, size }, rest))
+}
+
+#[inline(always)]
+fn leading_seconds<const FRACTIONS: bool>(text: &[u8]) -> Option<(Seconds, &[u8])> {
+    if FRACTIONS {
+        return Seconds::leading(text);
+    }
+    let (whole, rest) = leading_u32(text)?;
+    Some((whole.into(), rest))
 }
 
 /// The tube in the text after a size, if the text has the tag `tub`.
@@ -72,7 +113,6 @@ fn first_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Priority;
     use crate::tags::{After, Concurrency, Idempotency, TagSet, Trace};
     use crate::tube_name::TubeName;
     use crate::{Command, ParseError, parse};
