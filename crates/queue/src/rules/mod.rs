@@ -19,7 +19,7 @@
 //! [`Queue::enqueue`], which comes after all hooks.
 //!
 //! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
-//! marks they call one function of `hooks.rs` or of this file for each event, and that function calls the hooks of the
+//! marks they call one function of `calls.rs` or of this file for each event, and that function calls the hooks of the
 //! rules ([`Rule`]). Each rule names the marks at which its hook is called; if a job has none of those of all rules,
 //! its tags are not read, which saves time. A job in a tube with a rule, or for whose end a client waits, has marks
 //! even if it has no tags. A new rule is therefore a file, its state in [`Rules`], and its name in `each_rule`; a job
@@ -34,11 +34,12 @@
 
 pub(crate) mod ages;
 pub(crate) mod awaited;
+mod calls;
 mod description;
 pub(crate) mod expiry;
 pub(crate) mod gate;
 pub(crate) mod groups;
-pub(crate) mod hooks;
+mod hooks;
 mod index;
 pub(crate) mod limits;
 mod overdue;
@@ -59,10 +60,12 @@ use bitflags::bitflags;
 
 use self::ages::Ages;
 use self::awaited::Awaited;
+pub(crate) use self::calls::calls_rules_at_end;
+use self::calls::each_rule;
 use self::expiry::Expiry;
 use self::groups::Groups;
-pub(crate) use self::hooks::{Ending, calls_rules_at_end};
-use self::hooks::{JobEnd, MarkedJob, Rule, Tick, each_rule};
+pub(crate) use self::hooks::Ending;
+use self::hooks::{JobEnd, MarkedJob, Rule, Tick};
 use self::limits::TubeLimits;
 use self::owners::Owners;
 use self::rotation::Rotation;

@@ -14,8 +14,8 @@ use std::rc::Rc;
 use beanstalkd_structures::{OrderedQueue, Timer};
 
 use super::ages::{self, Ages};
+use super::calls::ADDED_TO_RULED;
 use super::gate::Gate;
-use super::hooks::ADDED_TO_RULED;
 use super::limits::TubeLimits;
 use super::rotation::{self, Rotation};
 use super::tube_rule::{Rate, RuleBook, TubeRule};
