@@ -11,7 +11,7 @@ use crate::job::{Body, JobId, Priority};
 use crate::rules::Ending;
 use crate::rules::unique::Duplicate;
 use crate::state::jobs::Marks;
-use crate::state::tag_storage::StoredBody;
+use crate::state::stored_body::StoredBody;
 use crate::tags::{EncodedTags, Name};
 use crate::{ClientId, Queue};
 

@@ -11,7 +11,7 @@ use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::TubeKey;
-use crate::state::tag_storage::StoredBody;
+use crate::state::stored_body::StoredBody;
 use crate::tags::{After, EncodedTags, JobTags, TagSet};
 use crate::{Change, ClientId, Queue};
 

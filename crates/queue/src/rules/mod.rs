@@ -29,8 +29,8 @@
 //! before a client gets them (`overdue.rs`). A function that changes the decision for other jobs calls
 //! [`Queue::serve_waiting`] at the end.
 //!
-//! `index.rs` has the keys of the indexes, `description.rs` what a hand-over needs of the rules, and `tests/` the tests
-//! of several rules together.
+//! `tag_storage.rs` has the tags, `index.rs` the keys of the indexes, `description.rs` what a hand-over needs of the
+//! rules, and `tests/` the tests of several rules together.
 
 pub(crate) mod ages;
 pub(crate) mod awaited;
@@ -48,6 +48,7 @@ pub(crate) mod retries;
 mod rotation;
 pub(crate) mod ruled_tubes;
 mod slots;
+mod tag_storage;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tube_rule;
@@ -71,13 +72,13 @@ use self::owners::Owners;
 use self::rotation::Rotation;
 use self::ruled_tubes::SharedRuleState;
 use self::slots::{OfferedSlots, Slots};
+use self::tag_storage::TagStorage;
 use self::unique::{CooldownSums, UniqueKeys};
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
 use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{DueKey, ReadyKey};
-use crate::state::tag_storage::TagStorage;
 use crate::tags::{Concurrency, JobTags, TagSet};
 use crate::{Change, ClientId, LastMember, Queue};
 

@@ -21,7 +21,7 @@ use crate::job::{Counters, JobId, JobState};
 use crate::seconds::Seconds;
 use crate::state::jobs::Marks;
 use crate::state::keys::TubeKey;
-use crate::state::tag_storage::StoredBody;
+use crate::state::stored_body::StoredBody;
 use crate::tags::{After, Dead, Failures, JobTags, TagSet};
 use crate::tube_name::TubeNameRef;
 use crate::{Change, TubeRule};

@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::state::keys::{ClientKey, CompactU64, TubeKey};
-use crate::state::tag_storage;
+use crate::state::stored_body;
 use crate::tags::JobTags;
 
 /// The collection of a job, with the value that is needed to remove it from there.
@@ -241,7 +241,7 @@ impl Job {
     #[inline]
     pub(crate) fn body(&self) -> BodyRef<'_> {
         if self.has(Marks::BEHIND_BODY) {
-            BodyRef::Part(tag_storage::split(self.body.as_slice()).0)
+            BodyRef::Part(stored_body::split(self.body.as_slice()).0)
         } else {
             BodyRef::Whole(&self.body)
         }

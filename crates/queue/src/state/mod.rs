@@ -30,7 +30,7 @@ pub(crate) mod keys;
 pub(crate) mod many_tubes;
 pub(crate) mod reserve_settings;
 pub(crate) mod sessions;
-pub(crate) mod tag_storage;
+pub(crate) mod stored_body;
 pub(crate) mod times;
 pub(crate) mod tube_listing;
 pub(crate) mod tubes;

@@ -22,7 +22,7 @@ use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::{ClientKey, TubeKey};
 use crate::state::reserve_settings::ReserveSettings;
 use crate::state::sessions::{Session, SessionKey, SessionState};
-use crate::state::tag_storage::StoredBody;
+use crate::state::stored_body::StoredBody;
 use crate::state::times::TubeTimes;
 use crate::state::tubes::{Pause, RareState, TubeCounters};
 use crate::tags::{After, EncodedTags, JobTags};
