@@ -16,7 +16,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{ClientKey, ReadyKey, Reservation, TubeKey};
-use crate::state::tubes::TubeRemoval;
+use crate::state::registry::TubeRemoval;
 use crate::{Change, Queue};
 
 impl Queue {

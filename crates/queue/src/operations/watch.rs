@@ -9,8 +9,9 @@ use beanstalkd_structures::Timer;
 
 use crate::state::clients::Client;
 use crate::state::keys::TubeKey;
+use crate::state::registry::make_room_in_slab;
 use crate::state::reserve_settings::USUAL_WEIGHT;
-use crate::state::tubes::{DEFAULT, make_room_in_slab};
+use crate::state::tubes::DEFAULT;
 use crate::{ClientId, Queue};
 
 impl Queue {

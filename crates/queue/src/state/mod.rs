@@ -3,7 +3,7 @@
 //! | what | owned by |
 //! |---|---|
 //! | jobs: records, bodies, histories, by id | [`jobs::Jobs`] |
-//! | tubes: jobs by state in their order, who waits, pauses, counters | [`tubes::Tubes`] |
+//! | tubes: jobs by state in their order, who waits, pauses, counters | [`registry::Tubes`] |
 //! | clients: watch lists, reservations, waits | [`clients::Clients`] |
 //! | sessions: clients that others are attached to | [`sessions::Sessions`] |
 //! | running flushes | [`flushes::Flushes`] |
@@ -28,6 +28,7 @@ pub(crate) mod flushes;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod many_tubes;
+pub(crate) mod registry;
 pub(crate) mod reserve_settings;
 pub(crate) mod sessions;
 pub(crate) mod stored_body;
@@ -44,8 +45,9 @@ use self::clients::{Client, ClientId, ClientKind, Clients};
 use self::flushes::Flushes;
 use self::jobs::Jobs;
 use self::keys::TubeKey;
+use self::registry::Tubes;
 use self::sessions::Sessions;
-use self::tubes::{TubeCounters, Tubes};
+use self::tubes::TubeCounters;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::rules::Rules;

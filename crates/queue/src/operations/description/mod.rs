@@ -24,9 +24,10 @@ use crate::rules::{Rules, TubeTagState};
 use crate::state::clients::{Client, ClientCounts, ClientId, Clients, Wait};
 use crate::state::jobs::{Collection, History, Job, Marks};
 use crate::state::keys::{ClientKey, Reservation, TubeKey};
+use crate::state::registry::Tubes;
 use crate::state::reserve_settings::ReserveSettings;
 use crate::state::sessions::{Session, SessionKey, SessionState, Sessions};
-use crate::state::tubes::{DEFAULT, RareState, Tube, TubeCounters, Tubes};
+use crate::state::tubes::{DEFAULT, RareState, Tube, TubeCounters};
 use crate::state::{Numbers, Sums};
 use crate::{Queue, ReserveMode, described};
 
