@@ -1,5 +1,5 @@
-//! What the unit tests share: jobs to put, their tags, rules that are in force at once, and a queue that is changed at
-//! random.
+//! What the unit tests share: jobs to put, their tags, rules that are in force at once, a queue that is changed at
+//! random, and counters of steps.
 //!
 //! Owns: the job that a test puts unless the test says otherwise, the end of work that goes on in slices, and the
 //! operations that interrupt work in slices. Compiled for the tests of this crate only.
@@ -278,5 +278,35 @@ impl Busy {
             })
         };
         self.queue.jobs.ids().filter(is_in).collect()
+    }
+}
+
+/// The steps that tests count instead of time: work on the indexes of tags and on rules for tubes.
+pub(crate) mod steps {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STEPS: Cell<u64> = const { Cell::new(0) };
+        static PROBES: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Counts a comparison of two keys in an index, or of a name with a pattern.
+    pub(crate) fn note() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// Counts a job that was examined because an index has it.
+    pub(crate) fn note_probe() {
+        PROBES.set(PROBES.get() + 1);
+    }
+
+    /// All steps of this thread so far.
+    pub(crate) fn all() -> u64 {
+        STEPS.get() + PROBES.get()
+    }
+
+    /// The examined jobs among them.
+    pub(crate) fn probes() -> u64 {
+        PROBES.get()
     }
 }

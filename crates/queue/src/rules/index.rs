@@ -85,7 +85,7 @@ impl Ranked {
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
         #[cfg(test)]
-        super::tests::steps::note();
+        crate::testing::steps::note();
         let words = |at| word(&self.0, at).cmp(&word(&other.0, at));
         words(0).then_with(|| words(8)).then_with(|| words(10))
     }

@@ -125,7 +125,7 @@ impl RuleBook {
     pub(crate) fn find(&self, tube: &str) -> Option<&Rc<TubeRule>> {
         let matches = |entry: &&Entry| {
             #[cfg(test)]
-            super::tests::steps::note();
+            crate::testing::steps::note();
             entry.pattern.matches(tube)
         };
         self.0.iter().find(matches).map(|entry| &entry.rule)

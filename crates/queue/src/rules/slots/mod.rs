@@ -270,7 +270,7 @@ impl Queue {
 
     fn belongs_to_line(&self, id: JobId, line: KeyLine<'_>) -> bool {
         #[cfg(test)]
-        super::tests::steps::note_probe();
+        crate::testing::steps::note_probe();
         let job = self.jobs.expect(id);
         job.tube == line.tube && self.concurrency_of(id, job) == Some(line.tag)
     }

@@ -1,9 +1,8 @@
 //! Rules for tubes at full size: a million jobs, 100,000 keys, 200,000 tubes. The tests count steps, never time.
 
-use super::steps;
 use crate::clock::NS_PER_S;
 use crate::rules::*;
-use crate::testing::{NOW, TestJob, con};
+use crate::testing::{NOW, TestJob, con, steps};
 use crate::{Rate, Reserve, TubeRule};
 
 /// A fair tube that also has a rate, and several jobs for each of many keys; one job of each key may be reserved.

@@ -2,7 +2,6 @@
 
 mod crowd;
 mod slots;
-pub(super) mod steps;
 mod tags;
 mod tube_rules;
 

@@ -1,10 +1,10 @@
 //! The tag `con` with many jobs, tubes and clients.
 
-use super::{put, steps};
+use super::put;
 use crate::rules::*;
 use crate::seconds::Seconds;
 use crate::state::keys::TubeKey;
-use crate::testing::{NOW, con};
+use crate::testing::{NOW, con, steps};
 use crate::{Delivery, Reserve, WaitOutcome};
 
 /// The numbers of tubes are assigned one after another, so a client can choose two tubes for which any fixed hash has
