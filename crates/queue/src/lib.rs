@@ -89,13 +89,13 @@ pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::awaited::WaitJob;
 pub use self::rules::groups::GroupView;
 pub use self::rules::ruled_tubes::KeptFromDeadTube;
-pub use self::rules::tube_rule::{Rate, TubeRule};
 pub use self::rules::unique::{CooldownSums, Duplicate};
 pub use self::state::clients::ClientId;
 pub use self::state::flushes::FlushScope;
 pub use self::state::reserve_settings::ReserveMode;
 pub use self::state::sessions::{SessionKey, SessionReservation};
 pub use self::state::times::{Durations, TOTAL_BOUNDS, Totals};
+pub use self::state::tube_rule::{Rate, TubeRule};
 pub use self::state::tubes::TubeCounters;
 pub use self::state::{
     AwaitedEnd, Change, Delivery, JobCounts, LastMember, PoisonLimits, Queue, Slices, WaitOutcome,

@@ -334,8 +334,8 @@ impl Queue {
         if let TubeRemoval::Removed(ruled) = self.tubes.remove_if_idle(tube) {
             self.deadlines.set(Timer::Tube(tube), None);
             self.flushes.forget_tube(tube);
-            if let Some(ruled) = ruled.filter(|ruled| ruled.is_kept) {
-                self.tubes.rules.forget_kept(tube, &ruled);
+            if let Some(rule) = ruled.filter(|ruled| ruled.is_kept).and_then(|ruled| ruled.rule) {
+                self.tubes.rules.forget_kept(tube, &rule);
             }
         } else if self.tubes.get(tube).ruled.as_ref().is_some_and(|ruled| ruled.gate.has_deficit()) {
             // Only the deficit depends on whether the tube is otherwise idle.

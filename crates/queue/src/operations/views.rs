@@ -8,13 +8,12 @@ use std::rc::Rc;
 
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
-use crate::rules::TubeTagState;
 use crate::rules::retries::failures_of;
 use crate::state::clients::ClientCounts;
 use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::state::times::Durations;
-use crate::state::tubes::Tube;
+use crate::state::tubes::{Tube, TubeTagState};
 use crate::tags::JobTags;
 use crate::tube_name::TubeName;
 use crate::{ClientId, CooldownSums, JobCounts, Queue, TubeCounters, TubeRule};

@@ -18,12 +18,8 @@ use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
 use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{DueKey, TubeKey};
-use crate::state::tubes::Tube;
 use crate::tags::JobTags;
 use crate::{Change, Queue};
-
-/// The memory of the order of a tube, in bytes, while it has few jobs or none.
-pub(crate) const BYTES_PER_TUBE: usize = 96;
 
 /// The memory for the position of a job, in bytes, in the usual case.
 pub(crate) const BYTES_PER_JOB: usize = 20;
@@ -84,14 +80,6 @@ impl Rule for Ages {
             );
         }
         assert!(aging.is_empty(), "only jobs of tubes with a rule age");
-    }
-}
-
-impl Tube {
-    /// When its oldest job becomes too old.
-    pub(crate) fn age_ends_at(&self) -> Option<Timestamp> {
-        let (arrived, _) = self.ruled.as_ref()?.ages.first()?;
-        Some(arrived.plus_seconds(self.rule()?.max_age_s?))
     }
 }
 

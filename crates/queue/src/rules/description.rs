@@ -1,14 +1,15 @@
 //! The rules' part of the description of a queue ([`crate::state`]): the facts that do not follow from the tags of the
 //! jobs.
 
+use super::Rules;
 use super::groups::{EndedGroups, Groups};
 use super::unique::{RunningCooldown, UniqueKeys};
-use super::{Rules, TubeTagState};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 use crate::state::keys::TubeKey;
+use crate::state::tubes::TubeTagState;
 use crate::tags::Name;
 
 impl Rules {

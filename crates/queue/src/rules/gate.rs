@@ -1,167 +1,22 @@
 //! The rules `max-reserved` and `rate`: limits on the reservations of a tube.
 //!
-//! Owns: the gate of each tube that has such a rule, and its token bucket. While the gate is closed, reserves skip the
-//! whole tube, as if it were paused, so that no blocked job is examined. A reservation closes the gate if it was the
-//! last permitted one; a released job, or the deadline of the next token, opens it, and waiting clients get the jobs
-//! that may then be reserved.
+//! Owns: when the gate of a tube (`state/gate.rs`) closes and opens. While it is closed, reserves skip the whole tube,
+//! as if it were paused, so that no blocked job is examined. A reservation closes the gate if it was the last permitted
+//! one; a released job, or the deadline of the next token, opens it, and waiting clients get the jobs that may then be
+//! reserved.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use beanstalkd_structures::Timer;
 
-use super::tube_rule::{Rate, TubeRule};
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::described;
 use crate::state::keys::{ReadyKey, TubeKey};
-use crate::state::tubes::Tube;
 
 /// The maximum number of tubes of an entry that only their buckets keep. With a slow rate, a client could otherwise
 /// fill the memory with tubes that it has left. These tubes take at most 4 MB.
 pub(crate) const MAX_KEPT_TUBES: usize = 4096;
-
-/// The gate of a tube.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Gate {
-    pub(crate) is_closed: bool,
-    /// The deficit of the bucket, in parts of a token: a token has as many parts as the period has nanoseconds.
-    deficit: u128,
-    /// The instant of `deficit`.
-    at: Timestamp,
-}
-
-described!(Gate { is_closed, deficit, at });
-described!(Rate { tokens, period_ns, burst });
-
-impl Rate {
-    fn period(self) -> u128 {
-        self.period_ns.into()
-    }
-
-    /// The deficit of an empty bucket.
-    fn max_deficit(self) -> u128 {
-        u128::from(self.burst) * self.period()
-    }
-
-    /// How long the bucket needs to get `parts`, in nanoseconds.
-    fn time_for(self, parts: u128) -> u64 {
-        u64::try_from(parts.div_ceil(u128::from(self.tokens))).unwrap_or(u64::MAX)
-    }
-}
-
-impl Gate {
-    /// Adds the tokens that have come until now.
-    fn refill(&mut self, rate: Rate, now: Timestamp) {
-        let gained = u128::from(now.since_ns(self.at)) * u128::from(rate.tokens);
-        self.deficit = self.deficit.saturating_sub(gained);
-        self.at = self.at.max(now);
-    }
-
-    fn take(&mut self, rate: Rate, now: Timestamp) {
-        self.refill(rate, now);
-        self.deficit = (self.deficit + rate.period()).min(rate.max_deficit());
-        debug_assert!(self.has_deficit(), "a bucket from which a token was taken is not full");
-    }
-
-    /// Whether the rule permits no further reservation, in a tube with `reserved` ones.
-    pub(crate) fn must_close(&self, rule: Option<&TubeRule>, reserved: u32) -> bool {
-        let Some(rule) = rule else { return false };
-        rule.max_reserved.is_some_and(|max| reserved >= max)
-            || rule.rate.is_some_and(|rate| self.lacks_token(rate))
-    }
-
-    fn lacks_token(&self, rate: Rate) -> bool {
-        self.deficit + rate.period() > rate.max_deficit()
-    }
-
-    /// When a closed gate opens, unless a reservation must end first.
-    fn opens_at(&self, rule: Option<&TubeRule>, reserved: u32) -> Option<Timestamp> {
-        if !self.is_closed {
-            return None;
-        }
-        let Some(rule) = rule else { return Some(self.at) };
-        if rule.max_reserved.is_some_and(|max| reserved >= max) {
-            return None;
-        }
-        let needed = rule.rate.map_or(0, |rate| {
-            rate.time_for((self.deficit + rate.period()).saturating_sub(rate.max_deficit()))
-        });
-        Some(self.at + needed)
-    }
-
-    /// Puts another rate in force: the bucket lacks the same number of tokens as before, or all of them.
-    pub(crate) fn change(&mut self, before: Option<Rate>, after: Option<Rate>, now: Timestamp) {
-        if before != after {
-            self.deficit = match (before, after) {
-                (Some(before), Some(after)) => {
-                    self.refill(before, now);
-                    self.deficit.saturating_mul(after.period()) / before.period()
-                }
-                (None, _) | (_, None) => 0,
-            };
-            self.at = self.at.max(now);
-        }
-        self.deficit = self.deficit.min(after.map_or(0, Rate::max_deficit));
-    }
-
-    /// Whether the bucket is not full, so that removing and creating the tube again would permit more than the rule.
-    pub(crate) fn has_deficit(&self) -> bool {
-        self.deficit > 0
-    }
-}
-
-impl Tube {
-    /// When its gate opens by itself.
-    pub(crate) fn gate_at(&self) -> Option<Timestamp> {
-        let ruled = self.ruled.as_ref()?;
-        ruled.gate.opens_at(ruled.rule.as_deref(), self.reserved)
-    }
-
-    /// For a tube that only its bucket keeps, when the bucket is full.
-    pub(crate) fn deficit_ends_at(&self) -> Option<Timestamp> {
-        let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.has_deficit())?;
-        let left = ruled.rate().map_or(0, |rate| rate.time_for(ruled.gate.deficit));
-        self.is_unused().then_some(ruled.gate.at + left)
-    }
-
-    /// Whether a rule permits no reservation now.
-    pub(crate) fn is_throttled(&self) -> bool {
-        self.ruled.as_ref().is_some_and(|ruled| ruled.gate.is_closed)
-    }
-
-    /// Whether its rule has been removed and its gate is not open yet.
-    pub(crate) fn opens_for_good(&self) -> bool {
-        self.ruled.as_ref().is_some_and(|ruled| ruled.rule.is_none() && ruled.gate.is_closed)
-    }
-
-    /// Which of `max-reserved` and `rate` permit no reservation now.
-    pub(crate) fn throttled_by(&self, now: Timestamp) -> [bool; 2] {
-        let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.is_closed);
-        let Some((rule, mut gate)) = ruled.and_then(|ruled| Some((ruled.rule.as_ref()?, ruled.gate))) else {
-            return [false; 2];
-        };
-        let has_no_token = rule.rate.is_some_and(|rate| {
-            gate.refill(rate, now);
-            gate.lacks_token(rate)
-        });
-        [rule.max_reserved.is_some_and(|max| self.reserved >= max), has_no_token]
-    }
-
-    fn must_be_closed(&self) -> bool {
-        let ruled = self.ruled.as_ref();
-        ruled.is_some_and(|ruled| ruled.gate.must_close(ruled.rule.as_deref(), self.reserved))
-    }
-
-    fn refill(&mut self, now: Timestamp) {
-        if let Some(ruled) = &mut self.ruled {
-            match ruled.rate() {
-                Some(rate) => ruled.gate.refill(rate, now),
-                None => ruled.gate.deficit = 0,
-            }
-        }
-    }
-}
 
 impl Queue {
     /// Counts the reservation of a job in a tube with a gate; a restored one takes no token.
@@ -182,7 +37,7 @@ impl Queue {
         if let Some(ruled) = &mut self.tubes.get_mut(tube).ruled
             && let Some(rate) = ruled.rate()
         {
-            ruled.gate.deficit = ruled.gate.deficit.saturating_sub(rate.period());
+            ruled.gate.give_back(rate);
         }
         self.note_gate(tube);
     }
@@ -323,7 +178,7 @@ impl Queue {
             && std::mem::take(&mut ruled.is_kept)
             && is_unused
         {
-            ruled.gate.deficit = 0;
+            ruled.gate.fill();
             self.remove_tube_if_idle(tube);
         }
     }
@@ -343,7 +198,7 @@ mod tests {
     use crate::job::JobId;
     use crate::seconds::Seconds;
     use crate::testing::{NOW, TestJob};
-    use crate::{ClientId, Delivery, Reserve, WaitOutcome};
+    use crate::{ClientId, Delivery, Rate, Reserve, TubeRule, WaitOutcome};
 
     fn limited(tokens: u32, period_s: u64, burst: u32) -> (Queue, ClientId) {
         let mut queue = ruled(tokens, period_s, burst);

@@ -12,11 +12,11 @@
 //! | [`Ages`] | `ages.rs` | a job that is too long in a tube goes to the dead tube, or is deleted |
 //! | [`Rotation`] | `rotation.rs` | the keys of a fair tube rotate within a priority |
 //!
-//! `tube_rule.rs` has an entry of the file of rules, `ruled_tubes.rs` the entry of each tube. Three rules of that file
-//! do not use these hooks. A gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of
-//! every job. A job that is released, times out or is given back has exactly one next state: `retries.rs` decides it,
-//! also for a job without marks. [`Rotation`] has only a check: a job, also one without tags, joins it in
-//! [`Queue::enqueue`], which comes after all hooks.
+//! `ruled_tubes.rs` gives each tube its entry of the file of rules. Three rules of that file do not use these hooks. A
+//! gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of every job. A job that is
+//! released, times out or is given back has exactly one next state: `retries.rs` decides it, also for a job without
+//! marks. [`Rotation`] has only a check: a job, also one without tags, joins it in [`Queue::enqueue`], which comes after
+//! all hooks.
 //!
 //! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
 //! marks they call one function of `calls.rs` or of this file for each event, and that function calls the hooks of the
@@ -29,8 +29,8 @@
 //! before a client gets them (`overdue.rs`). A function that changes the decision for other jobs calls
 //! [`Queue::serve_waiting`] at the end.
 //!
-//! `tag_storage.rs` has the tags, `index.rs` the keys of the indexes, `description.rs` what a hand-over needs of the
-//! rules, and `tests/` the tests of several rules together.
+//! `tag_storage.rs` has the tags, `description.rs` what a hand-over needs of the rules, and `tests/` the tests of
+//! several rules together.
 
 pub(crate) mod ages;
 pub(crate) mod awaited;
@@ -40,7 +40,6 @@ pub(crate) mod expiry;
 pub(crate) mod gate;
 pub(crate) mod groups;
 mod hooks;
-mod index;
 pub(crate) mod limits;
 mod overdue;
 mod owners;
@@ -51,12 +50,11 @@ mod slots;
 mod tag_storage;
 #[cfg(test)]
 mod tests;
-pub(crate) mod tube_rule;
 pub(crate) mod unique;
 
 use std::hash::RandomState;
 
-use beanstalkd_structures::{OrderedQueue, Timer};
+use beanstalkd_structures::Timer;
 use bitflags::bitflags;
 
 use self::ages::Ages;
@@ -73,7 +71,7 @@ use self::rotation::Rotation;
 use self::ruled_tubes::SharedRuleState;
 use self::slots::{OfferedSlots, Slots};
 use self::tag_storage::TagStorage;
-use self::unique::{CooldownSums, UniqueKeys};
+use self::unique::UniqueKeys;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
@@ -113,31 +111,6 @@ bitflags! {
         const STALE = 1;
         /// There may be jobs whose time is over and that have not been removed yet.
         const OVERDUE = 1 << 1;
-    }
-}
-
-/// The state of tags in a tube: the jobs that may not be reserved, and the cooldowns of deleted jobs. Parked jobs of a
-/// fair tube may have no tags.
-#[derive(Debug, Default)]
-pub(crate) struct TubeTagState {
-    /// Ready jobs.
-    pub(crate) parked: OrderedQueue<ReadyKey>,
-    /// Delayed jobs, by the end of their delay.
-    pub(crate) held: OrderedQueue<DueKey>,
-    /// Deleted jobs whose idempotency keys still count.
-    pub(crate) cooldowns: OrderedQueue<JobId>,
-    /// The memory of these keys, in bytes.
-    pub(crate) cooldown_bytes: usize,
-}
-
-impl TubeTagState {
-    pub(crate) fn cooldown_sums(&self) -> CooldownSums {
-        CooldownSums { count: self.cooldowns.len() as u64, bytes: self.cooldown_bytes as u64 }
-    }
-
-    /// Whether nothing here keeps the tube.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.parked.is_empty() && self.held.is_empty() && self.cooldowns.is_empty()
     }
 }
 

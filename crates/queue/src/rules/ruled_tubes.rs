@@ -1,7 +1,7 @@
 //! Tubes with a rule: how they get it, and how a reload changes the rules of existing tubes and jobs.
 //!
-//! Owns: the additional state of a tube with a rule ([`TubeRuleState`]), and the walk of a reload. A new tube gets the
-//! rule for its name at once. A reload walks three times, a slice in each `advance`:
+//! Owns: the walk of a reload, which changes the [`TubeRuleState`] of tubes. A new tube gets the rule for its name at
+//! once. A reload walks three times, a slice in each `advance`:
 //!
 //! 1. over the tubes: from then on, a tube follows its new rule;
 //! 2. over the existing jobs, so that each tube knows its own;
@@ -9,23 +9,20 @@
 //!
 //! A job in a tube with a rule is marked (`Marks::RULED`) when the rule knows it.
 
-use std::rc::Rc;
-
-use beanstalkd_structures::{OrderedQueue, Timer};
+use beanstalkd_structures::Timer;
 
 use super::ages::{self, Ages};
 use super::calls::ADDED_TO_RULED;
-use super::gate::Gate;
 use super::limits::TubeLimits;
-use super::rotation::{self, Rotation};
-use super::tube_rule::{Rate, RuleBook, TubeRule};
 use super::{MarkedJob, Rule};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::jobs::Marks;
-use crate::state::keys::{DueKey, TubeKey};
-use crate::state::tubes::Tube;
+use crate::state::keys::TubeKey;
+use crate::state::rotation;
+use crate::state::tube_rule::{RuleBook, TubeRule};
+use crate::state::tubes::TubeRuleState;
 use crate::tags::JobTags;
 
 /// Tubes and jobs in one step of a reload: about 50 microseconds.
@@ -37,79 +34,6 @@ const ITEMS_PER_COST: u64 = 16;
 /// With more entries than this in the file, a step handles fewer tubes, because each name is compared with the entries
 /// until one matches.
 const ENTRIES_AT_FULL_STEP: usize = 16;
-
-/// The memory for the opening of a gate, among the deadlines, in bytes.
-const BYTES_OF_A_DEADLINE: usize = 32;
-
-/// The state of a tube with a rule.
-#[derive(Debug, Default)]
-pub(crate) struct TubeRuleState {
-    /// `None` once a reload has removed the rule: then the jobs that it knows are forgotten, and finally this state.
-    pub(crate) rule: Option<Rc<TubeRule>>,
-    /// The total size of the bodies of the marked jobs.
-    pub(crate) body_bytes: u64,
-    /// Jobs that were refused because the tube was full.
-    pub(crate) rejected: u64,
-    /// Jobs that were sent from here to the dead tube.
-    pub(crate) dead: u64,
-    pub(crate) gate: Gate,
-    /// Whether the tube is among the `kept` ones of its entry.
-    pub(crate) is_kept: bool,
-    /// The jobs that age, by the instant at which they came.
-    pub(crate) ages: OrderedQueue<DueKey>,
-    /// The rotation of keys, if the tube is fair.
-    pub(crate) rotation: Option<Box<Rotation>>,
-}
-
-impl TubeRuleState {
-    pub(crate) fn new(rule: &Rc<TubeRule>) -> Box<Self> {
-        Box::new(Self {
-            rule: Some(rule.clone()),
-            rotation: rule.is_fair.then(Box::default),
-            ..Self::default()
-        })
-    }
-
-    /// Memory of the tube's rule, in bytes, without that of its jobs.
-    pub(crate) fn bytes(&self) -> usize {
-        let has = |is_set: fn(&TubeRule) -> bool| self.rule.as_deref().is_some_and(is_set);
-        size_of::<Self>()
-            + usize::from(has(|rule| rule.rate.is_some())) * BYTES_OF_A_DEADLINE
-            + usize::from(has(|rule| rule.max_age_s.is_some())) * ages::BYTES_PER_TUBE
-            + usize::from(self.rotation.is_some()) * rotation::BYTES_PER_TUBE
-    }
-
-    /// The rate of its reservations.
-    pub(crate) fn rate(&self) -> Option<Rate> {
-        self.rule.as_ref().and_then(|rule| rule.rate)
-    }
-
-    /// Whether a reservation may close its gate.
-    #[inline]
-    pub(crate) fn has_gate(&self) -> bool {
-        self.rule.as_ref().is_some_and(|rule| rule.rate.is_some() || rule.max_reserved.is_some())
-    }
-}
-
-impl Tube {
-    /// The tube's rule that is in force.
-    #[inline]
-    pub(crate) fn rule(&self) -> Option<&Rc<TubeRule>> {
-        self.ruled.as_ref()?.rule.as_ref()
-    }
-
-    /// The tube's rule, and the bytes of the jobs that it counts.
-    pub(crate) fn rule_and_bytes(&self) -> Option<(&TubeRule, u64)> {
-        let ruled = self.ruled.as_ref()?;
-        Some((ruled.rule.as_deref()?, ruled.body_bytes))
-    }
-
-    /// The rotation of its keys, if the tube is fair.
-    #[inline]
-    pub(crate) fn rotation(&self) -> Option<&Rotation> {
-        self.ruled.as_ref()?.rotation.as_deref()
-    }
-}
 
 /// The state of rules that is shared by all tubes.
 #[derive(Debug, Default)]

@@ -8,13 +8,14 @@ use std::hash::RandomState;
 
 use beanstalkd_structures::{HashIndex, OrderedQueue, Timer};
 
-use super::index::mixed;
 use super::{Ending, JobEnd, MarkedJob, Rule, Rules};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
+use crate::state::index::mixed;
 use crate::state::jobs::Marks;
 use crate::state::keys::{DueKey, TubeKey, hash_of};
+use crate::state::tubes::TubeTagState;
 use crate::tags::{Idempotency, Name, TagSet};
 use crate::tube_name::TubeName;
 use crate::{Change, ClientId, Queue};
@@ -58,6 +59,12 @@ pub(super) struct RunningCooldown {
 pub struct CooldownSums {
     pub count: u64,
     pub bytes: u64,
+}
+
+impl TubeTagState {
+    pub(crate) fn cooldown_sums(&self) -> CooldownSums {
+        CooldownSums { count: self.cooldowns.len() as u64, bytes: self.cooldown_bytes as u64 }
+    }
 }
 
 /// The job or the cooldown that uses the key of a `put`.

@@ -25,15 +25,19 @@
 
 pub(crate) mod clients;
 pub(crate) mod flushes;
+pub(crate) mod gate;
+pub(crate) mod index;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod many_tubes;
 pub(crate) mod registry;
 pub(crate) mod reserve_settings;
+pub(crate) mod rotation;
 pub(crate) mod sessions;
 pub(crate) mod stored_body;
 pub(crate) mod times;
 pub(crate) mod tube_listing;
+pub(crate) mod tube_rule;
 pub(crate) mod tubes;
 
 use std::collections::{TryReserveError, VecDeque};

@@ -11,12 +11,11 @@ use hashbrown::HashTable;
 use slab::Slab;
 
 use crate::clock::Timestamp;
-use crate::rules::ruled_tubes::TubeRuleState;
-use crate::rules::tube_rule::RuleBook;
 use crate::state::keys::{TubeKey, hash_of};
 use crate::state::times::{MAX_TIMED_TUBES, TubeTimes};
 use crate::state::tube_listing::TubeListing;
-use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT, Tube};
+use crate::state::tube_rule::RuleBook;
+use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT, Tube, TubeRuleState};
 use crate::tube_name::TubeName;
 
 /// The number of parts of the index of names.

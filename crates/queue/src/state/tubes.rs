@@ -4,15 +4,18 @@
 
 use std::num::NonZeroU32;
 use std::ops::AddAssign;
+use std::rc::Rc;
 
 use beanstalkd_structures::OrderedQueue;
 
 use crate::JobCounts;
 use crate::clock::Timestamp;
-use crate::rules::TubeTagState;
-use crate::rules::ruled_tubes::TubeRuleState;
+use crate::job::JobId;
+use crate::state::gate::Gate;
 use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
+use crate::state::rotation::{self, Rotation};
 use crate::state::times::TubeTimes;
+use crate::state::tube_rule::{Rate, TubeRule};
 use crate::tube_name::TubeName;
 
 /// The tube "default": the first that is created, and never removed.
@@ -21,6 +24,12 @@ pub(crate) const DEFAULT: TubeKey = TubeKey(0);
 /// The memory of a tube besides its name and its jobs, in bytes: the record, its counters, the entries in the registry
 /// and among the deadlines, and the queues that its jobs may leave empty.
 pub(crate) const BYTES_PER_TUBE: usize = 400;
+
+/// The memory for the opening of a gate, among the deadlines, in bytes.
+const BYTES_OF_A_DEADLINE: usize = 32;
+
+/// The memory of the ages of jobs in a tube, in bytes, while it has few jobs or none.
+const BYTES_OF_AGES: usize = 96;
 
 /// How often each event has happened to the jobs of a tube, or of all tubes, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,6 +136,77 @@ pub(crate) struct RareState {
     pub tag_state: Option<Box<TubeTagState>>,
 }
 
+/// The state of a tube with a rule.
+#[derive(Debug, Default)]
+pub(crate) struct TubeRuleState {
+    /// `None` once a reload has removed the rule: then the jobs that it knows are forgotten, and finally this state.
+    pub(crate) rule: Option<Rc<TubeRule>>,
+    /// The total size of the bodies of the marked jobs.
+    pub(crate) body_bytes: u64,
+    /// Jobs that were refused because the tube was full.
+    pub(crate) rejected: u64,
+    /// Jobs that were sent from here to the dead tube.
+    pub(crate) dead: u64,
+    pub(crate) gate: Gate,
+    /// Whether the tube is among the `kept` ones of its entry.
+    pub(crate) is_kept: bool,
+    /// The jobs that age, by the instant at which they came.
+    pub(crate) ages: OrderedQueue<DueKey>,
+    /// The rotation of keys, if the tube is fair.
+    pub(crate) rotation: Option<Box<Rotation>>,
+}
+
+impl TubeRuleState {
+    pub(crate) fn new(rule: &Rc<TubeRule>) -> Box<Self> {
+        Box::new(Self {
+            rule: Some(rule.clone()),
+            rotation: rule.is_fair.then(Box::default),
+            ..Self::default()
+        })
+    }
+
+    /// Memory of the tube's rule, in bytes, without that of its jobs.
+    pub(crate) fn bytes(&self) -> usize {
+        let has = |is_set: fn(&TubeRule) -> bool| self.rule.as_deref().is_some_and(is_set);
+        size_of::<Self>()
+            + usize::from(has(|rule| rule.rate.is_some())) * BYTES_OF_A_DEADLINE
+            + usize::from(has(|rule| rule.max_age_s.is_some())) * BYTES_OF_AGES
+            + usize::from(self.rotation.is_some()) * rotation::BYTES_PER_TUBE
+    }
+
+    /// The rate of its reservations.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        self.rule.as_ref().and_then(|rule| rule.rate)
+    }
+
+    /// Whether a reservation may close its gate.
+    #[inline]
+    pub(crate) fn has_gate(&self) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.rate.is_some() || rule.max_reserved.is_some())
+    }
+}
+
+/// The state of tags in a tube: the jobs that may not be reserved, and the cooldowns of deleted jobs. Parked jobs of a
+/// fair tube may have no tags.
+#[derive(Debug, Default)]
+pub(crate) struct TubeTagState {
+    /// Ready jobs.
+    pub(crate) parked: OrderedQueue<ReadyKey>,
+    /// Delayed jobs, by the end of their delay.
+    pub(crate) held: OrderedQueue<DueKey>,
+    /// Deleted jobs whose idempotency keys still count.
+    pub(crate) cooldowns: OrderedQueue<JobId>,
+    /// The memory of these keys, in bytes.
+    pub(crate) cooldown_bytes: usize,
+}
+
+impl TubeTagState {
+    /// Whether nothing here keeps the tube.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parked.is_empty() && self.held.is_empty() && self.cooldowns.is_empty()
+    }
+}
+
 impl Tube {
     /// The counts of events of the tube's jobs.
     pub(crate) fn counters(&self) -> TubeCounters {
@@ -214,5 +294,79 @@ impl Tube {
             && self.delayed.is_empty()
             && self.buried.is_empty()
             && self.tag_state().is_none_or(TubeTagState::is_empty)
+    }
+
+    /// The tube's rule that is in force.
+    #[inline]
+    pub(crate) fn rule(&self) -> Option<&Rc<TubeRule>> {
+        self.ruled.as_ref()?.rule.as_ref()
+    }
+
+    /// The tube's rule, and the bytes of the jobs that it counts.
+    pub(crate) fn rule_and_bytes(&self) -> Option<(&TubeRule, u64)> {
+        let ruled = self.ruled.as_ref()?;
+        Some((ruled.rule.as_deref()?, ruled.body_bytes))
+    }
+
+    /// The rotation of its keys, if the tube is fair.
+    #[inline]
+    pub(crate) fn rotation(&self) -> Option<&Rotation> {
+        self.ruled.as_ref()?.rotation.as_deref()
+    }
+
+    /// When its oldest job becomes too old.
+    pub(crate) fn age_ends_at(&self) -> Option<Timestamp> {
+        let (arrived, _) = self.ruled.as_ref()?.ages.first()?;
+        Some(arrived.plus_seconds(self.rule()?.max_age_s?))
+    }
+
+    /// When its gate opens by itself.
+    pub(crate) fn gate_at(&self) -> Option<Timestamp> {
+        let ruled = self.ruled.as_ref()?;
+        ruled.gate.opens_at(ruled.rule.as_deref(), self.reserved)
+    }
+
+    /// For a tube that only its bucket keeps, when the bucket is full.
+    pub(crate) fn deficit_ends_at(&self) -> Option<Timestamp> {
+        let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.has_deficit())?;
+        self.is_unused().then(|| ruled.gate.full_at(ruled.rate()))
+    }
+
+    /// Whether a rule permits no reservation now.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.ruled.as_ref().is_some_and(|ruled| ruled.gate.is_closed)
+    }
+
+    /// Whether its rule has been removed and its gate is not open yet.
+    pub(crate) fn opens_for_good(&self) -> bool {
+        self.ruled.as_ref().is_some_and(|ruled| ruled.rule.is_none() && ruled.gate.is_closed)
+    }
+
+    /// Which of `max-reserved` and `rate` permit no reservation now.
+    pub(crate) fn throttled_by(&self, now: Timestamp) -> [bool; 2] {
+        let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.is_closed);
+        let Some((rule, mut gate)) = ruled.and_then(|ruled| Some((ruled.rule.as_ref()?, ruled.gate))) else {
+            return [false; 2];
+        };
+        let has_no_token = rule.rate.is_some_and(|rate| {
+            gate.refill(rate, now);
+            gate.lacks_token(rate)
+        });
+        [rule.max_reserved.is_some_and(|max| self.reserved >= max), has_no_token]
+    }
+
+    pub(crate) fn must_be_closed(&self) -> bool {
+        let ruled = self.ruled.as_ref();
+        ruled.is_some_and(|ruled| ruled.gate.must_close(ruled.rule.as_deref(), self.reserved))
+    }
+
+    /// Adds the tokens that have come until now to the bucket of its rule.
+    pub(crate) fn refill(&mut self, now: Timestamp) {
+        if let Some(ruled) = &mut self.ruled {
+            match ruled.rate() {
+                Some(rate) => ruled.gate.refill(rate, now),
+                None => ruled.gate.fill(),
+            }
+        }
     }
 }

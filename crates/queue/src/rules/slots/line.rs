@@ -5,7 +5,7 @@
 use std::hash::RandomState;
 
 use crate::job::JobId;
-use crate::rules::index::{Hash, Ranked, mixed, spread};
+use crate::state::index::{Hash, Ranked, mixed, spread};
 use crate::state::keys::{ReadyKey, TubeKey, hash_of};
 use crate::tags::{Concurrency, Name};
 

@@ -15,14 +15,14 @@ use crate::state::keys::ReadyKey;
 
 /// Fibonacci hashing: spreads a number over all 64 bits. Any part that includes the low 32 bits is free of collisions;
 /// in other parts an attacker could choose colliding numbers.
-pub(super) fn spread(number: u32) -> u64 {
+pub(crate) fn spread(number: u32) -> u64 {
     // An odd number: 2^64 divided by the golden ratio.
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A hash of a seeded hash and a number. A client, which does not know the seed, cannot choose numbers with which any
 /// part of the result collides: the steps are those by which `MurmurHash3` ends.
-pub(super) fn mixed(hash: u64, number: u64) -> u64 {
+pub(crate) fn mixed(hash: u64, number: u64) -> u64 {
     let mut bits = hash ^ number;
     for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
         bits = (bits ^ bits >> 33).wrapping_mul(factor);
@@ -32,15 +32,15 @@ pub(super) fn mixed(hash: u64, number: u64) -> u64 {
 
 /// 48 bits of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Hash(u64);
+pub(crate) struct Hash(u64);
 
 impl Hash {
     /// The low 48 bits.
-    pub(super) fn new(bits: u64) -> Self {
+    pub(crate) fn new(bits: u64) -> Self {
         Self(bits & (u64::MAX >> 16))
     }
 
-    pub(super) fn bits(self) -> u64 {
+    pub(crate) fn bits(self) -> u64 {
         self.0
     }
 }
@@ -48,10 +48,10 @@ impl Hash {
 /// A job, by a hash, and then by a number: its priority or its tube. The bytes are big-endian
 /// numbers, so that keys are compared some words at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ranked([u8; 18]);
+pub(crate) struct Ranked([u8; 18]);
 
 impl Ranked {
-    pub(super) fn new(Hash(hash): Hash, rank: u32, JobId(id): JobId) -> Self {
+    pub(crate) fn new(Hash(hash): Hash, rank: u32, JobId(id): JobId) -> Self {
         let mut bytes = [0; 18];
         bytes[..8].copy_from_slice(&(hash << 16).to_be_bytes());
         bytes[6..10].copy_from_slice(&rank.to_be_bytes());
@@ -59,17 +59,17 @@ impl Ranked {
         Self(bytes)
     }
 
-    pub(super) fn hash(self) -> Hash {
+    pub(crate) fn hash(self) -> Hash {
         Hash(word(&self.0, 0) >> 16)
     }
 
     /// The key of a ready job, ranked by its priority.
-    pub(super) fn ready(hash: Hash, key: ReadyKey) -> Self {
+    pub(crate) fn ready(hash: Hash, key: ReadyKey) -> Self {
         Self::new(hash, key.priority().0, key.job())
     }
 
     /// The job's key, if it is ranked by its priority.
-    pub(super) fn ready_key(self) -> ReadyKey {
+    pub(crate) fn ready_key(self) -> ReadyKey {
         ReadyKey::new(Priority(self.rank()), self.job())
     }
 
@@ -77,7 +77,7 @@ impl Ranked {
         word(&self.0, 2) as u32
     }
 
-    pub(super) fn job(self) -> JobId {
+    pub(crate) fn job(self) -> JobId {
         JobId(word(&self.0, 10))
     }
 }
@@ -121,7 +121,7 @@ fn after<K: Key>(index: &OrderedQueue<K>, start: K) -> impl Iterator<Item = K> {
 }
 
 /// The jobs with this hash and this number.
-pub(super) fn with_hash_and_rank(
+pub(crate) fn with_hash_and_rank(
     index: &OrderedQueue<Ranked>,
     hash: Hash,
     rank: u32,
@@ -132,7 +132,7 @@ pub(super) fn with_hash_and_rank(
 }
 
 /// The jobs with this hash in the order of their numbers; if these are priorities, only those after `behind`.
-pub(super) fn ranked_after(
+pub(crate) fn ranked_after(
     index: &OrderedQueue<Ranked>,
     hash: Hash,
     behind: Option<ReadyKey>,

@@ -1,12 +1,11 @@
 //! Rules for tubes: one entry of the file `--tubes`, and all entries in order.
 //!
 //! Owns: the choice of the entry for a tube: the first whose pattern matches its name. Never carries out the entry;
-//! each rule has a file beside this one for that. The server reads the file.
+//! each rule has a file in `rules/` for that. The server reads the file.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::ruled_tubes::TubeRuleState;
 use crate::pattern::Pattern;
 use crate::state::keys::TubeKey;
 
@@ -132,16 +131,15 @@ impl RuleBook {
     }
 
     /// The tubes with this rule that only their buckets keep. `None` if the rule is of an earlier file.
-    pub(super) fn kept(&mut self, rule: &Rc<TubeRule>) -> Option<&mut VecDeque<TubeKey>> {
+    pub(crate) fn kept(&mut self, rule: &Rc<TubeRule>) -> Option<&mut VecDeque<TubeKey>> {
         self.0.iter_mut().find(|entry| Rc::ptr_eq(&entry.rule, rule)).map(|entry| &mut entry.kept)
     }
 
     /// Forgets a tube that is gone, among the tubes that only their buckets keep: a tube with the same key is another
-    /// one. There are at most [`MAX_KEPT_TUBES`](super::gate::MAX_KEPT_TUBES), so the search takes a microsecond.
+    /// one. There are at most `MAX_KEPT_TUBES`, so the search takes a microsecond.
     #[cold]
-    pub(crate) fn forget_kept(&mut self, tube: TubeKey, ruled: &TubeRuleState) {
-        let kept = ruled.rule.as_ref().and_then(|rule| self.kept(rule));
-        if let Some(kept) = kept
+    pub(crate) fn forget_kept(&mut self, tube: TubeKey, rule: &Rc<TubeRule>) {
+        if let Some(kept) = self.kept(rule)
             && let Some(position) = kept.iter().position(|&other| other == tube)
         {
             kept.remove(position);
