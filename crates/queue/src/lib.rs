@@ -8,14 +8,14 @@
 //!
 //! | part | what it is | uses |
 //! |---|---|---|
-//! | `state/` | the whole state and its invariants: `state/mod.rs`; the state of each rule is a field | `rules` |
+//! | `state/` | the records of which the state consists, and its invariants: `state/mod.rs` | – |
+//! | `rules/` | a file for each rule for tags and tubes, with its state; most of them have the same hooks | `state` |
 //! | `moves/` | the moves of a job from one state to another, and the clients that wait for it | `state`, `rules` |
-//! | `rules/` | a file for each rule for tags and tubes; most of them have the same hooks | `state`, `moves` |
 //! | `operations/` | a file for each command or family of commands, and `advance.rs` for the effects of time | `state`, `moves`, `rules` |
 //! | `invariants.rs` | the check of all invariants, for tests and debug builds | `state`, `rules` |
 //!
-//! Moves and rules call each other: a move calls the hooks of the rules, and a rule that frees jobs moves them. No part
-//! uses the operations. `tests/architecture/` fails if a part uses another than its row names. The data structures are
+//! All add methods to [`Queue`], so a method is called without an import: a move calls the hooks of the rules, and a
+//! rule that frees jobs moves them. No part uses the operations. `tests/architecture/` fails if a part uses another than its row names. The data structures are
 //! the crate `beanstalkd-structures`.
 //!
 //! The main methods, by purpose:
@@ -98,9 +98,37 @@ pub use self::state::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::state::tube_rule::{Rate, TubeRule};
 pub use self::state::tubes::TubeCounters;
 pub use self::state::{
-    AwaitedEnd, Change, Delivery, JobCounts, LastMember, PoisonLimits, Queue, Slices, WaitOutcome,
+    AwaitedEnd, Change, Delivery, JobCounts, LastMember, PoisonLimits, Slices, WaitOutcome,
 };
 
+use beanstalkd_structures::Deadlines;
 use beanstalkd_types::{
     assertions, clock, described, description, job, pattern, random, seconds, tags, tube_name,
 };
+
+use self::rules::Rules;
+use self::state::clients::Clients;
+use self::state::flushes::Flushes;
+use self::state::jobs::Jobs;
+use self::state::registry::Tubes;
+use self::state::sessions::Sessions;
+use self::state::{Numbers, Outbox, Sums};
+
+/// The whole state of the work queue. `state/mod.rs` has the table of its parts, and the invariants.
+#[derive(Debug, Default)]
+pub struct Queue {
+    jobs: Jobs,
+    tubes: Tubes,
+    clients: Clients,
+    sessions: Sessions,
+    rules: Rules,
+    deadlines: Deadlines,
+    flushes: Flushes,
+    sums: Sums,
+    numbers: Numbers,
+    outbox: Outbox,
+    limits: PoisonLimits,
+    slices: Slices,
+    /// The cost of all calls beyond their few usual steps, in simple commands.
+    cost: u64,
+}

@@ -8,7 +8,7 @@
 //! | sessions: clients that others are attached to | [`sessions::Sessions`] |
 //! | running flushes | [`flushes::Flushes`] |
 //! | what tags ask for: keys, slots, groups, expiry, owners | [`Rules`](crate::rules::Rules) |
-//! | when something becomes due | [`Deadlines`] |
+//! | when something becomes due | [`Deadlines`](beanstalkd_structures::Deadlines) |
 //!
 //! The invariants ([`Queue::check_invariants`] asserts all of them, [`Queue::is_linked`] the first one around each
 //! move):
@@ -43,37 +43,14 @@ pub(crate) mod tubes;
 use std::collections::{TryReserveError, VecDeque};
 use std::ops::AddAssign;
 
-use beanstalkd_structures::{Deadlines, Timer};
+use beanstalkd_structures::Timer;
 
-use self::clients::{Client, ClientId, ClientKind, Clients};
-use self::flushes::Flushes;
-use self::jobs::Jobs;
+use self::clients::{Client, ClientId, ClientKind};
 use self::keys::TubeKey;
-use self::registry::Tubes;
-use self::sessions::Sessions;
 use self::tubes::TubeCounters;
+use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::rules::Rules;
-
-/// The whole state of the work queue.
-#[derive(Debug, Default)]
-pub struct Queue {
-    pub(crate) jobs: Jobs,
-    pub(crate) tubes: Tubes,
-    pub(crate) clients: Clients,
-    pub(crate) sessions: Sessions,
-    pub(crate) rules: Rules,
-    pub(crate) deadlines: Deadlines,
-    pub(crate) flushes: Flushes,
-    pub(crate) sums: Sums,
-    pub(crate) numbers: Numbers,
-    pub(crate) outbox: Outbox,
-    pub(crate) limits: PoisonLimits,
-    pub(crate) slices: Slices,
-    /// The cost of all calls beyond their few usual steps, in simple commands.
-    pub(crate) cost: u64,
-}
 
 /// The sums over all tubes.
 #[derive(Debug, Default)]
