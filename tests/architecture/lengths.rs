@@ -80,7 +80,7 @@ const LARGE_TYPES: &[(&str, &str)] = &[
     // All parts of one subject, which are types of their own.
     ("crates/binlog/src/writer/mod.rs", "Binlog"),
     ("crates/queue/src/rules/mod.rs", "Rules"),
-    ("crates/queue/src/state/mod.rs", "Queue"),
+    ("crates/queue/src/lib.rs", "Queue"),
     ("src/server/event_loop/mod.rs", "EventLoop"),
     ("src/server/mod.rs", "Server"),
     // A block of memory for everything about one object.
