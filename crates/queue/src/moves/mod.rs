@@ -2,11 +2,10 @@
 //!
 //! `unlink` takes a job out of its collection; `make_ready`, `delay` or `make_buried` puts it into the next, or
 //! `assign` reserves it. The moves keep every sum correct, and call the hooks of the rules if the job has marks. They
-//! serve the clients that wait (`waiting.rs`), and those that watch many tubes (`subscriptions.rs`). In debug builds,
-//! each asserts the conditions of `conditions.rs` before and after.
+//! serve the clients that wait (`waiting.rs`). In debug builds, each asserts the conditions of `conditions.rs` before
+//! and after.
 
 mod conditions;
-pub(crate) mod subscriptions;
 pub(crate) mod waiting;
 
 use beanstalkd_structures::Timer;
@@ -289,27 +288,6 @@ impl Queue {
         }
     }
 
-    /// Counts a job that has become ready in its tube.
-    #[inline]
-    pub(crate) fn count_ready(&mut self, tube: TubeKey, priority: Priority) {
-        self.sums.jobs.ready += 1;
-        if priority.is_urgent() {
-            self.sums.jobs.urgent += 1;
-            self.tubes.get_mut(tube).urgent += 1;
-        }
-        debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
-    }
-
-    /// Counts a job that has left its tube's ready queue.
-    pub(crate) fn count_unready(&mut self, tube: TubeKey, priority: Priority) {
-        self.sums.jobs.ready -= 1;
-        if priority.is_urgent() {
-            self.sums.jobs.urgent -= 1;
-            self.tubes.get_mut(tube).urgent -= 1;
-        }
-        debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
-    }
-
     /// Counts a job that is no longer reserved: the gate of its tube may open at the end of the command.
     #[inline]
     pub(crate) fn count_unreserved(&mut self, tube: TubeKey) {
@@ -342,29 +320,5 @@ impl Queue {
             self.schedule(Timer::Tube(tube));
             self.keep_for_bucket(tube);
         }
-    }
-
-    /// Records that the job differs from its last logged record.
-    #[inline]
-    pub(crate) fn note(&mut self, change: Change) {
-        debug_assert!(self.agrees_with(&change), "the queue is as the change says: {change:?}");
-        if !self.outbox.keeps_changes {
-            return;
-        }
-        if let Change::Updated(id) | Change::Reserved(id) = change
-            && let Some(last) = self.outbox.changes.last()
-        {
-            if matches!(*last, Change::Put(of) | Change::Moved(of) | Change::Updated(of) if of == id) {
-                return;
-            }
-            // One record contains both changes.
-            self.outbox.changes.pop_if(|last| *last == Change::Reserved(id));
-        }
-        // The failure and the death are one record: between two records, a crash would leave a job in its old tube that
-        // has failed too often.
-        if let Change::Died(id) = change {
-            self.outbox.changes.pop_if(|last| *last == Change::Updated(id));
-        }
-        self.outbox.changes.push(change);
     }
 }

@@ -10,12 +10,8 @@ use beanstalkd_structures::Timer;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::clients::Wait;
-use crate::state::keys::{ClientKey, TubeKey, WaitKey};
-use crate::{ClientId, Delivery, Queue, WaitOutcome};
-
-/// The cost of a delivery, in addition to the command that causes it: it needs its own system call, because it goes to
-/// another client.
-pub(crate) const COST_PER_DELIVERY: u64 = 32;
+use crate::state::keys::ClientKey;
+use crate::{ClientId, Queue, WaitOutcome};
 
 impl Queue {
     /// Whether the client waits, in a reserve or for the end of a job.
@@ -43,30 +39,10 @@ impl Queue {
         has_waited
     }
 
-    /// The client that has waited longest for a job of this tube.
-    pub(crate) fn first_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
-        let few = self.tubes.get(tube).waiting.first();
-        if self.clients.many_waiting.is_empty() {
-            return few;
-        }
-        [few, self.first_many_waiting(tube)].into_iter().flatten().min()
-    }
-
     pub(crate) fn deliver_job(&mut self, id: JobId, client: ClientKey, now: Timestamp) {
         self.end_wait(client);
         self.assign(client, id, now);
         self.deliver(client, WaitOutcome::Reserved(id));
-    }
-
-    /// Answers a client that has waited. The client may disconnect before the caller takes the delivery.
-    pub(crate) fn deliver(&mut self, index: ClientKey, outcome: WaitOutcome) {
-        let client = self.clients.id_of(index);
-        debug_assert!(
-            self.can_wait(index),
-            "a client gets an answer after its wait has ended, while it is connected"
-        );
-        self.outbox.deliveries.push_back(Delivery { client, outcome });
-        self.cost += COST_PER_DELIVERY;
     }
 
     pub(crate) fn begin_wait(&mut self, index: ClientKey, until: Timestamp) {

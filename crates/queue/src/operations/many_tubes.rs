@@ -1,15 +1,15 @@
 //! Clients that watch many tubes: their reserves do not probe every tube.
 //!
 //! Owns: the list of such a client, and its search for the most urgent job. `state/many_tubes.rs` has what the client
-//! knows about its tubes, `moves/subscriptions.rs` how it learns that a tube has a more urgent first job. It corrects
+//! knows about its tubes, `state/subscriptions.rs` how it learns that a tube has a more urgent first job. It corrects
 //! its knowledge about a tube when that tube comes first.
 
 use beanstalkd_structures::OrderedQueue;
 
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::moves::subscriptions::PROBES_PER_COST;
 use crate::state::keys::{ClientKey, TubeKey};
+use crate::state::subscriptions::PROBES_PER_COST;
 
 /// The result of the search of a reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::Reserve;
     use crate::job::JobId;
-    use crate::moves::waiting::COST_PER_DELIVERY;
+    use crate::state::COST_PER_DELIVERY;
     use crate::testing::{NOW, TestJob};
 
     const TUBES: u64 = 20_000;

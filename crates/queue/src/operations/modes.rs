@@ -9,12 +9,12 @@
 use std::collections::TryReserveError;
 
 use crate::clock::Timestamp;
-use crate::moves::subscriptions::PROBES_PER_COST;
 use crate::operations::many_tubes::ReserveSearch;
 use crate::random::Generator;
 use crate::state::clients::{Client, Clients};
 use crate::state::keys::{ClientKey, TubeKey};
 use crate::state::reserve_settings::{ReserveSettings, USUAL_WEIGHT};
+use crate::state::subscriptions::PROBES_PER_COST;
 use crate::{ClientId, Queue, ReserveMode};
 
 /// For how many tubes one reserve of a client that watches many looks up the run time again.

@@ -35,6 +35,7 @@ pub(crate) mod reserve_settings;
 pub(crate) mod rotation;
 pub(crate) mod sessions;
 pub(crate) mod stored_body;
+pub(crate) mod subscriptions;
 pub(crate) mod times;
 pub(crate) mod tube_listing;
 pub(crate) mod tube_rule;
@@ -46,11 +47,11 @@ use std::ops::AddAssign;
 use beanstalkd_structures::Timer;
 
 use self::clients::{Client, ClientId, ClientKind};
-use self::keys::TubeKey;
+use self::keys::{ClientKey, TubeKey};
 use self::tubes::TubeCounters;
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::job::JobId;
+use crate::job::{JobId, Priority};
 
 /// The sums over all tubes.
 #[derive(Debug, Default)]
@@ -241,6 +242,10 @@ impl Default for Slices {
     }
 }
 
+/// The cost of a delivery, in addition to the command that causes it: it needs its own system call, because it goes to
+/// another client.
+pub(crate) const COST_PER_DELIVERY: u64 = 32;
+
 impl Queue {
     /// An empty queue whose first job gets id 1. `Queue::default()` has no limits, and the default slices.
     #[must_use]
@@ -383,5 +388,61 @@ impl Queue {
     pub(crate) fn count(&mut self, tube: TubeKey, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
         *counter(&mut self.sums.events) += 1;
         *counter(self.tubes.get_mut(tube).counters_mut()) += 1;
+    }
+
+    /// Counts a job that has become ready in its tube.
+    #[inline]
+    pub(crate) fn count_ready(&mut self, tube: TubeKey, priority: Priority) {
+        self.sums.jobs.ready += 1;
+        if priority.is_urgent() {
+            self.sums.jobs.urgent += 1;
+            self.tubes.get_mut(tube).urgent += 1;
+        }
+        debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
+    }
+
+    /// Counts a job that has left its tube's ready queue.
+    pub(crate) fn count_unready(&mut self, tube: TubeKey, priority: Priority) {
+        self.sums.jobs.ready -= 1;
+        if priority.is_urgent() {
+            self.sums.jobs.urgent -= 1;
+            self.tubes.get_mut(tube).urgent -= 1;
+        }
+        debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
+    }
+
+    /// Records that the job differs from its last logged record.
+    #[inline]
+    pub(crate) fn note(&mut self, change: Change) {
+        debug_assert!(self.agrees_with(&change), "the queue is as the change says: {change:?}");
+        if !self.outbox.keeps_changes {
+            return;
+        }
+        if let Change::Updated(id) | Change::Reserved(id) = change
+            && let Some(last) = self.outbox.changes.last()
+        {
+            if matches!(*last, Change::Put(of) | Change::Moved(of) | Change::Updated(of) if of == id) {
+                return;
+            }
+            // One record contains both changes.
+            self.outbox.changes.pop_if(|last| *last == Change::Reserved(id));
+        }
+        // The failure and the death are one record: between two records, a crash would leave a job in its old tube that
+        // has failed too often.
+        if let Change::Died(id) = change {
+            self.outbox.changes.pop_if(|last| *last == Change::Updated(id));
+        }
+        self.outbox.changes.push(change);
+    }
+
+    /// Answers a client that has waited. The client may disconnect before the caller takes the delivery.
+    pub(crate) fn deliver(&mut self, index: ClientKey, outcome: WaitOutcome) {
+        let client = self.clients.id_of(index);
+        debug_assert!(
+            self.can_wait(index),
+            "a client gets an answer after its wait has ended, while it is connected"
+        );
+        self.outbox.deliveries.push_back(Delivery { client, outcome });
+        self.cost += COST_PER_DELIVERY;
     }
 }

@@ -44,6 +44,15 @@ impl Queue {
         }
     }
 
+    /// The client that has waited longest for a job of this tube.
+    pub(crate) fn first_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
+        let few = self.tubes.get(tube).waiting.first();
+        if self.clients.many_waiting.is_empty() {
+            return few;
+        }
+        [few, self.first_many_waiting(tube)].into_iter().flatten().min()
+    }
+
     /// The client that watches many tubes and has waited longest for a job of this tube.
     pub(crate) fn first_many_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
         let subscribers = self.clients.subscribers.get(tube.index())?;
