@@ -15,7 +15,6 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::state::jobs::{Collection, Job, Link, Marks};
 use crate::state::keys::{ClientKey, ReadyKey, Reservation, TubeKey};
-use crate::state::registry::TubeRemoval;
 use crate::{Change, Queue};
 
 impl Queue {
@@ -297,28 +296,5 @@ impl Queue {
             self.rules.tubes.to_open.push(tube);
         }
         self.sums.jobs.reserved -= 1;
-    }
-
-    /// Removes the tube, and whatever refers to it, if it has no job and no client.
-    #[inline]
-    pub(crate) fn remove_tube_if_idle(&mut self, tube: TubeKey) {
-        let record = self.tubes.get(tube);
-        if record.watching == 0 || record.ruled.is_some() {
-            self.remove_or_reschedule(tube);
-        }
-    }
-
-    fn remove_or_reschedule(&mut self, tube: TubeKey) {
-        if let TubeRemoval::Removed(ruled) = self.tubes.remove_if_idle(tube) {
-            self.deadlines.set(Timer::Tube(tube), None);
-            self.flushes.forget_tube(tube);
-            if let Some(rule) = ruled.filter(|ruled| ruled.is_kept).and_then(|ruled| ruled.rule) {
-                self.tubes.rules.forget_kept(tube, &rule);
-            }
-        } else if self.tubes.get(tube).ruled.as_ref().is_some_and(|ruled| ruled.gate.has_deficit()) {
-            // Only the deficit depends on whether the tube is otherwise idle.
-            self.schedule(Timer::Tube(tube));
-            self.keep_for_bucket(tube);
-        }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::TryReserveError;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use crate::rules::unique::Duplicate;
 use crate::seconds::Seconds;
 use crate::state::jobs::{Collection, Job, Marks};
 use crate::state::keys::TubeKey;
@@ -34,6 +35,25 @@ impl Queue {
         self.numbers.next_id += 1;
         debug_assert!(self.jobs.get(id).is_none() && self.cooldown(id).is_none(), "an id is given once");
         id
+    }
+
+    /// The duplicate of a `put` with these tags, if there is one: in this tube, or in the one that the client uses.
+    /// Ends a job with the key whose time is over.
+    #[inline]
+    pub fn duplicate(
+        &mut self,
+        client: ClientId,
+        tube: Option<&str>,
+        tags: &TagSet<'_>,
+        now: Timestamp,
+    ) -> Option<Duplicate> {
+        let key = tags.idempotency?.key;
+        loop {
+            match self.holder_of_key(self.find_target(client, tube)?, key, now)? {
+                Duplicate::Of(first, _) if self.end_overdue_and_serve(first, now) => {}
+                duplicate @ (Duplicate::Of(..) | Duplicate::OfDeleted(_)) => return Some(duplicate),
+            }
+        }
     }
 
     /// The id that the next job gets.

@@ -5,9 +5,10 @@
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
+use crate::rules::unique::Duplicate;
 use crate::seconds::Seconds;
-use crate::state::jobs::Collection;
-use crate::state::jobs::Marks;
+use crate::state::jobs::{Collection, Marks};
+use crate::tags::Idempotency;
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
@@ -17,6 +18,20 @@ impl Queue {
         self.jobs
             .get(id)
             .is_some_and(|job| job.state() != JobState::Reserved || self.has_reserved(client, id))
+    }
+
+    /// The job with the same key as this one in the tube of this name. Ends one whose time is over.
+    pub fn duplicate_in(&mut self, id: JobId, name: &str, now: Timestamp) -> Option<JobId> {
+        loop {
+            let job = self.jobs.get(id).filter(|job| job.has(Marks::TAGGED))?;
+            let Idempotency { key, .. } = self.expect_tags(id).idempotency?;
+            let target = self.tubes.find(name).filter(|&target| target != job.tube)?;
+            match self.holder_of_key(target, key, now)? {
+                Duplicate::Of(duplicate, _) if self.end_overdue_and_serve(duplicate, now) => {}
+                Duplicate::Of(duplicate, _) => return Some(duplicate),
+                Duplicate::OfDeleted(_) => return None,
+            }
+        }
     }
 
     /// The command `move`, for a job that may be moved: from now on it is in the tube with this valid name, which is
@@ -138,6 +153,8 @@ impl Queue {
             } else {
                 self.unlink(id)
             };
+            // The walk of a flush may be after the new place.
+            self.flushes.note_moved(id, link.tube);
             self.jobs.expect_mut(id).priority = priority;
             self.enter_ready(id, now);
             if is_in_rotation {

@@ -113,13 +113,14 @@ impl Rule for Awaited {
     }
 
     /// Ends the wait whose time-out comes first.
-    fn tick(queue: &mut Queue, _id: JobId, _now: Timestamp) {
+    fn tick(queue: &mut Queue, _id: JobId) -> bool {
         if queue.rules.awaited.has_ended() {
             queue.answer_ended(1);
         } else if let Some((_, _, client)) = queue.rules.awaited.by_end.first() {
             queue.end_job_wait(client);
             queue.deliver(client, WaitOutcome::TimedOut);
         }
+        false
     }
 
     #[inline]

@@ -14,10 +14,6 @@ use crate::Queue;
 use crate::clock::Timestamp;
 use crate::state::keys::{ReadyKey, TubeKey};
 
-/// The maximum number of tubes of an entry that only their buckets keep. With a slow rate, a client could otherwise
-/// fill the memory with tubes that it has left. These tubes take at most 4 MB.
-pub(crate) const MAX_KEPT_TUBES: usize = 4096;
-
 impl Queue {
     /// Counts the reservation of a job in a tube with a gate; a restored one takes no token.
     #[inline(never)]
@@ -146,47 +142,6 @@ impl Queue {
             self.has_no_unserved_client(tube),
             "after the gate opens, no client waits while a job is ready"
         );
-    }
-
-    /// Notes that only its bucket may keep the tube. If its entry then keeps more than [`MAX_KEPT_TUBES`], the tube of
-    /// this entry that was left first is removed.
-    #[cold]
-    pub(crate) fn keep_for_bucket(&mut self, tube: TubeKey) {
-        let record = self.tubes.get_mut(tube);
-        let is_unused = record.is_unused();
-        let ruled =
-            record.ruled.as_mut().filter(|ruled| is_unused && ruled.gate.has_deficit() && !ruled.is_kept);
-        let Some(ruled) = ruled else { return };
-        let Some(rule) = ruled.rule.clone() else { return };
-        ruled.is_kept = true;
-        let Some(kept) = self.tubes.rules.kept(&rule) else { return };
-        kept.push_back(tube);
-        if kept.len() > MAX_KEPT_TUBES
-            && let Some(first) = kept.pop_front()
-        {
-            self.forget_bucket(first);
-        }
-    }
-
-    /// Fills the bucket of a tube that nothing else keeps, and removes the tube. A tube that has come into
-    /// use again stays.
-    fn forget_bucket(&mut self, tube: TubeKey) {
-        debug_assert!(self.tubes.contains(tube), "a tube that is gone is not among the kept ones");
-        let record = self.tubes.get_mut(tube);
-        let is_unused = record.is_unused();
-        if let Some(ruled) = &mut record.ruled
-            && std::mem::take(&mut ruled.is_kept)
-            && is_unused
-        {
-            ruled.gate.fill();
-            self.remove_tube_if_idle(tube);
-        }
-    }
-
-    /// Handles the full bucket of a tube that nothing else keeps.
-    pub(crate) fn end_deficit(&mut self, tube: TubeKey, now: Timestamp) {
-        self.tubes.get_mut(tube).refill(now);
-        self.remove_tube_if_idle(tube);
     }
 }
 

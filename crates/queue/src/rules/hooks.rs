@@ -75,15 +75,18 @@ pub(crate) trait Rule {
         }
     }
 
-    /// Handles the deadline of `next_due`, which has come.
-    fn tick(_queue: &mut Queue, _id: JobId, _now: Timestamp) {}
+    /// Handles the deadline of `next_due`, which has come. Returns whether the time of this job is over: then the
+    /// caller ends it.
+    fn tick(_queue: &mut Queue, _id: JobId) -> bool {
+        false
+    }
 
     /// Asserts the invariants of the rule's state.
     fn check(_queue: &Queue) {}
 }
 
 /// The hook [`Rule::tick`] of a rule.
-pub(super) type Tick = fn(&mut Queue, JobId, Timestamp);
+pub(crate) type Tick = fn(&mut Queue, JobId) -> bool;
 
 /// A job with marks, as the hooks see it. Its tags are empty if only its tube, or a client that waits, has marked it.
 #[derive(Clone, Copy, Debug)]

@@ -40,6 +40,7 @@ pub(crate) mod expiry;
 pub(crate) mod gate;
 pub(crate) mod groups;
 mod hooks;
+mod idle_tubes;
 pub(crate) mod limits;
 mod overdue;
 mod owners;
@@ -50,6 +51,7 @@ mod slots;
 mod tag_storage;
 #[cfg(test)]
 mod tests;
+mod timers;
 pub(crate) mod unique;
 
 use std::hash::RandomState;
@@ -442,7 +444,10 @@ impl Queue {
     pub(crate) fn rules_are_due(&mut self, now: Timestamp) {
         if let Some(((at, id), tick)) = self.rules.due() {
             debug_assert!(at <= now, "no rule is due early");
-            tick(self, id, now);
+            if tick(self, id) {
+                let has_ended = self.end_in_time(id, now);
+                debug_assert!(has_ended, "no job expires early");
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use crate::state::keys::{DueKey, TubeKey, hash_of};
 use crate::state::tubes::TubeTagState;
 use crate::tags::{Idempotency, Name, TagSet};
 use crate::tube_name::TubeName;
-use crate::{Change, ClientId, Queue};
+use crate::{Change, Queue};
 
 /// The memory of a cooldown whose key has `key_bytes`, in bytes.
 pub(crate) fn cooldown_bytes(key_bytes: usize) -> usize {
@@ -158,8 +158,9 @@ impl Rule for UniqueKeys {
         rules.unique.due.first()
     }
 
-    fn tick(queue: &mut Queue, id: JobId, _now: Timestamp) {
+    fn tick(queue: &mut Queue, id: JobId) -> bool {
         queue.end_cooldown(id);
+        false
     }
 
     #[inline]
@@ -260,39 +261,6 @@ impl Queue {
             let is_it = cooldown.tube == tube && cooldown.key.as_bytes() == key.as_bytes();
             is_it.then_some((id, cooldown.until))
         })
-    }
-
-    /// The duplicate of a `put` with these tags, if there is one: in this tube, or in the one that the client uses.
-    /// Ends a job with the key whose time is over.
-    #[inline]
-    pub fn duplicate(
-        &mut self,
-        client: ClientId,
-        tube: Option<&str>,
-        tags: &TagSet<'_>,
-        now: Timestamp,
-    ) -> Option<Duplicate> {
-        let key = tags.idempotency?.key;
-        loop {
-            match self.holder_of_key(self.find_target(client, tube)?, key, now)? {
-                Duplicate::Of(first, _) if self.end_overdue_and_serve(first, now) => {}
-                duplicate @ (Duplicate::Of(..) | Duplicate::OfDeleted(_)) => return Some(duplicate),
-            }
-        }
-    }
-
-    /// The job with the same key as this one in the tube of this name. Ends one whose time is over.
-    pub fn duplicate_in(&mut self, id: JobId, name: &str, now: Timestamp) -> Option<JobId> {
-        loop {
-            let job = self.jobs.get(id).filter(|job| job.has(Marks::TAGGED))?;
-            let Idempotency { key, .. } = self.expect_tags(id).idempotency?;
-            let target = self.tubes.find(name).filter(|&target| target != job.tube)?;
-            match self.holder_of_key(target, key, now)? {
-                Duplicate::Of(duplicate, _) if self.end_overdue_and_serve(duplicate, now) => {}
-                Duplicate::Of(duplicate, _) => return Some(duplicate),
-                Duplicate::OfDeleted(_) => return None,
-            }
-        }
     }
 
     /// Whether a duplicate with this priority makes the job more urgent.

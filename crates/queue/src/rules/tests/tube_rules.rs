@@ -3,7 +3,7 @@
 use crate::clock::NS_PER_S;
 use crate::description::{Reader, Writer};
 use crate::job::{Counting, Priority};
-use crate::rules::gate::MAX_KEPT_TUBES;
+use crate::rules::idle_tubes::MAX_KEPT_TUBES;
 use crate::rules::*;
 use crate::tags::EncodedTags;
 use crate::testing::{NOW, TestJob, con};
