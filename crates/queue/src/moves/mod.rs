@@ -6,7 +6,11 @@
 //! and after.
 
 mod conditions;
-pub(crate) mod waiting;
+mod free_slots;
+mod gates;
+mod marked;
+mod overdue;
+mod waiting;
 
 use beanstalkd_structures::Timer;
 

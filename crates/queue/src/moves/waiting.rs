@@ -39,6 +39,39 @@ impl Queue {
         has_waited
     }
 
+    /// Serves waiting clients after a command, of the client `cause` if there is one, has changed whether other jobs
+    /// may be reserved.
+    #[inline]
+    pub(crate) fn serve_waiting(&mut self, cause: Option<ClientId>, now: Timestamp) {
+        self.offer_free_slots(cause, now);
+        if !self.rules.tubes.to_open.is_empty() {
+            self.open_gates(now);
+        }
+        if self.frees_jobs() {
+            self.continue_freeing(now);
+        }
+    }
+
+    /// Whether `advance` has work at any time.
+    #[inline]
+    pub(crate) fn has_more_to_do(&self) -> bool {
+        !self.rules.offered.is_empty()
+            || self.frees_jobs()
+            || self.is_reloading_rules()
+            || !self.rules.tubes.to_open.is_empty()
+    }
+
+    /// Handles the deadlines of rules that have come.
+    pub(crate) fn rules_are_due(&mut self, now: Timestamp) {
+        if let Some(((at, id), tick)) = self.rules.due() {
+            debug_assert!(at <= now, "no rule is due early");
+            if tick(self, id) {
+                let has_ended = self.end_in_time(id, now);
+                debug_assert!(has_ended, "no job expires early");
+            }
+        }
+    }
+
     pub(crate) fn deliver_job(&mut self, id: JobId, client: ClientKey, now: Timestamp) {
         self.end_wait(client);
         self.assign(client, id, now);

@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use beanstalkd_structures::Timer;
 
-use super::{Ending, JobEnd, MarkedJob, Rule};
+use super::{JobEnd, MarkedJob, Rule};
+use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
 use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{DueKey, TubeKey};
 use crate::tags::JobTags;
-use crate::{Change, Queue};
 
 /// The memory for the position of a job, in bytes, in the usual case.
 pub(crate) const BYTES_PER_JOB: usize = 20;
@@ -167,67 +167,17 @@ impl Queue {
         is_too_old
     }
 
-    /// Removes a job that is in no collection from its tube, because it is too old: it goes to the dead tube, or is
-    /// deleted if there is none. Returns false if the dead tube cannot take it; then the caller must bury it.
-    pub(crate) fn remove_too_old(&mut self, id: JobId, now: Timestamp) -> bool {
-        if self.has_dead_tube(id) {
-            return self.send_to_dead_tube(id, now);
-        }
-        self.remove_expired(id, now);
-        true
-    }
-
-    /// Handles the oldest job of the tube, which is too old.
-    pub(crate) fn end_first_age(&mut self, tube: TubeKey, now: Timestamp) {
-        let ruled = self.tubes.get(tube).ruled.as_ref();
-        let Some((_, id)) = ruled.and_then(|ruled| ruled.ages.first()) else { return };
-        debug_assert!(
-            self.tubes.get(tube).age_ends_at().is_some_and(|at| at <= now),
-            "no job is removed before it is too old"
-        );
-        self.end_in_time(id, now);
-    }
-
     /// Whether the job ages and is too old.
-    pub(super) fn is_too_old(&self, id: JobId, now: Timestamp) -> bool {
+    pub(crate) fn is_too_old(&self, id: JobId, now: Timestamp) -> bool {
         let Some(job) = self.jobs.get(id).filter(|job| job.has(Marks::AGES)) else { return false };
         let max_age_s = self.max_age_of(job.tube);
         max_age_s.is_some_and(|max_age_s| self.arrived_at(id, job).plus_seconds(max_age_s) <= now)
     }
 
-    /// Handles a job that is too old; returns whether it has left its collection.
-    pub(super) fn end_age(&mut self, id: JobId, now: Timestamp) -> bool {
-        debug_assert!(
-            self.is_linked(id) && !self.is_linked_as(id, JobState::Reserved),
-            "no client has reserved the job"
-        );
-        self.stop_aging(id);
-        if self.has_dead_tube(id) && self.stays_where_it_is(id) && !self.may_go_to_dead_tube(id) {
-            return false;
-        }
-        let was_held = self.jobs.expect(id).has(Marks::HELD);
-        self.unlink(id);
-        if !self.remove_too_old(id, now) {
-            if was_held {
-                self.note_free(id);
-            }
-            self.note(Change::Updated(id));
-            self.bury_poisoned(id);
-        }
-        true
-    }
-
     /// Whether a job that is too old stays unchanged if its dead tube does not take it: it is buried, or its group
     /// holds it.
-    pub(super) fn stays_where_it_is(&self, id: JobId) -> bool {
+    pub(crate) fn stays_where_it_is(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| job.state() == JobState::Buried) || self.is_held(id)
-    }
-
-    /// Deletes a job that is in no collection, because its time is over.
-    pub(crate) fn remove_expired(&mut self, id: JobId, now: Timestamp) {
-        debug_assert!(!self.is_linked(id), "a job that ends was taken out of its collection");
-        let body = self.remove_marked(id, None, Ending::Expired, now);
-        self.rules.expiry.keep_body(body);
     }
 }
 

@@ -10,13 +10,13 @@ use super::groups::Groups;
 use super::hooks::{MarkedJob, Rule};
 use super::limits::TubeLimits;
 use super::owners::Owners;
-use super::rotation::Rotation;
 use super::slots::Slots;
 use super::unique::UniqueKeys;
 use crate::Queue;
 use crate::job::{JobId, JobState};
 use crate::state::jobs::Marks;
 use crate::state::keys::TubeKey;
+use crate::state::rotation::Rotation;
 
 /// Calls a hook of every rule, in the order of the list below: `each_rule!(hook(arguments))`. If the hook has a
 /// constant, that and the job stand before it, as in `each_rule!(job, ENDED: ended(arguments))`; with `all` in front,
@@ -60,6 +60,12 @@ fn marks_of_left(state: JobState) -> Marks {
     }
 }
 
+/// Whether a rule may keep a job with these marks back when it becomes ready.
+#[inline]
+pub(crate) fn asks_rules_when_ready(marks: Marks) -> bool {
+    marks.intersects(each_rule!(union ADMITS))
+}
+
 /// Whether rules are called when a job with these marks ends. For a job that has only the mark of its tube's rule,
 /// `Queue::end` does what `TubeLimits` does.
 #[inline]
@@ -73,6 +79,12 @@ pub(crate) fn calls_rules_at_end(marks: Marks) -> bool {
 }
 
 impl Queue {
+    /// Whether all rules permit clients to reserve this job, which is ready from now on.
+    #[inline]
+    pub(crate) fn call_admits(&mut self, job: &MarkedJob<'_>) -> bool {
+        each_rule!(all job, ADMITS: admits(self, job))
+    }
+
     /// Calls the rules when a job has left this state.
     pub(crate) fn call_left(&mut self, id: JobId, marks: Marks, state: JobState) {
         if marks.intersects(marks_of_left(state)) {

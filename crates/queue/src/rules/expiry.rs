@@ -4,10 +4,10 @@
 
 use beanstalkd_structures::{OrderedQueue, Timer};
 
-use super::{Ending, JobEnd, MarkedJob, Rule, Rules};
+use super::{JobEnd, MarkedJob, Rule, Rules};
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, JobState};
+use crate::job::{Body, JobId};
 use crate::state::jobs::Marks;
 use crate::state::keys::DueKey;
 
@@ -110,16 +110,8 @@ impl Queue {
         self.has_expired(id, now)
     }
 
-    /// Deletes a job that has expired.
-    pub(super) fn expire(&mut self, id: JobId, now: Timestamp) {
-        debug_assert!(!self.is_linked_as(id, JobState::Reserved), "a job that was reserved does not expire");
-        let link = self.jobs.expect_mut(id).link();
-        let (_, body) = self.end_marked(id, link, Ending::Expired, now);
-        self.rules.expiry.keep_body(body);
-    }
-
     /// Whether the job has expired, and has not been deleted yet.
-    pub(super) fn has_expired(&self, id: JobId, now: Timestamp) -> bool {
+    pub(crate) fn has_expired(&self, id: JobId, now: Timestamp) -> bool {
         self.expires_at(id).is_some_and(|at| at <= now)
     }
 

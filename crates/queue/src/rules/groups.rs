@@ -78,7 +78,7 @@ pub(crate) struct Groups {
     /// Jobs of groups that have lost their last member. Some may have been deleted. A flush can end a million groups
     /// before the first of these jobs continues, and clients must not decide the size of an allocation, so the list
     /// grows by one entry at a time.
-    pub(super) freeing: LinkedList<OrderedQueue<JobId>>,
+    pub(crate) freeing: LinkedList<OrderedQueue<JobId>>,
 }
 
 /// A group as it is now.
@@ -308,67 +308,15 @@ impl Queue {
         is_held
     }
 
-    /// Restores the job's old position, in its present tube, after it was taken out of the held jobs.
-    pub(crate) fn hold_again(&mut self, id: JobId, until: Timestamp, is_held: bool, now: Timestamp) {
-        if is_held {
-            self.with_tags(id, |queue, job| {
-                let after = job.tags.after.expect("a held job waits for a group");
-                queue.hold(id, after.group.as_str(), until);
-            });
-        } else {
-            self.set_free(id, until, now);
-        }
-    }
-
-    /// Makes the job, which is in no collection, free permanently.
-    fn set_free(&mut self, id: JobId, until: Timestamp, now: Timestamp) {
-        self.note_free(id);
-        if until > now {
-            self.delay(id, until);
-        } else {
-            self.make_ready(id, now);
-        }
-        debug_assert!(self.waits_for_no_group(id), "a job that is free does not wait again after a restart");
-    }
-
     /// Notes in the tags of the job that it need not wait for a group.
-    pub(super) fn note_free(&mut self, id: JobId) {
+    pub(crate) fn note_free(&mut self, id: JobId) {
         JobTags::set_free(self.rules.tags.get_mut(id, self.jobs.expect_mut(id)));
     }
 
     /// Whether the tags of the job say that it need not wait for a group.
     #[inline]
-    fn waits_for_no_group(&self, id: JobId) -> bool {
+    pub(crate) fn waits_for_no_group(&self, id: JobId) -> bool {
         self.tags(id).and_then(|tags| tags.after).is_none_or(|after| after.is_free) && !self.is_held(id)
-    }
-
-    /// Frees a limited number of jobs whose groups have lost their last member.
-    pub(crate) fn continue_freeing(&mut self, now: Timestamp) {
-        let mut share = self.slices.given_back;
-        while share > 0
-            && let Some(freed) = self.rules.groups.freeing.front_mut()
-        {
-            let Some(id) = freed.pop_first() else {
-                self.rules.groups.freeing.pop_front();
-                continue;
-            };
-            share -= 1;
-            self.cost += 1;
-            // The job may have been deleted since, or moved, which has freed it.
-            if let Some(job) = self.jobs.get(id).filter(|job| job.has(Marks::HELD))
-                && let Collection::Delayed(until) = job.collection()
-            {
-                let (until, tube) = (Timestamp::from(until), job.tube);
-                if until > now || !self.end_overdue_if_awaited(id, tube, now) {
-                    self.take_out_of_held(id, until);
-                    self.set_free(id, until, now);
-                }
-                self.offer_free_slots(None, now);
-            }
-        }
-        if self.rules.groups.freeing.front().is_some_and(OrderedQueue::is_empty) {
-            self.rules.groups.freeing.pop_front();
-        }
     }
 
     /// Ends a restore, once all jobs are restored, in a run that started at `started_at`. All ids, including those of

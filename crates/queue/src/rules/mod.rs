@@ -26,7 +26,7 @@
 //! that it concerns needs a mark, at which its hooks are called. One place decides whether a ready job may be reserved,
 //! [`Queue::admit`], and the job's collection shows the decision: the tube's ready queue has only jobs that no rule
 //! keeps back; the others are parked. Delayed jobs that wait for a group are held. Jobs whose time is over are ended
-//! before a client gets them (`overdue.rs`). A function that changes the decision for other jobs calls
+//! before a client gets them (`moves/overdue.rs`). A function that changes the decision for other jobs calls
 //! [`Queue::serve_waiting`] at the end.
 //!
 //! `tag_storage.rs` has the tags, `description.rs` what a hand-over needs of the rules, and `tests/` the tests of
@@ -42,12 +42,11 @@ pub(crate) mod groups;
 mod hooks;
 mod idle_tubes;
 pub(crate) mod limits;
-mod overdue;
 mod owners;
 pub(crate) mod retries;
 mod rotation;
 pub(crate) mod ruled_tubes;
-mod slots;
+pub(crate) mod slots;
 mod tag_storage;
 #[cfg(test)]
 mod tests;
@@ -61,12 +60,12 @@ use bitflags::bitflags;
 
 use self::ages::Ages;
 use self::awaited::Awaited;
-pub(crate) use self::calls::calls_rules_at_end;
+pub(crate) use self::calls::{asks_rules_when_ready, calls_rules_at_end};
 use self::calls::each_rule;
 use self::expiry::Expiry;
 use self::groups::Groups;
-pub(crate) use self::hooks::Ending;
-use self::hooks::{JobEnd, MarkedJob, Rule, Tick};
+pub(crate) use self::hooks::{Ending, MarkedJob};
+use self::hooks::{JobEnd, Rule, Tick};
 use self::limits::TubeLimits;
 use self::owners::Owners;
 use self::rotation::Rotation;
@@ -74,13 +73,12 @@ use self::ruled_tubes::SharedRuleState;
 use self::slots::{OfferedSlots, Slots};
 use self::tag_storage::TagStorage;
 use self::unique::UniqueKeys;
-use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
-use crate::state::jobs::{Collection, Job, Link, Marks};
-use crate::state::keys::{DueKey, ReadyKey};
+use crate::state::jobs::{Job, Marks};
+use crate::state::keys::DueKey;
 use crate::tags::{Concurrency, JobTags, TagSet};
-use crate::{Change, ClientId, LastMember, Queue};
+use crate::{Change, LastMember, Queue};
 
 /// The state of all rules.
 #[derive(Debug, Default)]
@@ -88,7 +86,7 @@ pub(crate) struct Rules {
     tags: TagStorage,
     unique: UniqueKeys,
     pub(crate) slots: Slots,
-    offered: OfferedSlots,
+    pub(crate) offered: OfferedSlots,
     pub(crate) groups: Groups,
     pub(crate) expiry: Expiry,
     pub(crate) awaited: Awaited,
@@ -163,13 +161,19 @@ impl Rules {
         self.head_checks.contains(HeadChecks::OVERDUE)
     }
 
+    /// Whether the time of any job can end.
+    #[inline]
+    fn can_jobs_end(&self) -> bool {
+        !self.expiry.is_empty() || self.tubes.aging_jobs > 0
+    }
+
     /// The next deadline.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.due().map(|((at, _), _)| at)
     }
 
     /// The first deadline, and its hook.
-    fn due(&self) -> Option<(DueKey, Tick)> {
+    pub(crate) fn due(&self) -> Option<(DueKey, Tick)> {
         let mut first = None;
         each_rule!(note_due(self, &mut first));
         first
@@ -213,7 +217,7 @@ impl Queue {
     }
 
     /// Makes a change with a copy of the job's tags.
-    fn with_tags<T>(&mut self, id: JobId, change: impl FnOnce(&mut Self, &MarkedJob<'_>) -> T) -> T {
+    pub(crate) fn with_tags<T>(&mut self, id: JobId, change: impl FnOnce(&mut Self, &MarkedJob<'_>) -> T) -> T {
         let mut bytes = std::mem::take(&mut self.rules.scratch);
         let job = self.jobs.expect(id);
         bytes.clear();
@@ -254,34 +258,6 @@ impl Queue {
         added
     }
 
-    /// Makes a job with marks ready that is in no collection yet, although its record names the ready queue already.
-    pub(crate) fn enter_ready_marked(&mut self, id: JobId, now: Timestamp) {
-        debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
-        let job = self.jobs.expect_mut(id);
-        let (tube, priority) = (job.tube, job.priority);
-        let asks_rules = job.has(each_rule!(union ADMITS));
-        self.offer_before(ReadyKey::new(priority, id), now);
-        if asks_rules {
-            self.with_tags(id, |queue, job| queue.admit(job, priority, now));
-        } else {
-            self.enqueue(id, tube, priority, now);
-        }
-    }
-
-    /// Decides the collection of a ready job: each rule may keep it back.
-    pub(crate) fn admit(&mut self, job: &MarkedJob<'_>, priority: Priority, now: Timestamp) {
-        debug_assert!(!self.is_linked(job.id), "a job that becomes ready is in no other collection");
-        if each_rule!(all job, ADMITS: admits(self, job)) {
-            self.enqueue(job.id, job.tube, priority, now);
-        } else {
-            self.park(job.id, job.tube);
-        }
-        debug_assert!(
-            self.is_linked_as_offered(job.id),
-            "the job is ready, parked or not, or reserved by a client that waited"
-        );
-    }
-
     /// Whether all rules permit a client to reserve this job by its id.
     pub(crate) fn may_be_reserved(&self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
@@ -293,77 +269,13 @@ impl Queue {
         each_rule!(all job, MAY_BE_RESERVED: may_be_reserved(self, &job))
     }
 
-    /// Takes a job with marks out of its collection, like `unlink_from`.
-    pub(crate) fn unlink_marked(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let since = self.unlink_for_now(id, link);
-        if link.marks.intersects(Marks::IN_ROTATION) {
-            self.forget_position(link.tube);
-        }
-        since
-    }
-
-    /// Unlinks a job with tags that becomes ready again at once: its key keeps its position in the tube's rotation.
-    pub(crate) fn unlink_for_now(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let since = self.take_out_marked(id, link);
-        self.call_left(id, link.marks, link.collection.state());
-        since
-    }
-
-    /// Takes a job with marks out of its collection, without calling `left`.
-    fn take_out_marked(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let (state, before) = (link.collection.state(), in_debug(|| self.counted(link.tube)));
-        debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
-        let since = match link.collection {
-            Collection::Ready(_) if link.marks.intersects(Marks::IN_ROTATION) => {
-                self.remove_from_rotation(ReadyKey::new(link.priority, id), link.tube);
-                self.count_unready(link.tube, link.priority);
-                None
-            }
-            Collection::Ready(_) if link.marks.intersects(Marks::PARKED) => {
-                self.take_out_of_parked(id, ReadyKey::new(link.priority, id), link.tube);
-                None
-            }
-            Collection::Delayed(until) if link.marks.intersects(Marks::HELD) => {
-                self.take_out_of_held(id, Timestamp::from(until));
-                None
-            }
-            Collection::Ready(_)
-            | Collection::Delayed(_)
-            | Collection::Reserved(_)
-            | Collection::Buried(_) => self.unlink_plain(id, link),
-        };
-        debug_assert_eq!(
-            self.counted(link.tube),
-            before.less(state, link.priority),
-            "one job less is counted"
-        );
-        since
-    }
-
     /// The priority that a reserved job gets when it is released with `priority`.
     pub(crate) fn given_priority(job: &Job, priority: Priority) -> Priority {
         if job.has(Marks::UPGRADED) { priority.min(job.priority) } else { priority }
     }
 
-    /// Ends a job with marks. Returns since when it was reserved, if it was, and its body, which may be followed by its
-    /// tags.
-    pub(crate) fn end_marked(
-        &mut self,
-        id: JobId,
-        link: Link,
-        ending: Ending,
-        now: Timestamp,
-    ) -> (Option<Timestamp>, Body) {
-        let since = self.take_out_marked(id, link);
-        let body = self.remove_marked(id, Some(link.collection.state()), ending, now);
-        if link.marks.intersects(Marks::IN_ROTATION) {
-            self.forget_position(link.tube);
-        }
-        (since, body)
-    }
-
     /// Removes a job that is in no collection. `left` is the state that it has left, if no rule was called for that.
-    fn remove_marked(&mut self, id: JobId, left: Option<JobState>, ending: Ending, now: Timestamp) -> Body {
+    pub(crate) fn remove_marked(&mut self, id: JobId, left: Option<JobState>, ending: Ending, now: Timestamp) -> Body {
         debug_assert!(!self.is_linked(id), "a job ends in no collection");
         if left == Some(JobState::Ready) {
             // The rules need its record.
@@ -418,37 +330,19 @@ impl Queue {
         );
     }
 
-    /// Serves waiting clients after a command, of the client `cause` if there is one, has changed whether other jobs
-    /// may be reserved.
+    /// Notes whether there may be jobs whose time is over. Must be called before a job can get to a client after the
+    /// time has changed, or after a reload or a move has changed the maximum age of jobs.
     #[inline]
-    pub(crate) fn serve_waiting(&mut self, cause: Option<ClientId>, now: Timestamp) {
-        self.offer_free_slots(cause, now);
-        if !self.rules.tubes.to_open.is_empty() {
-            self.open_gates(now);
-        }
-        if self.frees_jobs() {
-            self.continue_freeing(now);
-        }
+    pub(crate) fn note_overdue(&mut self, now: Timestamp) {
+        let is_due = |queue: &Self| queue.deadlines.first().is_some_and(|(at, _)| at <= now);
+        let has_overdue = self.rules.can_jobs_end() && is_due(self);
+        self.rules.head_checks.set(HeadChecks::OVERDUE, has_overdue);
     }
 
-    /// Whether `advance` has work at any time.
+    /// Whether the time of the job is over.
     #[inline]
-    pub(crate) fn has_more_to_do(&self) -> bool {
-        !self.rules.offered.is_empty()
-            || self.frees_jobs()
-            || self.is_reloading_rules()
-            || !self.rules.tubes.to_open.is_empty()
-    }
-
-    /// Handles the deadlines of rules that have come.
-    pub(crate) fn rules_are_due(&mut self, now: Timestamp) {
-        if let Some(((at, id), tick)) = self.rules.due() {
-            debug_assert!(at <= now, "no rule is due early");
-            if tick(self, id) {
-                let has_ended = self.end_in_time(id, now);
-                debug_assert!(has_ended, "no job expires early");
-            }
-        }
+    pub(crate) fn is_overdue(&self, id: JobId, now: Timestamp) -> bool {
+        self.rules.has_overdue() && (self.has_expired(id, now) || self.is_too_old(id, now))
     }
 
     /// Asserts the invariants of the fields.

@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use super::ruled_tubes::KeptFromDeadTube;
 use super::{MarkedJob, Queue, index_bytes};
+use crate::TubeRule;
 use crate::assertions::in_debug;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Counters, JobId, JobState};
@@ -24,7 +25,6 @@ use crate::state::keys::TubeKey;
 use crate::state::stored_body::StoredBody;
 use crate::tags::{After, Dead, Failures, JobTags, TagSet};
 use crate::tube_name::TubeNameRef;
-use crate::{Change, TubeRule};
 
 /// How a reservation counts for its job when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl Queue {
         NextState::after(backoff_s.map_or(delay_s, Seconds::from))
     }
 
-    fn rule_of(&self, id: JobId) -> Option<&Rc<TubeRule>> {
+    pub(crate) fn rule_of(&self, id: JobId) -> Option<&Rc<TubeRule>> {
         self.tubes.get(self.jobs.get(id)?.tube).rule()
     }
 
@@ -157,38 +157,13 @@ impl Queue {
         self.rules.tubes.kept_from_dead_tube = Some(Box::new(kept));
     }
 
-    /// Sends a job, which is in no collection, to the dead tube of its tube; returns whether that was possible.
-    pub(crate) fn send_to_dead_tube(&mut self, id: JobId, now: Timestamp) -> bool {
-        if !self.may_go_to_dead_tube(id) || self.make_room_for_one_tube().is_err() {
-            return false;
-        }
-        self.stop_aging(id);
-        let from = self.jobs.expect(id).tube;
-        let name = self.tubes.get(from).name.clone();
-        if self.mark_dead(id, (&name).into(), now).is_err() {
-            return false;
-        }
-        let rule = self.rule_of(id).cloned();
-        let target = rule.as_ref().and_then(|rule| rule.dead_tube.as_deref());
-        let target = self.tubes.find_or_make(target.expect("the rule of a dead job names a dead tube"));
-        self.jobs.expect_mut(id).tube = target;
-        self.moved_marked(id, from);
-        self.flushes.note_arrival(id, target);
-        self.note(Change::Died(id));
-        self.sums.dead += 1;
-        if let Some(ruled) = &mut self.tubes.get_mut(from).ruled {
-            ruled.dead += 1;
-        }
-        self.make_ready(id, now);
-        debug_assert!(
-            self.tags(id).is_some_and(|tags| tags.dead().is_some()),
-            "a job in a dead tube is dead"
-        );
-        true
-    }
-
     /// Marks the job as dead from now on.
-    fn mark_dead(&mut self, id: JobId, from: TubeNameRef<'_>, now: Timestamp) -> Result<(), TryReserveError> {
+    pub(crate) fn mark_dead(
+        &mut self,
+        id: JobId,
+        from: TubeNameRef<'_>,
+        now: Timestamp,
+    ) -> Result<(), TryReserveError> {
         let job = self.jobs.expect(id);
         let failures = failures_of(self.jobs.history(job).counters, self.tags(id).as_ref());
         let since_s = u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX);
@@ -278,7 +253,7 @@ mod tests {
     use super::*;
     use crate::job::{Counting, JobState, Priority};
     use crate::testing::{NOW, TestJob, con};
-    use crate::{Queue, Release, Reserve, TubeRule};
+    use crate::{Change, Queue, Release, Reserve, TubeRule};
 
     #[test]
     fn the_delays_double_up_to_the_longest_to_the_nanosecond() {

@@ -24,7 +24,7 @@ impl SlotKey {
     }
 
     /// Its line of jobs in a tube.
-    pub(super) fn line(&self, tube: TubeKey) -> KeyLine<'_> {
+    pub(crate) fn line(&self, tube: TubeKey) -> KeyLine<'_> {
         KeyLine { tube, tag: self.tag(), key: self.hash }
     }
 
@@ -35,7 +35,7 @@ impl SlotKey {
 
 /// The common values of the jobs of a line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeyLine<'a> {
+pub(crate) struct KeyLine<'a> {
     pub(super) tube: TubeKey,
     pub(super) tag: Concurrency<'a>,
     /// The hash of the key.

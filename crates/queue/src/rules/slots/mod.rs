@@ -30,8 +30,8 @@
 //! A free slot is first kept for the released job that has freed it: this job gets its position, and only then are the
 //! free slots offered to others (`offered`).
 
-mod line;
-mod offered;
+pub(crate) mod line;
+pub(crate) mod offered;
 mod used_keys;
 
 use std::collections::BTreeMap;
@@ -43,15 +43,11 @@ pub(super) use self::offered::OfferedSlots;
 use self::used_keys::{KeyJobs, UsedKeys};
 use super::{HeadChecks, MarkedJob, Rule};
 use crate::Queue;
-use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::index::{Hash, Ranked, ranked_after, with_hash_and_rank};
 use crate::state::jobs::{Collection, Job, Marks};
-use crate::state::keys::{ClientKey, ReadyKey, TubeKey, hash_of};
+use crate::state::keys::{ReadyKey, TubeKey, hash_of};
 use crate::tags::Concurrency;
-
-/// The maximum number of overdue jobs that one call of `reserve` ends: about 100 microseconds.
-const MAX_OVERDUE_ENDED: usize = 64;
 
 /// For a line of which only the values are needed that do not depend on its tube.
 const ANY_TUBE: TubeKey = TubeKey(0);
@@ -364,74 +360,10 @@ impl Queue {
         of_entry.into_iter().chain(indexed.find(is_meant).map(Ranked::ready_key)).min()
     }
 
-    /// Brings a parked first job with this key and limit forward, because it may be reserved: it goes to a waiting
-    /// client, or into the ready queue or the rotation of its tube.
-    pub(crate) fn bring_forward(&mut self, first: ReadyKey, slot_key: &SlotKey, now: Timestamp) {
-        let tube = self.jobs.expect_mut(first.job()).tube;
-        if self.end_overdue_if_awaited(first.job(), tube, now) {
-            return;
-        }
-        let is_awaited = self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some();
-        if !is_awaited && self.uses_rotation(tube) {
-            self.join_rotation_from_parked(first, slot_key.line(tube));
-            return;
-        }
-        self.unpark(first, slot_key.line(tube));
-        self.count_unready(tube, first.priority());
-        self.enqueue(first.job(), tube, first.priority(), now);
-    }
-
     /// Adds a parked first job to the rotation of its tube: it stays parked, but only the jobs before it keep it back.
-    fn join_rotation_from_parked(&mut self, first: ReadyKey, line: KeyLine<'_>) {
+    pub(crate) fn join_rotation_from_parked(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         self.remove_parked_first(first, line);
         self.join_rotation(first, line.tube, Hash::new(line.key));
-    }
-
-    /// Called when a client is about to reserve from the tube. While the tube's first job may not be reserved, this
-    /// parks it, or ends it if it is overdue: at most `left` jobs, from which their number is subtracted. Returns
-    /// whether the first job may be reserved now, or the tube has none.
-    #[cold]
-    pub(crate) fn refresh_head(&mut self, tube: TubeKey, left: &mut usize, now: Timestamp) -> bool {
-        while let Some(first) = self.tubes.get(tube).ready.first() {
-            let id = first.job();
-            let is_overdue = self.is_overdue(id, now);
-            if !is_overdue && self.concurrency(id).is_none_or(|tag| self.has_free_slot(tag)) {
-                return true;
-            }
-            if *left == 0 {
-                return false;
-            }
-            self.cost += 1;
-            if is_overdue {
-                // Ending a job takes as long as several probes.
-                *left -= (self.slices.probed_tubes / MAX_OVERDUE_ENDED).clamp(1, *left);
-                self.end_overdue(id, now);
-                continue;
-            }
-            *left -= 1;
-            self.take_out_of_ready(id, tube);
-            self.park(id, tube);
-            self.forget_position(tube);
-        }
-        true
-    }
-
-    /// Refreshes the heads of a client's tubes before it chooses among them, while that is necessary; returns whether
-    /// it may choose now. The tubes of a client that watches many are probed when they come first.
-    #[cold]
-    pub(crate) fn refresh_heads(&mut self, client: ClientKey, now: Timestamp) -> bool {
-        if self.rules.offered.are_awaited_by(client) {
-            return false;
-        }
-        if self.clients[client].many.is_some() {
-            return true;
-        }
-        let mut left = self.slices.probed_tubes;
-        let count = self.clients[client].watching.len();
-        (0..count).all(|position| {
-            let tube = self.clients[client].watching[position];
-            self.refresh_head(tube, &mut left, now)
-        })
     }
 
     /// Recomputes whether heads are stale. Call it when a walk ends or is postponed.
@@ -509,7 +441,7 @@ impl Queue {
     }
 
     /// Takes a job that stays ready out of the ready queue.
-    fn take_out_of_ready(&mut self, id: JobId, tube: TubeKey) {
+    pub(crate) fn take_out_of_ready(&mut self, id: JobId, tube: TubeKey) {
         let key = self.ready_key(id);
         if self.jobs.expect_mut(id).has(Marks::IN_ROTATION) {
             self.remove_from_rotation(key, tube);
@@ -537,7 +469,7 @@ impl Queue {
     }
 
     /// Takes a first job out of its tube's parked jobs. It still counts as ready.
-    fn unpark(&mut self, first: ReadyKey, line: KeyLine<'_>) {
+    pub(crate) fn unpark(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         debug_assert!(self.is_linked(first.job()));
         self.jobs.expect_mut(first.job()).marks &= !Marks::PARKED;
         self.remove_parked_first(first, line);

@@ -11,13 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::line::SlotKey;
-use crate::clock::Timestamp;
 use crate::state::keys::{ClientKey, ReadyKey};
 use crate::tags::Concurrency;
-use crate::{ClientId, Queue};
-
-/// Jobs that are probed before a released job becomes ready: about 100 microseconds.
-const PROBES_BEFORE: usize = 256;
 
 /// The walks in progress.
 #[derive(Debug, Default)]
@@ -31,22 +26,22 @@ pub(crate) struct OfferedSlots {
 
 /// A walk through the parked jobs of the keys whose slots one command has freed.
 #[derive(Debug)]
-struct Walk {
-    steps: Vec<Step>,
+pub(crate) struct Walk {
+    pub(crate) steps: Vec<Step>,
     /// Whether it still searches for waiting clients.
-    is_searching: bool,
+    pub(crate) is_searching: bool,
     /// The number of the last wait that had begun when the walk began.
-    last_wait: u64,
+    pub(crate) last_wait: u64,
     /// The index of the client that gave the command.
-    cause: Option<ClientKey>,
+    pub(crate) cause: Option<ClientKey>,
 }
 
 /// The progress of a walk for one key and limit.
 #[derive(Debug)]
-struct Step {
-    slot_key: SlotKey,
+pub(crate) struct Step {
+    pub(crate) slot_key: SlotKey,
     /// No client waits for the jobs up to this one.
-    after: Option<ReadyKey>,
+    pub(crate) after: Option<ReadyKey>,
 }
 
 impl OfferedSlots {
@@ -66,7 +61,7 @@ impl OfferedSlots {
     }
 
     /// Puts off the rest of a walk, without the keys for which another walk already searches.
-    fn put_off(&mut self, mut walk: Walk, is_first: bool) {
+    pub(crate) fn put_off(&mut self, mut walk: Walk, is_first: bool) {
         let is_searching = walk.is_searching;
         walk.steps.retain(|Step { slot_key, .. }| {
             !is_searching || self.searched.entry(slot_key.key.clone()).or_default().insert(slot_key.limit)
@@ -85,7 +80,7 @@ impl OfferedSlots {
     }
 
     /// Takes the walk that continues next.
-    fn take_first(&mut self) -> Option<Walk> {
+    pub(crate) fn take_first(&mut self) -> Option<Walk> {
         let walk = self.walks.pop_front()?;
         if let Some(client) = walk.cause
             && let Some(count) = self.causes.get_mut(&client)
@@ -122,131 +117,5 @@ impl OfferedSlots {
         let causes = self.walks.iter().filter(|walk| walk.cause.is_some()).count();
         assert_eq!(self.causes.values().sum::<usize>(), causes);
         assert!(self.walks.iter().all(|walk| !walk.steps.is_empty()));
-    }
-}
-
-impl Queue {
-    /// Offers the slots that have become free to the parked jobs of their keys, the most urgent first. `cause` is the
-    /// client whose command freed them.
-    pub(crate) fn offer_free_slots(&mut self, cause: Option<ClientId>, now: Timestamp) {
-        if self.rules.slots.freed.is_empty() {
-            return;
-        }
-        if self.clients.counts.waiting == 0
-            && self.rules.slots.freed.len() == 1
-            && let Some(slot_key) = self.rules.slots.freed.pop()
-        {
-            // The usual case needs no walk.
-            if self.show_parked(&slot_key, &mut { self.slices.given_back }, now) {
-                self.rules.slots.freed.clear();
-                self.note_stale_heads();
-                return;
-            }
-            self.rules.slots.freed.push(slot_key);
-        }
-        let steps = self.take_freed();
-        let cause = cause.map(|client| client.key());
-        let walk = Walk { steps, is_searching: true, last_wait: self.clients.waits, cause };
-        self.continue_with(walk, false, now);
-    }
-
-    /// Called when a job with this key is about to become ready: waiting clients first get the more urgent jobs for
-    /// which this command has freed slots.
-    pub(crate) fn offer_before(&mut self, next: ReadyKey, now: Timestamp) {
-        if self.rules.slots.freed.is_empty() || self.clients.counts.waiting == 0 {
-            return;
-        }
-        let steps = self.take_freed();
-        let keys: Vec<SlotKey> = steps.iter().map(|step| step.slot_key.clone()).collect();
-        let mut walk = Walk { steps, is_searching: true, last_wait: self.clients.waits, cause: None };
-        self.search_waiting(&mut walk, Some(next), &mut { PROBES_BEFORE }, now);
-        // The rest is offered at the end of the command.
-        self.rules.slots.freed.extend(keys);
-    }
-
-    /// The first steps of a walk through the freed slots.
-    fn take_freed(&mut self) -> Vec<Step> {
-        let mut freed = std::mem::take(&mut self.rules.slots.freed);
-        freed.sort_unstable();
-        freed.dedup();
-        freed.into_iter().map(|slot_key| Step { slot_key, after: None }).collect()
-    }
-
-    /// Continues the walk that was begun first.
-    pub(crate) fn continue_offering(&mut self, now: Timestamp) {
-        if let Some(walk) = self.rules.offered.take_first() {
-            self.continue_with(walk, true, now);
-        }
-    }
-
-    fn continue_with(&mut self, mut walk: Walk, is_first: bool, now: Timestamp) {
-        let mut left = self.slices.given_back;
-        if walk.is_searching {
-            walk.is_searching = !self.search_waiting(&mut walk, None, &mut left, now);
-        }
-        let mut show = |step: &Step| self.show_parked(&step.slot_key, &mut left, now);
-        if walk.is_searching || !walk.steps.iter().all(&mut show) {
-            self.rules.offered.put_off(walk, is_first);
-        }
-        // The jobs that have come forward in the meantime were behind others of the walk, which has seen them or will
-        // see them.
-        self.rules.slots.freed.clear();
-        self.note_stale_heads();
-    }
-
-    /// Gives free slots to waiting clients, the most urgent job first, up to the job with the key `end`, if that is not
-    /// `None`; returns whether it has reached the end.
-    fn search_waiting(
-        &mut self,
-        walk: &mut Walk,
-        end: Option<ReadyKey>,
-        left: &mut usize,
-        now: Timestamp,
-    ) -> bool {
-        if self.clients.counts.waiting == 0 {
-            return true;
-        }
-        let next = |queue: &Self, step: &Step| queue.first_parked(&step.slot_key, step.after);
-        let steps = walk.steps.iter().enumerate();
-        let mut nexts: BTreeSet<(ReadyKey, usize)> =
-            steps.filter_map(|(at, step)| Some((next(self, step)?, at))).collect();
-        while let Some((first, at)) = nexts.pop_first() {
-            if end.is_some_and(|end| first > end) {
-                break;
-            }
-            let step = &mut walk.steps[at];
-            if !self.is_slot_free(&step.slot_key) {
-                continue;
-            }
-            if *left == 0 {
-                return false;
-            }
-            *left -= 1;
-            self.cost += 1;
-            step.after = Some(first);
-            let tube = self.jobs.expect_mut(first.job()).tube;
-            let has_waited = |(number, _)| number <= walk.last_wait;
-            if self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some_and(has_waited) {
-                self.bring_forward(first, &step.slot_key, now);
-            }
-            nexts.extend(next(self, &walk.steps[at]).map(|next| (next, at)));
-        }
-        true
-    }
-
-    /// Moves the parked jobs with this key and limit to the ready queues of their tubes as long as slots are free;
-    /// returns whether it has reached the end.
-    fn show_parked(&mut self, slot_key: &SlotKey, left: &mut usize, now: Timestamp) -> bool {
-        while self.is_slot_free(slot_key)
-            && let Some(first) = self.first_parked(slot_key, None)
-        {
-            if *left == 0 {
-                return false;
-            }
-            *left -= 1;
-            self.cost += 1;
-            self.bring_forward(first, slot_key, now);
-        }
-        true
     }
 }

@@ -3,7 +3,7 @@
 use crate::clock::NS_PER_S;
 use crate::rules::*;
 use crate::testing::{NOW, TestJob, con, steps};
-use crate::{Rate, Reserve, TubeRule};
+use crate::{ClientId, Rate, Reserve, TubeRule};
 
 /// A fair tube that also has a rate, and several jobs for each of many keys; one job of each key may be reserved.
 struct Crowd {

@@ -5,7 +5,7 @@ use crate::rules::*;
 use crate::seconds::Seconds;
 use crate::state::keys::TubeKey;
 use crate::testing::{NOW, con, steps};
-use crate::{Delivery, Reserve, WaitOutcome};
+use crate::{ClientId, Delivery, Reserve, WaitOutcome};
 
 /// The numbers of tubes are assigned one after another, so a client can choose two tubes for which any fixed hash has
 /// the same 16 bits, such as these.

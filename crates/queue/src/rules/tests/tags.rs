@@ -5,7 +5,7 @@ use crate::job::{JobRecord, Priority, SHARED_FROM_BYTES};
 use crate::rules::*;
 use crate::tags::{After, Idempotency, JobTags};
 use crate::testing::{NOW, TestJob, con};
-use crate::{AwaitedEnd, Duplicate, GroupView, WaitJob, WaitOutcome};
+use crate::{AwaitedEnd, ClientId, CooldownSums, Duplicate, GroupView, WaitJob, WaitOutcome};
 
 fn grp(name: &str) -> TagSet<'_> {
     TagSet { group: Some(name.try_into().unwrap()), ..TagSet::default() }

@@ -7,7 +7,9 @@ use crate::rules::idle_tubes::MAX_KEPT_TUBES;
 use crate::rules::*;
 use crate::tags::EncodedTags;
 use crate::testing::{NOW, TestJob, con};
-use crate::{CompletedPut, Delivery, Planned, Rate, Release, Released, Reserve, TubeRule, WaitOutcome};
+use crate::{
+    ClientId, CompletedPut, Delivery, Planned, Rate, Release, Released, Reserve, TubeRule, WaitOutcome,
+};
 
 /// A queue with rules, and the time.
 struct Rig {

@@ -1,32 +1,17 @@
 //! Overdue jobs: jobs past their `max-age` or `exp` that have not been removed yet. No client gets one.
 //!
-//! Owns: whether there may be such jobs. `advance` removes a limited number of them in each call, so while there are
+//! Owns: the end of such a job, and the way of a job to its dead tube. `advance` removes a limited number of them in each call, so while there are
 //! very many, some are still ready. As long as there may be any, a job that comes first in its tube, or that becomes
 //! ready, is checked here before a client gets it. Otherwise nothing is checked.
 
-use super::{HeadChecks, Queue, Rules};
 use crate::clock::Timestamp;
-use crate::job::JobId;
+use crate::job::{JobId, JobState};
+use crate::rules::Ending;
+use crate::state::jobs::Marks;
 use crate::state::keys::TubeKey;
-
-impl Rules {
-    /// Whether the time of any job can end.
-    #[inline]
-    fn can_jobs_end(&self) -> bool {
-        !self.expiry.is_empty() || self.tubes.aging_jobs > 0
-    }
-}
+use crate::{Change, Queue};
 
 impl Queue {
-    /// Notes whether there may be jobs whose time is over. Must be called before a job can get to a client after the
-    /// time has changed, or after a reload or a move has changed the maximum age of jobs.
-    #[inline]
-    pub(crate) fn note_overdue(&mut self, now: Timestamp) {
-        let is_due = |queue: &Self| queue.deadlines.first().is_some_and(|(at, _)| at <= now);
-        let has_overdue = self.rules.can_jobs_end() && is_due(self);
-        self.rules.head_checks.set(HeadChecks::OVERDUE, has_overdue);
-    }
-
     /// Ends the job if its time is over, with all side effects; returns whether it has left its collection. Commands
     /// that make a job ready call this first.
     #[inline]
@@ -42,12 +27,6 @@ impl Queue {
             && self.tubes.get(tube).is_open()
             && self.first_waiting(tube).is_some()
             && self.end_overdue(id, now)
-    }
-
-    /// Whether the time of the job is over.
-    #[inline]
-    pub(crate) fn is_overdue(&self, id: JobId, now: Timestamp) -> bool {
-        self.rules.has_overdue() && (self.has_expired(id, now) || self.is_too_old(id, now))
     }
 
     /// Ends the job if its time is over, serves waiting clients, and removes the tube if it is idle, when a timer is
@@ -74,13 +53,101 @@ impl Queue {
         }
         self.is_too_old(id, now) && self.end_age(id, now)
     }
+
+    /// Deletes a job that has expired.
+    pub(super) fn expire(&mut self, id: JobId, now: Timestamp) {
+        debug_assert!(!self.is_linked_as(id, JobState::Reserved), "a job that was reserved does not expire");
+        let link = self.jobs.expect_mut(id).link();
+        let (_, body) = self.end_marked(id, link, Ending::Expired, now);
+        self.rules.expiry.keep_body(body);
+    }
+
+    /// Handles a job that is too old; returns whether it has left its collection.
+    pub(super) fn end_age(&mut self, id: JobId, now: Timestamp) -> bool {
+        debug_assert!(
+            self.is_linked(id) && !self.is_linked_as(id, JobState::Reserved),
+            "no client has reserved the job"
+        );
+        self.stop_aging(id);
+        if self.has_dead_tube(id) && self.stays_where_it_is(id) && !self.may_go_to_dead_tube(id) {
+            return false;
+        }
+        let was_held = self.jobs.expect(id).has(Marks::HELD);
+        self.unlink(id);
+        if !self.remove_too_old(id, now) {
+            if was_held {
+                self.note_free(id);
+            }
+            self.note(Change::Updated(id));
+            self.bury_poisoned(id);
+        }
+        true
+    }
+
+    /// Removes a job that is in no collection from its tube, because it is too old: it goes to the dead tube, or is
+    /// deleted if there is none. Returns false if the dead tube cannot take it; then the caller must bury it.
+    pub(crate) fn remove_too_old(&mut self, id: JobId, now: Timestamp) -> bool {
+        if self.has_dead_tube(id) {
+            return self.send_to_dead_tube(id, now);
+        }
+        self.remove_expired(id, now);
+        true
+    }
+
+    /// Handles the oldest job of the tube, which is too old.
+    pub(crate) fn end_first_age(&mut self, tube: TubeKey, now: Timestamp) {
+        let ruled = self.tubes.get(tube).ruled.as_ref();
+        let Some((_, id)) = ruled.and_then(|ruled| ruled.ages.first()) else { return };
+        debug_assert!(
+            self.tubes.get(tube).age_ends_at().is_some_and(|at| at <= now),
+            "no job is removed before it is too old"
+        );
+        self.end_in_time(id, now);
+    }
+
+    /// Deletes a job that is in no collection, because its time is over.
+    pub(crate) fn remove_expired(&mut self, id: JobId, now: Timestamp) {
+        debug_assert!(!self.is_linked(id), "a job that ends was taken out of its collection");
+        let body = self.remove_marked(id, None, Ending::Expired, now);
+        self.rules.expiry.keep_body(body);
+    }
+
+    /// Sends a job, which is in no collection, to the dead tube of its tube; returns whether that was possible.
+    pub(crate) fn send_to_dead_tube(&mut self, id: JobId, now: Timestamp) -> bool {
+        if !self.may_go_to_dead_tube(id) || self.make_room_for_one_tube().is_err() {
+            return false;
+        }
+        self.stop_aging(id);
+        let from = self.jobs.expect(id).tube;
+        let name = self.tubes.get(from).name.clone();
+        if self.mark_dead(id, (&name).into(), now).is_err() {
+            return false;
+        }
+        let rule = self.rule_of(id).cloned();
+        let target = rule.as_ref().and_then(|rule| rule.dead_tube.as_deref());
+        let target = self.tubes.find_or_make(target.expect("the rule of a dead job names a dead tube"));
+        self.jobs.expect_mut(id).tube = target;
+        self.moved_marked(id, from);
+        self.flushes.note_arrival(id, target);
+        self.note(Change::Died(id));
+        self.sums.dead += 1;
+        if let Some(ruled) = &mut self.tubes.get_mut(from).ruled {
+            ruled.dead += 1;
+        }
+        self.make_ready(id, now);
+        debug_assert!(
+            self.tags(id).is_some_and(|tags| tags.dead().is_some()),
+            "a job in a dead tube is dead"
+        );
+        true
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
-    use crate::job::{JobState, Priority};
+    use crate::job::Priority;
     use crate::tags::{After, Idempotency, TagSet};
     use crate::testing::{NOW, TestJob, con};
     use crate::{ClientId, Duplicate, Reserve, ReserveMode, TubeRule, WaitOutcome};
