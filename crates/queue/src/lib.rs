@@ -9,14 +9,15 @@
 //! | part | what it is | uses |
 //! |---|---|---|
 //! | `state/` | the records of which the state consists, and its invariants: `state/mod.rs` | – |
-//! | `rules/` | a file for each rule for tags and tubes, with its state; most of them have the same hooks | `state` |
-//! | `moves/` | the moves of a job from one state to another, and the clients that wait for it | `state`, `rules` |
-//! | `operations/` | a file for each command or family of commands, and `advance.rs` for the effects of time | `state`, `moves`, `rules` |
-//! | `invariants.rs` | the check of all invariants, for tests and debug builds | `state`, `rules` |
+//! | `rules/` | a file for each rule for tags and tubes, with most of its state; most of them have the same hooks | `state` |
+//! | `moves/` | the moves of a job from one state to another, which call the hooks of the rules, and the clients that wait for it | `state`, `rules` |
+//! | `operations/` | a file for each command or family of commands, and `advance.rs` for the effects of time | `state`, `rules`, `moves` |
+//! | `conditions.rs`, `invariants.rs` | what debug builds assert around each move, and about the whole state | `state`, `rules` |
 //!
-//! All add methods to [`Queue`], so a method is called without an import: a move calls the hooks of the rules, and a
-//! rule that frees jobs moves them. No part uses the operations. `tests/architecture/` fails if a part uses another than its row names. The data structures are
-//! the crate `beanstalkd-structures`.
+//! All parts add methods to [`Queue`]. A part calls only its own and those of the parts above it, except that each part
+//! asserts the conditions. So a rule that frees jobs moves none of them: it notes them, and the moves do the rest.
+//! `tests/architecture/` fails if a part imports from one that its row does not name; methods need no import. The data
+//! structures are the crate `beanstalkd-structures`.
 //!
 //! The main methods, by purpose:
 //!
@@ -70,6 +71,7 @@
 // With a new state or collection, the compiler points at every `match` that must handle it.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod conditions;
 mod invariants;
 mod moves;
 mod operations;

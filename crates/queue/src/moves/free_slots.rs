@@ -1,5 +1,7 @@
-//! Jobs that get the concurrency slots that have become free (`rules/slots/offered.rs`), and the heads of tubes that have
-//! none any more.
+//! The moves for concurrency slots: jobs that get a free slot come forward, and those that have none are parked.
+//!
+//! Owns: the steps of the walks of `rules/slots/offered.rs`, and the check of the first job of a tube before a reserve
+//! chooses it.
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,11 @@
 //! The moves of a job between its collections, which all commands and rules consist of.
 //!
 //! `unlink` takes a job out of its collection; `make_ready`, `delay` or `make_buried` puts it into the next, or
-//! `assign` reserves it. The moves keep every sum correct, and call the hooks of the rules if the job has marks. They
-//! serve the clients that wait (`waiting.rs`). In debug builds, each asserts the conditions of `conditions.rs` before
-//! and after.
+//! `assign` reserves it. The moves keep every sum correct, and call the hooks of the rules if the job has marks
+//! (`marked.rs`). They serve the clients that wait (`waiting.rs`). What rules have noted becomes moves, too: a gate
+//! opens (`gates.rs`), a slot is free (`free_slots.rs`), the time of a job is over (`overdue.rs`). In debug builds,
+//! each move asserts the conditions of `conditions.rs` before and after.
 
-mod conditions;
 mod free_slots;
 mod gates;
 mod marked;

@@ -1,8 +1,9 @@
 //! Overdue jobs: jobs past their `max-age` or `exp` that have not been removed yet. No client gets one.
 //!
-//! Owns: the end of such a job, and the way of a job to its dead tube. `advance` removes a limited number of them in each call, so while there are
-//! very many, some are still ready. As long as there may be any, a job that comes first in its tube, or that becomes
-//! ready, is checked here before a client gets it. Otherwise nothing is checked.
+//! Owns: the end of such a job, and the way of a job to its dead tube. `advance` removes a limited number of them in
+//! each call, so while there are very many, some are still ready. As long as there may be any (`Rules::has_overdue`), a
+//! job that comes first in its tube, or that becomes ready, is checked here before a client gets it. Otherwise nothing
+//! is checked.
 
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
@@ -55,7 +56,7 @@ impl Queue {
     }
 
     /// Deletes a job that has expired.
-    pub(super) fn expire(&mut self, id: JobId, now: Timestamp) {
+    fn expire(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked_as(id, JobState::Reserved), "a job that was reserved does not expire");
         let link = self.jobs.expect_mut(id).link();
         let (_, body) = self.end_marked(id, link, Ending::Expired, now);
@@ -63,7 +64,7 @@ impl Queue {
     }
 
     /// Handles a job that is too old; returns whether it has left its collection.
-    pub(super) fn end_age(&mut self, id: JobId, now: Timestamp) -> bool {
+    fn end_age(&mut self, id: JobId, now: Timestamp) -> bool {
         debug_assert!(
             self.is_linked(id) && !self.is_linked_as(id, JobState::Reserved),
             "no client has reserved the job"

@@ -2,8 +2,8 @@
 //!
 //! Owns: when the gate of a tube (`state/gate.rs`) closes and opens. While it is closed, reserves skip the whole tube,
 //! as if it were paused, so that no blocked job is examined. A reservation closes the gate if it was the last permitted
-//! one; a released job, or the deadline of the next token, opens it, and waiting clients get the jobs that may then be
-//! reserved.
+//! one; a released job, or the deadline of the next token, opens it (`moves/gates.rs`), and waiting clients get the
+//! jobs that may then be reserved.
 
 use beanstalkd_structures::Timer;
 

@@ -15,8 +15,8 @@
 //! `ruled_tubes.rs` gives each tube its entry of the file of rules. Three rules of that file do not use these hooks. A
 //! gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of every job. A job that is
 //! released, times out or is given back has exactly one next state: `retries.rs` decides it, also for a job without
-//! marks. [`Rotation`] has only a check: a job, also one without tags, joins it in [`Queue::enqueue`], which comes after
-//! all hooks.
+//! marks. [`Rotation`] has only a check: a job, also one without tags, joins it in [`Queue::enqueue`], which comes
+//! after all hooks.
 //!
 //! The moves and operations check the marks of a job once. About a job without marks no rule is asked. For a job with
 //! marks they call one function of `calls.rs` or of this file for each event, and that function calls the hooks of the
@@ -26,11 +26,13 @@
 //! that it concerns needs a mark, at which its hooks are called. One place decides whether a ready job may be reserved,
 //! [`Queue::admit`], and the job's collection shows the decision: the tube's ready queue has only jobs that no rule
 //! keeps back; the others are parked. Delayed jobs that wait for a group are held. Jobs whose time is over are ended
-//! before a client gets them (`moves/overdue.rs`). A function that changes the decision for other jobs calls
+//! before a client gets them (`moves/overdue.rs`). A rule keeps its own collections, but makes no job ready, reserved
+//! or buried: it notes the change, and the moves do the rest. A command that changes the decision for other jobs calls
 //! [`Queue::serve_waiting`] at the end.
 //!
-//! `tag_storage.rs` has the tags, `description.rs` what a hand-over needs of the rules, and `tests/` the tests of
-//! several rules together.
+//! `tag_storage.rs` has the tags, `timers.rs` when the queue looks at each deadline, `idle_tubes.rs` which tubes only
+//! their buckets keep, `description.rs` what a hand-over needs of the rules, and `tests/` the tests of several rules
+//! together.
 
 pub(crate) mod ages;
 pub(crate) mod awaited;
@@ -60,15 +62,14 @@ use bitflags::bitflags;
 
 use self::ages::Ages;
 use self::awaited::Awaited;
-pub(crate) use self::calls::{asks_rules_when_ready, calls_rules_at_end};
 use self::calls::each_rule;
+pub(crate) use self::calls::{asks_rules_when_ready, calls_rules_at_end};
 use self::expiry::Expiry;
 use self::groups::Groups;
 pub(crate) use self::hooks::{Ending, MarkedJob};
 use self::hooks::{JobEnd, Rule, Tick};
 use self::limits::TubeLimits;
 use self::owners::Owners;
-use self::rotation::Rotation;
 use self::ruled_tubes::SharedRuleState;
 use self::slots::{OfferedSlots, Slots};
 use self::tag_storage::TagStorage;
@@ -77,6 +78,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
 use crate::state::jobs::{Job, Marks};
 use crate::state::keys::DueKey;
+use crate::state::rotation::Rotation;
 use crate::tags::{Concurrency, JobTags, TagSet};
 use crate::{Change, LastMember, Queue};
 
@@ -217,7 +219,11 @@ impl Queue {
     }
 
     /// Makes a change with a copy of the job's tags.
-    pub(crate) fn with_tags<T>(&mut self, id: JobId, change: impl FnOnce(&mut Self, &MarkedJob<'_>) -> T) -> T {
+    pub(crate) fn with_tags<T>(
+        &mut self,
+        id: JobId,
+        change: impl FnOnce(&mut Self, &MarkedJob<'_>) -> T,
+    ) -> T {
         let mut bytes = std::mem::take(&mut self.rules.scratch);
         let job = self.jobs.expect(id);
         bytes.clear();
@@ -275,7 +281,13 @@ impl Queue {
     }
 
     /// Removes a job that is in no collection. `left` is the state that it has left, if no rule was called for that.
-    pub(crate) fn remove_marked(&mut self, id: JobId, left: Option<JobState>, ending: Ending, now: Timestamp) -> Body {
+    pub(crate) fn remove_marked(
+        &mut self,
+        id: JobId,
+        left: Option<JobState>,
+        ending: Ending,
+        now: Timestamp,
+    ) -> Body {
         debug_assert!(!self.is_linked(id), "a job ends in no collection");
         if left == Some(JobState::Ready) {
             // The rules need its record.

@@ -1,6 +1,7 @@
 //! The gate of a tube whose rule limits the reservations, and its token bucket.
 //!
-//! Owns: when a gate must be closed, and when its bucket has tokens. `rules/gate.rs` closes and opens gates.
+//! Owns: when a gate must be closed, and when its bucket has tokens. `rules/gate.rs` closes gates, and
+//! `moves/gates.rs` opens them.
 
 use crate::clock::Timestamp;
 use crate::described;

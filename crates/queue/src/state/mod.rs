@@ -1,4 +1,5 @@
-//! The whole state of the queue, on one page: its parts, their owners, and the invariants between two commands.
+//! The whole state of the queue, on one page: the parts of [`Queue`], their owners, and the invariants between two
+//! commands.
 //!
 //! | what | owned by |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! Lines: the jobs of one tube with the same key and the same limit.
 //!
-//! Owns: the common values of the jobs of a line, and their positions in the ordered indexes of `slots.rs`.
+//! Owns: the common values of the jobs of a line, and their positions in the ordered indexes of `mod.rs`.
 
 use std::hash::RandomState;
 

@@ -1,4 +1,4 @@
-//! Concurrency slots that have become free, and the clients that get them.
+//! Concurrency slots that have become free, and the clients that get them. `moves/free_slots.rs` takes the steps.
 //!
 //! Owns: the walks through the parked jobs of these keys. A key may be used in a hundred thousand tubes, each with a
 //! parked job and some with waiting clients, so a walk does one share of its work with the command that has freed

@@ -2,7 +2,7 @@
 //!
 //! Owns: a small entry for each key: how many of its jobs are reserved, and the first job of one of its lines. Most
 //! keys have one job at a time, and then the entry is all that a put, a reserve or a delete looks up. Driven by
-//! `slots.rs`, which keeps the other jobs of a key in ordered indexes. They are counted here, and an entry says whether
+//! `mod.rs`, which keeps the other jobs of a key in ordered indexes. They are counted here, and an entry says whether
 //! its key has any, so that the indexes are searched only for keys that do.
 //!
 //! A key is its seeded hash of 64 bits. Two keys with the same hash would share an entry and their slots, but no job
