@@ -1,7 +1,7 @@
 //! beanstalkctl: the command-line client of beanstalkd, for operators and scripts.
 //!
-//! The flow: [`cli`] parses the command line, [`commands`] executes the subcommand on a connected [`server`],
-//! [`output`] prints the result, and a [`failure`] becomes the exit code.
+//! The flow: [`cli`] parses the command line, this file calls the subcommand for the connected [`server`], [`output`]
+//! prints the result, and a [`failure`] becomes the exit code.
 //!
 //! | module | contents |
 //! |---|---|
@@ -35,9 +35,16 @@ mod worker;
 
 use std::process::ExitCode;
 
+use beanstalk_client::Seconds;
 use clap::Parser;
 
-use self::failure::Failure;
+use self::cli::{Cli, CtlCommand};
+use self::commands::{
+    ServerArguments, act, clients, flush, jobs, put, reserve, rules, stats, tube_actions, tubes, wait, watch,
+    why,
+};
+use self::failure::{Failure, Result};
+use self::output::Output;
 
 fn main() -> ExitCode {
     if worker::is_guard() {
@@ -46,7 +53,7 @@ fn main() -> ExitCode {
     if let Some(directory) = cli::generated::directory() {
         return cli::generated::run(&directory);
     }
-    match commands::run(cli::Cli::parse()) {
+    match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::OutputClosed | Failure::Reported(_)) {
@@ -55,4 +62,57 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// Executes the subcommand.
+fn run(cli: Cli) -> Result {
+    let servers = ServerArguments::new(&cli.options)?;
+    let mut output = Output::new(cli.options.json);
+    let out = &mut output;
+    interrupt::install()?;
+    let done = match cli.command {
+        CtlCommand::Stats { tube } => stats::run(&servers, tube.as_ref(), out),
+        CtlCommand::Tubes(arguments) => tubes::run(&servers, &arguments, out),
+        CtlCommand::Jobs(arguments) => jobs::list(&mut servers.one()?, &arguments, out),
+        CtlCommand::Job { ids } => jobs::show(&mut servers.one()?, &input::ids(&ids)?, out),
+        CtlCommand::Why { ids } => why::run(&mut servers.one()?, &input::ids(&ids)?, out),
+        CtlCommand::Wait { ids, time } => wait::run(&mut servers.one()?, &input::ids(&ids)?, time, out),
+        CtlCommand::Rules(arguments) => rules::run(&mut servers.one()?, &arguments, out),
+        CtlCommand::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
+        CtlCommand::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),
+        CtlCommand::Reserve(arguments) => reserve::run(servers.one()?, &arguments, out),
+        CtlCommand::Delete(on) => act::run(&mut servers.one()?, act::JobChange::Delete, &on, out),
+        CtlCommand::Kick(on) => act::run(&mut servers.one()?, act::JobChange::Kick, &on, out),
+        CtlCommand::Bury(on) => act::run(&mut servers.one()?, act::JobChange::Bury, &on, out),
+        CtlCommand::Release { on, priority, delay } => {
+            let mut server = servers.one()?;
+            let delay = server.time("--delay", delay.seconds);
+            act::run(&mut server, act::JobChange::Release { pri: priority, delay }, &on, out)
+        }
+        CtlCommand::Move { on, to } => act::run(&mut servers.one()?, act::JobChange::Move(to), &on, out),
+        CtlCommand::Redrive(arguments) => {
+            let (on, rate) = arguments.on();
+            act::run(&mut servers.one()?, act::JobChange::Redrive(rate), &on, out)
+        }
+        CtlCommand::Reprioritize { on, priority } => {
+            act::run(&mut servers.one()?, act::JobChange::Reprioritize(priority), &on, out)
+        }
+        CtlCommand::Pause { tubes, time } => tube_actions::pause(&mut servers.one()?, &tubes, time, out),
+        CtlCommand::Resume(tubes) => tube_actions::pause(&mut servers.one()?, &tubes, Seconds::from(0), out),
+        CtlCommand::Flush { tubes, buried } => flush::run(&mut servers.one()?, &tubes, buried, out),
+        CtlCommand::Drain => tube_actions::drain(&servers, true, out),
+        CtlCommand::Undrain => tube_actions::drain(&servers, false, out),
+        CtlCommand::Clients => clients::list(&servers, out),
+        CtlCommand::KillClient { ids, confirm } => {
+            clients::kill(&mut servers.one()?, &input::each_once(ids), &confirm, out)
+        }
+        CtlCommand::Watch { tubes, interval } => watch::run(&servers, &tubes, interval, out),
+        CtlCommand::Top { interval } => top::run(&servers, interval),
+        CtlCommand::Work(arguments) => worker::run(&servers, &arguments),
+        CtlCommand::Export(arguments) => transfer::export::run(&mut servers.one()?, &arguments, out),
+        CtlCommand::Import(arguments) => transfer::import::run(&mut servers.one()?, &arguments, out),
+    };
+    // A short report stays in the buffer, so only this notices that the output is closed. It hides no failure.
+    let flushed = output.flush();
+    done.and(flushed)
 }

@@ -8,7 +8,6 @@ mod tube_completion;
 
 pub use arguments::{ActOn, Confirm, Delay, Id, JobFilter, JobRate, RedriveArguments, TubeArguments};
 
-use crate::commands::tubes::SortColumn;
 pub use arguments::glob;
 use arguments::{duration, grace, id, interval, seconds, session, states, tag_of_put, whole_seconds};
 use beanstalk_client::{Address, JobState, Seconds, Tag, TubeName};
@@ -261,6 +260,29 @@ pub struct TubesArguments {
     /// Reverse the order
     #[arg(long, short)]
     pub reverse: bool,
+}
+
+/// The column by which tubes are sorted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum SortColumn {
+    /// Name
+    Name,
+    /// Ready jobs
+    Ready,
+    /// Reserved jobs
+    Reserved,
+    /// Delayed jobs
+    Delayed,
+    /// Buried jobs
+    Buried,
+    /// Jobs in any state
+    Jobs,
+    /// Waiting workers
+    Waiting,
+    /// Jobs put since the tube was created
+    Total,
+    /// Age of the oldest ready job, if the server reports it
+    Age,
 }
 
 /// The arguments of `jobs`.

@@ -1,4 +1,4 @@
-//! The subcommands, a module for each group of them.
+//! The subcommands, a module for each group of them, and the servers that the command line names.
 
 pub mod act;
 pub mod batch;
@@ -20,16 +20,13 @@ pub mod why;
 
 use std::collections::BTreeMap;
 
-use beanstalk_client::{Address, Connector, Seconds, Tls, Token};
+use beanstalk_client::{Address, Connector, Tls, Token};
 
-use crate::cli::{Cli, CtlCommand, GlobalOptions};
+use crate::cli::GlobalOptions;
 use crate::failure::{Failure, OfFile, Result};
-use crate::input;
-use crate::interrupt;
 use crate::opening::Opening;
 use crate::output::{Output, say};
 use crate::server::Server;
-use crate::{top, transfer, worker};
 
 /// The variable with a token. There is no such option, because every user of the machine sees the arguments of a
 /// program.
@@ -42,6 +39,11 @@ pub struct ServerArguments {
 }
 
 impl ServerArguments {
+    /// The servers of these options.
+    pub fn new(options: &GlobalOptions) -> Result<Self> {
+        Ok(Self { addresses: options.server.clone(), connector: connector(options)? })
+    }
+
     /// The addresses, in the order of the command line.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
@@ -163,57 +165,4 @@ fn connector(options: &GlobalOptions) -> Result<Connector> {
         (None, _) => None,
     };
     Ok(connector)
-}
-
-/// Executes the subcommand.
-pub fn run(cli: Cli) -> Result {
-    let servers = ServerArguments { connector: connector(&cli.options)?, addresses: cli.options.server };
-    let mut output = Output::new(cli.options.json);
-    let out = &mut output;
-    interrupt::install()?;
-    let done = match cli.command {
-        CtlCommand::Stats { tube } => stats::run(&servers, tube.as_ref(), out),
-        CtlCommand::Tubes(arguments) => tubes::run(&servers, &arguments, out),
-        CtlCommand::Jobs(arguments) => jobs::list(&mut servers.one()?, &arguments, out),
-        CtlCommand::Job { ids } => jobs::show(&mut servers.one()?, &input::ids(&ids)?, out),
-        CtlCommand::Why { ids } => why::run(&mut servers.one()?, &input::ids(&ids)?, out),
-        CtlCommand::Wait { ids, time } => wait::run(&mut servers.one()?, &input::ids(&ids)?, time, out),
-        CtlCommand::Rules(arguments) => rules::run(&mut servers.one()?, &arguments, out),
-        CtlCommand::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
-        CtlCommand::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),
-        CtlCommand::Reserve(arguments) => reserve::run(servers.one()?, &arguments, out),
-        CtlCommand::Delete(on) => act::run(&mut servers.one()?, act::JobChange::Delete, &on, out),
-        CtlCommand::Kick(on) => act::run(&mut servers.one()?, act::JobChange::Kick, &on, out),
-        CtlCommand::Bury(on) => act::run(&mut servers.one()?, act::JobChange::Bury, &on, out),
-        CtlCommand::Release { on, priority, delay } => {
-            let mut server = servers.one()?;
-            let delay = server.time("--delay", delay.seconds);
-            act::run(&mut server, act::JobChange::Release { pri: priority, delay }, &on, out)
-        }
-        CtlCommand::Move { on, to } => act::run(&mut servers.one()?, act::JobChange::Move(to), &on, out),
-        CtlCommand::Redrive(arguments) => {
-            let (on, rate) = arguments.on();
-            act::run(&mut servers.one()?, act::JobChange::Redrive(rate), &on, out)
-        }
-        CtlCommand::Reprioritize { on, priority } => {
-            act::run(&mut servers.one()?, act::JobChange::Reprioritize(priority), &on, out)
-        }
-        CtlCommand::Pause { tubes, time } => tube_actions::pause(&mut servers.one()?, &tubes, time, out),
-        CtlCommand::Resume(tubes) => tube_actions::pause(&mut servers.one()?, &tubes, Seconds::from(0), out),
-        CtlCommand::Flush { tubes, buried } => flush::run(&mut servers.one()?, &tubes, buried, out),
-        CtlCommand::Drain => tube_actions::drain(&servers, true, out),
-        CtlCommand::Undrain => tube_actions::drain(&servers, false, out),
-        CtlCommand::Clients => clients::list(&servers, out),
-        CtlCommand::KillClient { ids, confirm } => {
-            clients::kill(&mut servers.one()?, &input::each_once(ids), &confirm, out)
-        }
-        CtlCommand::Watch { tubes, interval } => watch::run(&servers, &tubes, interval, out),
-        CtlCommand::Top { interval } => top::run(&servers, interval),
-        CtlCommand::Work(arguments) => worker::run(&servers, &arguments),
-        CtlCommand::Export(arguments) => transfer::export::run(&mut servers.one()?, &arguments, out),
-        CtlCommand::Import(arguments) => transfer::import::run(&mut servers.one()?, &arguments, out),
-    };
-    // A short report stays in the buffer, so only this notices that the output is closed. It hides no failure.
-    let flushed = output.flush();
-    done.and(flushed)
 }

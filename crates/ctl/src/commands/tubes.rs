@@ -3,40 +3,16 @@
 use std::cmp::Reverse;
 
 use beanstalk_client::JobState;
-use clap::ValueEnum;
 
 use super::{ServerArguments, nothing_matched};
-use crate::cli::TubesArguments;
+use crate::cli::{SortColumn, TubesArguments};
 use crate::failure::Result;
 use crate::output::{Output, age, dictionary, table};
 use crate::server::Tube;
 
-/// The column by which tubes are sorted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum SortColumn {
-    /// Name
-    Name,
-    /// Ready jobs
-    Ready,
-    /// Reserved jobs
-    Reserved,
-    /// Delayed jobs
-    Delayed,
-    /// Buried jobs
-    Buried,
-    /// Jobs in any state
-    Jobs,
-    /// Waiting workers
-    Waiting,
-    /// Jobs put since the tube was created
-    Total,
-    /// Age of the oldest ready job, if the server reports it
-    Age,
-}
-
 impl SortColumn {
     /// The number of this tube to sort by; 0 for [`Self::Name`], because names are compared separately.
-    pub fn of(self, tube: &Tube) -> u64 {
+    fn of(self, tube: &Tube) -> u64 {
         match self {
             Self::Name => 0,
             Self::Ready => tube.count(JobState::Ready),
