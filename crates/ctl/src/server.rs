@@ -56,6 +56,11 @@ impl Server {
         })
     }
 
+    /// The `id` of its stats, which differs in each run; empty if it has none.
+    pub fn id(&self) -> String {
+        self.stats.get("id").unwrap_or_default().to_owned()
+    }
+
     /// How a release is sent that is no failure of the job: uncounted, if the server has that.
     pub fn uncounted(&self) -> Counting {
         if self.has("release-uncounted") { Counting::Uncounted } else { Counting::Counted }

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::export::sync_directory;
 use super::record::is_drained;
 use crate::failure::{Failure, OfFile, Result};
 
@@ -71,8 +70,13 @@ impl Destination {
 }
 
 /// The directory of a path.
-pub fn parent(path: &Path) -> &Path {
+fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Syncs the directory of a file, which makes a new name durable.
+pub fn sync_directory(path: &Path) -> Result {
+    File::open(parent(path)).and_then(|directory| directory.sync_all()).of_file(path)
 }
 
 /// The path with `suffix` after the name.

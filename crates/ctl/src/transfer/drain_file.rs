@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use beanstalk_client::JobInfo;
 
-use super::destination::lock;
-use super::export::sync_directory;
+use super::destination::{lock, sync_directory};
 use super::journal::{can_be_ours, read_entries};
 use super::record::{Record, is_drained};
 use super::taken_jobs::TakenJobs;

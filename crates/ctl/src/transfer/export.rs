@@ -7,14 +7,13 @@
 //! buried for the export.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 use beanstalk_client::{Command, JobId, JobInfo, JobState, Reply, TagKind};
 use serde_json::json;
 
-use super::destination::{Destination, Replacement, check_replaceable, open_stream, parent};
+use super::destination::{Destination, Replacement, check_replaceable, open_stream};
 use super::drain_file::DrainFile;
 use super::record::Record;
 use super::taken_jobs::TakenJobs;
@@ -53,11 +52,11 @@ pub fn run(server: &mut Server, arguments: &ExportArguments, out: &mut Output) -
 
 /// Passes the line of every job that matches to `write`, and returns the number of jobs.
 fn copy(server: &mut Server, filter: &JobFilter, write: &mut dyn FnMut(&str) -> Result) -> Result<u64> {
-    let instance = instance(server);
+    let server_id = server.id();
     let mut count = 0;
     listing::jobs_once(server, filter, true, &mut |found| {
         for found in found {
-            let record = Record::new(&found.info, found.body.unwrap_or_default(), &instance);
+            let record = Record::new(&found.info, found.body.unwrap_or_default(), &server_id);
             write(&record.map_err(Failure::Refused)?.line())?;
             count += 1;
         }
@@ -67,11 +66,6 @@ fn copy(server: &mut Server, filter: &JobFilter, write: &mut dyn FnMut(&str) -> 
         0 => Err(Failure::NothingMatched("no job matches".to_owned())),
         count => Ok(count),
     }
-}
-
-/// The `id` of the server's stats.
-pub fn instance(server: &Server) -> String {
-    server.stats.get("id").unwrap_or_default().to_owned()
 }
 
 fn to_stream(server: &mut Server, filter: &JobFilter, path: &Path) -> Result {
@@ -94,11 +88,6 @@ fn print_report(out: &mut Output, count: u64, drained: bool) -> Result {
     let value = json!({ "action": "export", "done": count, "deleted": drained });
     let done = if drained { "exported and deleted" } else { "exported" };
     out.value_or_line(&value, &format!("{done} {}", counted(count, "job")))
-}
-
-/// Syncs the directory of a file, which makes a new name durable.
-pub fn sync_directory(path: &Path) -> Result {
-    File::open(parent(path)).and_then(|directory| directory.sync_all()).of_file(path)
 }
 
 fn drain(

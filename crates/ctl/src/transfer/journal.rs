@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::destination::{lock, sync_directory};
 use crate::failure::{Failure, OfFile, Result};
-use crate::transfer::destination::lock;
-use crate::transfer::export::sync_directory;
 
 /// The first bytes of a journal.
 const HEADER_START: &[u8] = b"{\"journal\":";

@@ -13,7 +13,6 @@ use beanstalk_client::{JobInfo, JobState, Tag};
 use serde_json::{Value, json};
 
 use super::destination::beside;
-use super::export::instance;
 use crate::failure::{Failure, OfFile, Result};
 use crate::server::Server;
 
@@ -55,7 +54,7 @@ impl TakenJobs {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             other => Some(other.of_file(&path)?),
         };
-        let (server, address) = (instance(server), server.address.to_string());
+        let (server, address) = (server.id(), server.address.to_string());
         let mut jobs = HashMap::new();
         for line in file.into_iter().flat_map(|file| BufReader::new(file).split(b'\n')) {
             // The last line may be incomplete. It was not synced, so nothing was done after it.
