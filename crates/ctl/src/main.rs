@@ -40,8 +40,8 @@ use clap::Parser;
 
 use self::cli::{Cli, CtlCommand};
 use self::commands::{
-    ServerArguments, act, clients, flush, jobs, put, reserve, rules, stats, tube_actions, tubes, wait, watch,
-    why,
+    ServerArguments, act, change::JobChange, clients, flush, jobs, put, reserve, rules, stats, tube_actions,
+    tubes, wait, watch, why,
 };
 use self::failure::{Failure, Result};
 use self::output::Output;
@@ -81,21 +81,21 @@ fn run(cli: Cli) -> Result {
         CtlCommand::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
         CtlCommand::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),
         CtlCommand::Reserve(arguments) => reserve::run(servers.one()?, &arguments, out),
-        CtlCommand::Delete(on) => act::run(&mut servers.one()?, act::JobChange::Delete, &on, out),
-        CtlCommand::Kick(on) => act::run(&mut servers.one()?, act::JobChange::Kick, &on, out),
-        CtlCommand::Bury(on) => act::run(&mut servers.one()?, act::JobChange::Bury, &on, out),
+        CtlCommand::Delete(on) => act::run(&mut servers.one()?, JobChange::Delete, &on, out),
+        CtlCommand::Kick(on) => act::run(&mut servers.one()?, JobChange::Kick, &on, out),
+        CtlCommand::Bury(on) => act::run(&mut servers.one()?, JobChange::Bury, &on, out),
         CtlCommand::Release { on, priority, delay } => {
             let mut server = servers.one()?;
             let delay = server.time("--delay", delay.seconds);
-            act::run(&mut server, act::JobChange::Release { pri: priority, delay }, &on, out)
+            act::run(&mut server, JobChange::Release { pri: priority, delay }, &on, out)
         }
-        CtlCommand::Move { on, to } => act::run(&mut servers.one()?, act::JobChange::Move(to), &on, out),
+        CtlCommand::Move { on, to } => act::run(&mut servers.one()?, JobChange::Move(to), &on, out),
         CtlCommand::Redrive(arguments) => {
             let (on, rate) = arguments.on();
-            act::run(&mut servers.one()?, act::JobChange::Redrive(rate), &on, out)
+            act::run(&mut servers.one()?, JobChange::Redrive(rate), &on, out)
         }
         CtlCommand::Reprioritize { on, priority } => {
-            act::run(&mut servers.one()?, act::JobChange::Reprioritize(priority), &on, out)
+            act::run(&mut servers.one()?, JobChange::Reprioritize(priority), &on, out)
         }
         CtlCommand::Pause { tubes, time } => tube_actions::pause(&mut servers.one()?, &tubes, time, out),
         CtlCommand::Resume(tubes) => tube_actions::pause(&mut servers.one()?, &tubes, Seconds::from(0), out),

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::Instant;
 
-use beanstalk_client::{JobInfo, JobState, Seconds, TubeName};
+use beanstalk_client::{JobInfo, JobState, TubeName};
 use serde_json::json;
 
-use super::batch::{self, ChangeResult};
+use super::change::{ChangeResult, JobChange};
 use super::pace::Pacer;
 use super::{confirm, jobs};
-use crate::cli::{ActOn, JobRate};
+use crate::cli::ActOn;
 use crate::failure::{Failure, Result};
 use crate::group_order::GroupOrder;
 use crate::input;
@@ -29,69 +29,6 @@ const BATCH: usize = 200;
 
 /// The maximum number of tubes to which dead jobs go back that the question names.
 const MAX_SHOWN_SOURCES: usize = 5;
-
-/// A change of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JobChange {
-    /// Deletes it.
-    Delete,
-    /// Makes it ready.
-    Kick,
-    /// Buries it.
-    Bury,
-    /// Makes it ready, or delays it.
-    Release {
-        /// The new priority; `None` keeps the present one.
-        pri: Option<u32>,
-        /// The delay; 0 makes the job ready.
-        delay: Seconds,
-    },
-    /// Moves it to this tube.
-    Move(TubeName),
-    /// Sends a dead job back to its original tube, at most at this rate.
-    Redrive(Option<JobRate>),
-    /// Gives it this priority.
-    Reprioritize(u32),
-}
-
-impl JobChange {
-    /// The verb, and its past participle.
-    fn words(&self) -> (&'static str, &'static str) {
-        match self {
-            Self::Delete => ("delete", "deleted"),
-            Self::Kick => ("kick", "kicked"),
-            Self::Bury => ("bury", "buried"),
-            Self::Release { .. } => ("release", "released"),
-            Self::Move(_) => ("move", "moved"),
-            Self::Redrive(_) => ("redrive", "redriven"),
-            Self::Reprioritize(_) => ("reprioritize", "reprioritized"),
-        }
-    }
-
-    fn verb(&self) -> &'static str {
-        self.words().0
-    }
-
-    fn done(&self) -> &'static str {
-        self.words().1
-    }
-
-    /// Whether the job can be changed. A reserved job belongs to its client, and one that waits for a group cannot be
-    /// reserved or kicked.
-    pub fn applies_to(&self, info: &JobInfo) -> bool {
-        let state = info.state;
-        match self {
-            Self::Kick | Self::Bury | Self::Release { .. } if info.held => false,
-            Self::Kick => matches!(state, JobState::Delayed | JobState::Buried),
-            Self::Bury => matches!(state, JobState::Ready | JobState::Delayed),
-            Self::Delete
-            | Self::Release { .. }
-            | Self::Move(_)
-            | Self::Redrive(_)
-            | Self::Reprioritize(_) => state != JobState::Reserved,
-        }
-    }
-}
 
 /// A job, with its state and tube at the time of the count.
 struct CountedJob {
@@ -372,7 +309,7 @@ fn act_on_all(
                 Some(_) => report.add(ChangeResult::Stale),
             }
         }
-        batch::apply(server, change, &same, &mut |result| report.add(result))?;
+        change.apply(server, &same, &mut |result| report.add(result))?;
         progress.add(targets_now.len() as u64);
     }
     Ok(())

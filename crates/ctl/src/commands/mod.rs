@@ -1,14 +1,13 @@
 //! The subcommands, a module for each group of them, and the servers that the command line names.
 
 pub mod act;
-pub mod batch;
+pub mod change;
 pub mod clients;
 pub mod confirm;
 pub mod flush;
 pub mod jobs;
 pub mod pace;
 pub mod put;
-pub mod relocate;
 pub mod reserve;
 pub mod rules;
 pub mod stats;

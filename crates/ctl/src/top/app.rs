@@ -8,7 +8,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::backend::{BackendAnswer, BackendRequest, JobsOf, RequestedAction};
 use super::body::{self, BodyForm};
 use super::rows::{Rates, ShownTube, SortKey, sort};
-use crate::commands::act::JobChange;
+use crate::commands::change::JobChange;
 use crate::output::counted;
 
 /// The length of a pause that the key `p` starts, in seconds.

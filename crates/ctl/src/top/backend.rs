@@ -5,8 +5,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use beanstalk_client::{Address, Connector, JobInfo, JobState, TubeName};
 
 use crate::cli::{JobFilter, glob};
-use crate::commands::act::JobChange;
-use crate::commands::batch::{self, ChangeResult};
+use crate::commands::change::{ChangeResult, JobChange};
 use crate::commands::flush;
 use crate::commands::jobs::sort;
 use crate::failure::{Failure, Result};
@@ -205,7 +204,7 @@ fn change_job(server: &mut Server, id: u64, change: &JobChange) -> Result<String
         return Ok(format!("job {id} is {state}: this action is not possible"));
     }
     let mut said = String::new();
-    batch::apply(server, change, &[info], &mut |result| {
+    change.apply(server, &[info], &mut |result| {
         said = match result {
             ChangeResult::Done => format!("job {id}: done"),
             ChangeResult::Gone | ChangeResult::Stale => format!("job {id} has changed meanwhile"),

@@ -18,7 +18,7 @@ use super::drain_file::DrainFile;
 use super::record::Record;
 use super::taken_jobs::TakenJobs;
 use crate::cli::{ExportArguments, JobFilter};
-use crate::commands::batch::{bury, put_back};
+use crate::commands::change::{bury, put_back};
 use crate::commands::confirm;
 use crate::failure::{Failure, OfFile, Result};
 use crate::group_order::{GroupOrder, tag_name};

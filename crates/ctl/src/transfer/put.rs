@@ -9,7 +9,7 @@ use beanstalk_client::{
 use super::journal::{ImportBatch, Imported};
 use super::record::Record;
 use crate::cli::{JobFilter, glob};
-use crate::commands::batch::{bury, release};
+use crate::commands::change::{bury, release};
 use crate::failure::{Failure, Result};
 use crate::group_order::tag_name;
 use crate::listing;

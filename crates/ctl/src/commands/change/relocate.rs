@@ -5,7 +5,7 @@
 
 use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, Reply, Request, TubeName};
 
-use super::batch::{ChangeResult, EachResult, bury, put_back};
+use super::{ChangeResult, EachResult, bury, put_back};
 use crate::failure::Result;
 use crate::server::{Server, put_failed, unexpected};
 
