@@ -1,15 +1,17 @@
 //! A `complete` in the log: its puts and its delete exist as a whole or not at all, wherever the log ends.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
-use beanstalkd_binlog::{Config, Cooldown, NoRoom, SideEffects, SyncPolicy, WholeJob};
+use beanstalkd_binlog::{Cooldown, NoRoom, SideEffects, SyncPolicy, WholeJob};
 use beanstalkd_types::job::{Body, JobId};
 use beanstalkd_types::tags::{EncodedTags, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
+use crate::damage::Files;
 use crate::fixture::{Fixture, START as NOW, job};
 use crate::harness::{config, open};
+use crate::torn::{TornRecords, assert_whole_or_nothing, change};
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::tags::encoded;
 
@@ -58,23 +60,16 @@ fn complete(fixture: &mut Fixture, id: u64, body_len: usize) -> Result<(), NoRoo
 }
 
 /// The ids of the jobs that a start finds, and those whose cooldowns run.
-fn found(files: &BTreeMap<u32, Vec<u8>>, sync: SyncPolicy) -> (Vec<u64>, Vec<u64>, SimDisk) {
-    let disk = SimDisk::with_files(files);
-    let settings = Config { recover: false, ..config(sync, FILE_BYTES, 9) };
-    let (log, _, restored) = open(&disk, settings, NOW).unwrap();
+fn found(files: &Files) -> (Vec<u64>, Vec<u64>) {
+    let settings = config(SyncPolicy::EachCommit, FILE_BYTES, 9);
+    let (log, _, restored) = open(&SimDisk::with_files(files), settings, NOW).unwrap();
     let mut ids: Vec<u64> = restored.iter().map(|(record, ..)| record.id.0).collect();
     ids.sort_unstable();
-    let cooling = log.cooldowns().map(|(id, _)| id.0).collect();
-    drop(log);
-    (ids, cooling, disk)
-}
-
-fn used(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
+    (ids, log.cooldowns().map(|(id, _)| id.0).collect())
 }
 
 /// A job with a key, and its `complete`: the files before and after it.
-fn files(body_len: usize) -> [BTreeMap<u32, Vec<u8>>; 2] {
+fn files(body_len: usize) -> [Files; 2] {
     let disk = SimDisk::default();
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
     let tags = TagSet {
@@ -103,39 +98,13 @@ fn files(body_len: usize) -> [BTreeMap<u32, Vec<u8>>; 2] {
 fn a_complete_that_is_cut_off_anywhere_has_changed_nothing() {
     for body_len in [0, 1, 700] {
         let [before, after] = files(body_len);
-        assert_eq!(found(&after, SyncPolicy::EachCommit).0, [2, 3, 4]);
-        let (&index, bytes) = after.iter().find(|(index, bytes)| before.get(index) != Some(bytes)).unwrap();
-        let (start, end) = (used(&before[&index]), used(bytes));
-        for cut in start..end {
-            let mut files = after.clone();
-            files.get_mut(&index).unwrap()[cut..].fill(0);
-            for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
-                let (ids, cooling, disk) = found(&files, sync);
-                assert_eq!((ids, cooling), (vec![1], vec![]), "{sync:?}: cut at {cut} of {start} to {end}");
-                // The next start, and C, find the same jobs as this one.
-                let left = disk.files();
-                let kept = left.get(&index).map_or(0, |bytes| used(bytes));
-                assert!(kept <= start, "{sync:?}: cut at {cut}: {kept} bytes stay of {start}");
-                assert_eq!(found(&left, sync).0, [1]);
-            }
-        }
-    }
-}
-
-/// A loss of power can take any sector that was not synced, and keep later ones.
-#[test]
-fn a_complete_that_lacks_any_byte_has_changed_nothing() {
-    let [before, after] = files(700);
-    let (&index, bytes) = after.iter().find(|(index, bytes)| before.get(index) != Some(bytes)).unwrap();
-    let (start, end) = (used(&before[&index]), used(bytes));
-    for hole in (start..end).filter(|&at| bytes[at] != 0) {
-        let mut files = after.clone();
-        let until = (hole + 512).min(end);
-        files.get_mut(&index).unwrap()[hole..until].fill(0);
-        for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
-            let (ids, cooling, _) = found(&files, sync);
-            assert_eq!((ids, cooling), (vec![1], vec![]), "{sync:?}: a hole at {hole} of {start} to {end}");
-        }
+        assert_eq!([&before, &after].map(found), [(vec![1], vec![]), (vec![2, 3, 4], vec![1])]);
+        assert_whole_or_nothing(
+            &before,
+            &after,
+            TornRecords::AreRemoved,
+            &format!("bodies of {body_len} bytes"),
+        );
     }
 }
 
@@ -153,14 +122,14 @@ fn a_complete_stands_in_one_file_and_one_that_fits_into_none_is_refused() {
         complete(&mut fixture, id, 4000).unwrap();
         fixture.log.commit(NOW).unwrap();
         fixture.log.check_invariants();
-        let (ids, ..) = found(&disk.files(), SyncPolicy::EachCommit);
+        let (ids, _) = found(&disk.files());
         assert!(!ids.contains(&id) && ids.ends_with(&[id + 1, id + 2, id + 3]), "{id}: {ids:?}");
         for done in id + 1..=id + 3 {
             fixture.log.append_delete(JobId(done));
         }
         fixture.commit();
     }
-    assert_eq!(found(&disk.files(), SyncPolicy::EachCommit).0, [1]);
+    assert_eq!(found(&disk.files()).0, [1]);
 }
 
 /// The delete comes last: C loses no job, wherever the log ends.
@@ -168,8 +137,7 @@ fn a_complete_stands_in_one_file_and_one_that_fits_into_none_is_refused() {
 fn c_reads_a_complete_as_its_puts_and_a_delete() {
     let Some(program) = peer() else { return };
     let [before, after] = files(700);
-    let (&index, bytes) = after.iter().find(|(index, bytes)| before.get(index) != Some(bytes)).unwrap();
-    let (start, end) = (used(&before[&index]), used(bytes));
+    let (index, Range { start, end }) = change(&before, &after);
     for cut in [start, start + 200, end - 100, end] {
         let directory = tempfile::tempdir().unwrap();
         for (number, bytes) in &after {

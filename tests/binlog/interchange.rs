@@ -16,8 +16,8 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::after_crash::as_free;
 use crate::c_server::{CServer, peer};
-use crate::harness::{config, open};
-use beanstalkd_testkit::disk::{Random, SimDisk};
+use crate::harness::config;
+use beanstalkd_testkit::disk::Random;
 use beanstalkd_testkit::simulated::{Cooldowns, Restored, cooldowns_of, open_log};
 use beanstalkd_testkit::tags::{TagChoice, encoded};
 use beanstalkd_testkit::tasks::ByHand;
@@ -380,35 +380,6 @@ fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
         open(&mut found).close(now()).unwrap();
         assert_eq!(found, [(JobId(1), Priority(9), JobState::Ready, "to".to_owned())]);
     }
-}
-
-/// A torn write ends the log between the two records of a move.
-#[test]
-fn a_move_of_which_only_the_first_record_is_written_has_not_happened() {
-    let disk = SimDisk::default();
-    let settings = config(SyncPolicy::EachCommit, FILE_BYTES, 1);
-    let tube = |name: &[u8]| TubeName::parse(name).unwrap();
-    let (mut log, _, _) = open(&disk, settings, Timestamp(1 << 60)).unwrap();
-    let (job, body) = (record(1, 5, 0), Body::copy_of(b"body").unwrap());
-    log.append_put(&WholeJob::plain(&job, &tube(b"from"), &body), now());
-    log.commit(Timestamp(1 << 60)).unwrap();
-    let (index, before) = disk.files().pop_last().unwrap();
-    log.append_moved(&WholeJob::plain(&job, &tube(b"to"), &body), now());
-    log.commit(Timestamp(1 << 60)).unwrap();
-    let (_, after) = disk.files().pop_last().unwrap();
-    let used = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
-    let mut tubes = std::collections::BTreeSet::new();
-    for end in used(&before)..=used(&after) {
-        let mut torn = after.clone();
-        torn[end..].fill(0);
-        let mut files = disk.files();
-        files.insert(index, torn);
-        let image = SimDisk::with_files(&files);
-        let (_, _, restored) = open(&image, settings, Timestamp(1 << 60)).unwrap();
-        assert_eq!(restored.len(), 1, "the job is there after {end} bytes");
-        tubes.insert(restored[0].1.as_str().to_owned());
-    }
-    assert_eq!(tubes.into_iter().collect::<Vec<_>>(), ["from", "to"]);
 }
 
 fn record(id: u64, priority: u32, delay_s: u32) -> JobRecord {

@@ -15,4 +15,5 @@ mod recover;
 mod room;
 mod sessions;
 mod tags;
+mod torn;
 mod weaknesses;

@@ -1,7 +1,5 @@
 //! Reservations of sessions in the log: wherever the log ends, a job is as before or is reserved by the session.
 
-use std::collections::BTreeMap;
-
 use beanstalkd_binlog::{LoggedReservation, NoRoom, RestoredReservation, SyncPolicy, WholeJob};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobId, JobRecord, JobState};
@@ -9,8 +7,10 @@ use beanstalkd_types::tags::EncodedTags;
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
+use crate::damage::Files;
 use crate::fixture::{Fixture, START, job};
 use crate::harness::{config, open};
+use crate::torn::{TornRecords, assert_whole_or_nothing, change};
 use beanstalkd_testkit::disk::SimDisk;
 
 const FILE_BYTES: u64 = 16 * 1024;
@@ -43,7 +43,7 @@ fn reservation(name: &str) -> LoggedReservation<'_> {
 
 /// The files before and after a session reserves a job in this state, and with the record in state 2 that logs of
 /// earlier versions have if it `is_old`.
-fn files(state: JobState, name: &str, is_old: bool) -> [BTreeMap<u32, Vec<u8>>; 2] {
+fn files(state: JobState, name: &str, is_old: bool) -> [Files; 2] {
     let disk = SimDisk::default();
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
     fixture.put().unwrap();
@@ -61,21 +61,11 @@ fn files(state: JobState, name: &str, is_old: bool) -> [BTreeMap<u32, Vec<u8>>; 
     [before, disk.files()]
 }
 
-fn found(files: &BTreeMap<u32, Vec<u8>>, sync: SyncPolicy) -> Found {
+fn found(files: &Files, sync: SyncPolicy) -> Found {
     let disk = SimDisk::with_files(files);
     let (mut log, _, restored) = open(&disk, config(sync, FILE_BYTES, 9), START).unwrap();
     let [(record, ..)] = restored.as_slice() else { panic!("one job: {restored:?}") };
     (record.state, record.counters.reserves, log.take_restored_reservations())
-}
-
-fn used(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
-}
-
-/// The file with the reservation, and the offsets where it begins and ends.
-fn difference(before: &BTreeMap<u32, Vec<u8>>, after: &BTreeMap<u32, Vec<u8>>) -> (u32, usize, usize) {
-    let (&index, bytes) = after.iter().find(|(index, bytes)| before.get(index) != Some(bytes)).unwrap();
-    (index, used(&before[&index]), used(bytes))
 }
 
 #[test]
@@ -83,33 +73,14 @@ fn a_reservation_that_is_cut_off_anywhere_has_changed_nothing() {
     for state in [JobState::Ready, JobState::Delayed, JobState::Buried] {
         for name in NAMES {
             let [before, after] = files(state, name, false);
-            let (index, start, end) = difference(&before, &after);
             let LoggedReservation { until, grace_ms, .. } = reservation(name);
             let logged =
                 RestoredReservation { id: JobId(1), until, grace_ms, identity: "".into(), name: name.into() };
             for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
                 assert_eq!(found(&before, sync), (state, 0, vec![]));
                 assert_eq!(found(&after, sync), (JobState::Ready, 1, vec![logged.clone()]), "{state:?}");
-                for cut in start..end {
-                    let mut files = after.clone();
-                    files.get_mut(&index).unwrap()[cut..].fill(0);
-                    assert_eq!(
-                        found(&files, sync),
-                        (state, 0, vec![]),
-                        "{sync:?}: {cut} of {start} to {end}"
-                    );
-                    let mut files = after.clone();
-                    files.get_mut(&index).unwrap()[cut..(cut + 512).min(end)].fill(0);
-                    if files != after {
-                        let hole = (state, 0, vec![]);
-                        assert_eq!(
-                            found(&files, sync),
-                            hole,
-                            "{sync:?}: a hole at {cut} of {start} to {end}"
-                        );
-                    }
-                }
             }
+            assert_whole_or_nothing(&before, &after, TornRecords::MayStay, &format!("{state:?}, {name}"));
         }
     }
 }
@@ -122,10 +93,7 @@ fn logs_of_earlier_versions_say_the_same() {
                 [true, false].map(|is_old| files(state, name, is_old));
             let sync = SyncPolicy::EachCommit;
             assert_eq!(found(&old, sync), found(&new, sync));
-            let bytes = |before, after| {
-                let (_, start, end) = difference(before, after);
-                end - start
-            };
+            let bytes = |before, after| change(before, after).1.len();
             assert!(bytes(&before_new, &new) < bytes(&before_old, &old), "it is one record");
         }
     }

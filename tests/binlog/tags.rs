@@ -9,6 +9,7 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::fixture::{Fixture, START as NOW, job};
 use crate::harness::{config, open};
+use crate::torn::{TornRecords, assert_whole_or_nothing, used};
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::simulated::{Cooldowns, Restored, cooldowns_of};
 use beanstalkd_testkit::tags::encoded;
@@ -84,10 +85,6 @@ fn cooldown(key: &str) -> Cooldown<'_> {
     Cooldown { tube: "default", key, until: NOW.plus_seconds(60) }
 }
 
-fn used(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
-}
-
 /// A torn write leaves the state before the change or the state after it.
 #[test]
 fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
@@ -100,67 +97,29 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
         group: Some((&*long).try_into().unwrap()),
         ..TagSet::default()
     };
-    type Change = Box<dyn Fn(&mut Log)>;
-    let (key, tags) = (long.clone(), encoded(all));
-    let changes: [(&str, Change); 5] = [
-        ("put", Box::new(move |log| assert_eq!(log.put(JobTags::decode(&tags).unwrap()), 1))),
-        (
-            "held",
-            Box::new({
-                let key = key.clone();
-                move |log| assert_eq!(log.put(waiting(&key)), 2)
-            }),
-        ),
-        (
-            "move",
-            Box::new({
-                let tags = encoded(all);
-                move |log| log.move_to(1, "moved", JobTags::decode(&tags).unwrap())
-            }),
-        ),
-        (
-            "delete",
-            Box::new({
-                let key = key.clone();
-                move |log| {
-                    let side_effects = SideEffects {
-                        cooldown: Some(cooldown(&key)),
-                        freed_group: Some(&key),
-                        completes: None,
-                    };
-                    log.fixture.log.append_delete_with(JobId(1), &side_effects);
-                }
-            }),
-        ),
-        ("forget", Box::new(|log| log.fixture.log.forget_cooldown(JobId(1), NOW))),
+    type Change<'a> = (&'a str, &'a dyn Fn(&mut Log));
+    let changes: [Change<'_>; 5] = [
+        ("put", &|log| assert_eq!(log.put(all), 1)),
+        ("held", &|log| assert_eq!(log.put(waiting(&long)), 2)),
+        ("move", &|log| log.move_to(1, "moved", all.into())),
+        ("delete", &|log| {
+            let (cooldown, freed_group) = (Some(cooldown(&long)), Some(&*long));
+            let side_effects = SideEffects { cooldown, freed_group, completes: None };
+            log.fixture.log.append_delete_with(JobId(1), &side_effects);
+        }),
+        ("forget", &|log| log.fixture.log.forget_cooldown(JobId(1), NOW)),
     ];
-    let (mut states, mut torn_images) = (Vec::new(), 0);
-    for (what, change) in &changes {
-        let files = disk.files();
-        let (&index, before) = files.iter().rfind(|(_, bytes)| used(bytes) > 88).unwrap();
-        let was = start(&files, false).unwrap().0;
+    let (mut states, mut cuts) = (Vec::new(), 0);
+    for (what, change) in changes {
+        let before = disk.files();
         change(&mut log);
         log.fixture.log.commit(NOW).unwrap();
-        let after = disk.files()[&index].clone();
-        let is = start(&disk.files(), false).unwrap().0;
-        assert_ne!(was, is, "{what}");
-        let mut seen_new = false;
-        for end in used(before)..=used(&after) {
-            let mut torn = after.clone();
-            torn[end..].fill(0);
-            let mut files = files.clone();
-            files.insert(index, torn);
-            let (found, warnings) = start(&files, false).unwrap();
-            assert!(found == was || found == is, "{what} up to {end}: {found:?}");
-            assert!(warnings.is_empty() && (!seen_new || found == is), "{what} up to {end}");
-            seen_new = found == is;
-            torn_images += 1;
-        }
-        assert!(seen_new, "{what}");
+        let after = disk.files();
+        cuts += assert_whole_or_nothing(&before, &after, TornRecords::MayStay, what);
         log.fixture.help().unwrap();
-        states.push(is);
+        states.push(start(&after, false).unwrap().0);
     }
-    assert!(torn_images > 2000, "{torn_images}");
+    assert!(cuts > 2000, "{cuts}");
     let (jobs, cooldowns) = &states[3];
     assert_eq!(
         JobTags::decode(&jobs[0].3).unwrap().after.unwrap(),
