@@ -13,7 +13,8 @@ use socket2::SockRef;
 
 use beanstalkd_binlog::MAX_DESCRIPTORS;
 use beanstalkd_testkit::has_tool;
-use beanstalkd_testkit::panicking::{Client, Server, wait_for, wait_until};
+use beanstalkd_testkit::panicking::{Client, Server, wait_until};
+use beanstalkd_testkit::server::wait;
 use beanstalkd_testkit::server_under_test;
 use beanstalkd_testkit::system::{Process, has_user_timeout};
 
@@ -105,11 +106,11 @@ fn the_binlog_goes_on_after_a_lack_of_descriptors() {
         .collect();
     let files = || std::fs::read_dir(directory.path()).unwrap().count();
     let before = files();
-    server.limit_descriptors(1);
+    server.0.limit_descriptors(1).unwrap();
     let deletes: String = jobs[..JOBS - 1].iter().map(|id| format!("delete {id}\r\n")).collect();
     client.send(deletes + &put.repeat(20));
     wait_until("a file cannot be opened", || server.log().lines().any(|line| line.contains(" warn ")));
-    server.limit_descriptors(1000);
+    server.0.limit_descriptors(1000).unwrap();
     assert!((1..JOBS).all(|_| client.line() == "DELETED"));
     let inserted = (0..20).filter(|_| {
         let reply = client.line();
@@ -169,7 +170,7 @@ fn accepted_sockets_notice_dead_clients() {
     let server = Server::start_tcp(&[]);
     let mut client = server.connect();
     client.ask("use x");
-    assert_connection_options(&server.usage().socket_connected_to(client.local_port()));
+    assert_connection_options(&server.usage().socket_connected_to(client.0.local_port().unwrap()));
 }
 
 /// Starts a server with `sockets` as a service manager does: as its descriptors from 3 on, with its own process id.
@@ -199,10 +200,10 @@ fn inherited_sockets_are_all_used_with_nodelay_and_keepalive() {
             assert_eq!(client.ask("use x"), "USING x");
         }
         for client in &tcp_clients {
-            assert_connection_options(&process.socket_connected_to(client.local_port()));
+            assert_connection_options(&process.socket_connected_to(client.0.local_port().unwrap()));
         }
     }));
     child.kill().unwrap();
-    wait_for(&mut child);
+    wait(&mut child).unwrap();
     result.unwrap_or_else(|cause| resume_unwind(cause));
 }

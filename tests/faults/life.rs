@@ -151,7 +151,7 @@ fn the_log_names_the_other_end_of_a_connection() {
     let server = Server::start_tcp(&["-V"]);
     let mut client = server.connect();
     client.ask("use x");
-    let address = format!("127.0.0.1:{}", client.local_port());
+    let address = format!("127.0.0.1:{}", client.0.local_port().unwrap());
     assert!(server.log().contains(&address), "{}", server.log());
     let server = Server::start(&["-V"]);
     server.connect().ask("use x");

@@ -109,7 +109,7 @@ trait Asks {
 impl Asks for Client {
     /// The reply; `None` if the connection is closed.
     fn try_line_of(&mut self, line: &str) -> Option<String> {
-        self.try_send(format!("{line}\r\n").as_bytes()).ok()?;
+        self.0.send(format!("{line}\r\n").as_bytes()).ok()?;
         self.try_line()
     }
 }

@@ -103,7 +103,7 @@ pub fn produce(mut client: Client, known: &Known) {
             let body = body(key, 1);
             [format!("put 0 0 600 {}\r\n", body.len()).as_bytes(), &body, b"\r\n"].concat()
         };
-        if client.try_send(&keys.map(put).concat()).is_err() {
+        if client.0.send(&keys.map(put).concat()).is_err() {
             return;
         }
         for key in keys {
@@ -174,6 +174,6 @@ fn treat(client: &mut Client, id: u64, how: u64, known: &Known) -> Option<()> {
 
 /// The reply, unless the server is gone.
 fn ask(client: &mut Client, line: &str) -> Option<String> {
-    client.try_send(format!("{line}\r\n").as_bytes()).ok()?;
+    client.0.send(format!("{line}\r\n").as_bytes()).ok()?;
     client.try_line()
 }

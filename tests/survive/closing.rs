@@ -35,7 +35,7 @@ fn leave(client: Client, ending: Ending) {
             while client.try_line().is_some() {}
         }
         Ending::Reset => {
-            let socket = client.into_fd();
+            let socket = client.0.into_fd();
             SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
         }
     }
@@ -71,7 +71,7 @@ fn closing_at_any_byte_leaves_nothing_behind() {
             for length in 1..=script.len() {
                 let mut client = server.connect();
                 // The server may have closed already, if the script has `quit`.
-                client.try_send(&script[..length]).unwrap();
+                client.0.send(&script[..length]).unwrap();
                 leave(client, ending);
                 connections += 1;
                 if connections % 500 == 0 {

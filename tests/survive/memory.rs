@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use beanstalkd_testkit::has_tool;
 use beanstalkd_testkit::panicking::{Client, Server, scale, wait_until};
-use beanstalkd_testkit::system::{MemoryGroup, Process};
+use beanstalkd_testkit::system::MemoryGroup;
 
 const MIB: usize = 1 << 20;
 
@@ -135,7 +135,7 @@ fn a_separate_thread_gives_the_memory_of_a_large_body_back() {
     let tracing = ["strace", "-D", "-f", "-qq", "-e", "trace=madvise", "-o", trace.to_str().unwrap()];
     let server = Server::try_start_in(&tracing, &["-z", "1073741824"]).expect("the server starts");
     let mut client = server.connect();
-    let loop_thread = server.pid();
+    let loop_thread = server.usage().0;
     let id = client.put(0, 60, &vec![b'x'; BODY]);
     let (at_start, _) = given_back(&trace, loop_thread);
     assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
@@ -164,7 +164,7 @@ fn the_memory_of_jobs_that_end_in_no_order_is_given_back() {
         client.send((first..first + AT_ONCE).map(put).collect::<String>());
         (0..AT_ONCE).for_each(|_| assert!(client.line().starts_with("INSERTED ")));
     }
-    let resident = || Process(server.pid()).memory();
+    let resident = || server.usage().memory();
     assert!(resident() > 32 * MIB, "{} bytes", resident());
     for first in (0..JOBS).step_by(AT_ONCE) {
         let delete = |number| format!("delete {}\r\n", 1 + scattered(number));

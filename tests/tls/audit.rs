@@ -230,8 +230,8 @@ fn tokens_do_not_stay_in_memory() {
     // The search finds bytes that must be there.
     boss.ask("use a-tube-whose-name-stays-in-memory");
     boss.ask("put 0 0 60 1\r\nx");
-    assert!(memory_has(server.pid(), b"a-tube-whose-name-stays-in-memory"));
+    assert!(memory_has(server.usage().0, b"a-tube-whose-name-stays-in-memory"));
     for name in ["boss", "team", "admin"] {
-        assert!(!memory_has(server.pid(), token(name).as_bytes()), "the token of {name}");
+        assert!(!memory_has(server.usage().0, token(name).as_bytes()), "the token of {name}");
     }
 }

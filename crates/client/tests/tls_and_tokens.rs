@@ -193,7 +193,7 @@ fn a_pool_lends_a_connection_with_tls_again_also_if_nobody_has_used_it() {
 fn bytes_that_tls_has_taken_are_not_written_again_after_a_time_out() {
     let TlsServer { server, address, connector, directory: _directory } = TlsServer::start(&["-z", "100m"]);
     let kill = |signal: &str| {
-        let pid = server.pid().to_string();
+        let pid = server.usage().0.to_string();
         assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
     };
     // More than the kernel's buffers take, and each part of it is a command.

@@ -2,7 +2,7 @@
 
 use crate::case::{Bench, Case, Needs, code};
 use beanstalkd_testkit::client::Failure;
-use beanstalkd_testkit::server::{Ended, run_to_end, run_until};
+use beanstalkd_testkit::server::{Address, Ended, run_to_end, run_until, spawn, wait_until_accepting};
 use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
@@ -135,9 +135,11 @@ fn sockets() -> Vec<Case> {
         code("a_socket_that_nobody_listens_on_is_replaced", |bench| {
             let own = bench.server().directory().join("left-over");
             drop(UnixListener::bind(&own)?);
-            let listen = format!("unix:{}", own.display());
-            let second = bench.server().start_another(&["-l", &listen], &own)?;
-            drop(second);
+            let listen = format!("unix:{}", own.display()).into();
+            let directory = tempfile::tempdir()?;
+            let mut second = spawn(&[], bench.server().binary(), &["-l".into(), listen], directory.path())?;
+            wait_until_accepting(&mut second, &Address::Unix(own), directory.path())
+                .map_err(|error| error.error)?;
             Ok(())
         }),
         code("a_socket_of_a_living_server_is_left_to_it", |bench| {

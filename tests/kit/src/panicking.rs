@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -56,8 +55,8 @@ pub fn wait_for_some<T>(what: impl Fn() -> String, mut poll: impl FnMut() -> Opt
     }
 }
 
-/// A running server; killed when dropped.
-pub struct Server(server::Server);
+/// A running server; killed when dropped. The one within is for steps that may fail.
+pub struct Server(pub server::Server);
 
 impl Server {
     /// A server with `flags` on a unix socket.
@@ -115,11 +114,6 @@ impl Server {
         Client(self.0.address().connect().expect("the server accepts connections"))
     }
 
-    /// The process id.
-    pub fn pid(&self) -> u32 {
-        self.usage().0
-    }
-
     /// The directory of this server alone.
     pub fn directory(&self) -> &Path {
         self.0.directory()
@@ -144,11 +138,6 @@ impl Server {
     /// The text that the server has written to its standard error.
     pub fn log(&self) -> String {
         self.0.stderr()
-    }
-
-    /// Limits the server to `count` descriptors in all. The limit can be raised later.
-    pub fn limit_descriptors(&self, count: usize) {
-        self.0.limit_descriptors(count as u64).unwrap();
     }
 
     /// Sends it a signal.
@@ -191,13 +180,8 @@ impl Drop for Server {
     }
 }
 
-/// Waits until the process exits, and returns its status.
-pub fn wait_for(child: &mut Child) -> ExitStatus {
-    server::wait(child).unwrap()
-}
-
-/// A connection. A read panics if nothing arrives in time.
-pub struct Client(client::Client);
+/// A connection. A read panics if nothing arrives in time. The client within is for steps that may fail.
+pub struct Client(pub client::Client);
 
 /// The value, or a panic that shows the conversation.
 #[track_caller]
@@ -221,30 +205,10 @@ impl Client {
         tls::connect(address, config).and_then(client::Client::over_tls).map(Self)
     }
 
-    /// The descriptor, for options and for closing with a reset.
-    pub fn into_fd(self) -> OwnedFd {
-        self.0.into_fd()
-    }
-
-    /// The port of this end.
-    pub fn local_port(&self) -> u16 {
-        self.0.local_port().expect("the connection is over TCP, which has ports")
-    }
-
     /// Sends all of `bytes`.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         must(self.0.send(bytes.as_ref()));
-    }
-
-    /// Sends all of `bytes`, unless the server has closed the connection.
-    pub fn try_send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.0.send(bytes)
-    }
-
-    /// Sends `bytes` again and again until the socket takes no more without waiting. Returns how many bytes it took.
-    pub fn send_until_full(&mut self, bytes: &[u8]) -> usize {
-        self.0.send_until_full(bytes).unwrap()
     }
 
     /// Closes the sending half.

@@ -138,29 +138,6 @@ impl Server {
         &self.binary
     }
 
-    /// Starts a second server of the same program, whose `flags` make it listen on the unix socket `path`, and returns
-    /// once it accepts connections there.
-    pub fn start_another(&self, flags: &[&str], path: &Path) -> io::Result<Self> {
-        let directory = tempfile::tempdir()?;
-        let arguments: Vec<OsString> = flags.iter().map(OsString::from).collect();
-        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let address = Address::Unix(path.into());
-        let child = spawn(&[], &self.binary, &arguments, directory.path())?;
-        let mut other = Self {
-            wrapper: Vec::new(),
-            binary: self.binary.clone(),
-            flags,
-            transport: Transport::Unix,
-            directory,
-            child,
-            address,
-            first: Cell::new(None),
-        };
-        let first = wait_until_accepting(&mut other.child, &other.address, other.directory.path())?;
-        other.first.set(Some(first));
-        Ok(other)
-    }
-
     /// The directory that is this server's own.
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -223,7 +200,6 @@ impl Server {
 
 /// Runs `binary` with `arguments` in `directory` until it exits.
 pub fn run_to_end(binary: &Path, arguments: &[OsString], directory: &Path) -> io::Result<Ended> {
-    let too_long = || io::Error::new(io::ErrorKind::TimedOut, "the server has not exited in time");
     run_until(binary, arguments, directory, || false)?.ok_or_else(too_long)
 }
 
@@ -236,16 +212,7 @@ pub fn run_until(
     enough: impl Fn() -> bool,
 ) -> io::Result<Option<Ended>> {
     let mut child = spawn(&[], binary, arguments, directory)?;
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if enough() || start.elapsed() > PATIENCE {
-            return Ok(None);
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    };
+    let Some(status) = wait_unless(&mut child, enough)? else { return Ok(None) };
     let read = |name: &str| std::fs::read_to_string(directory.join(name));
     Ok(Some(Ended { status, stdout: read("stdout")?, stderr: read("stderr")? }))
 }
@@ -327,7 +294,8 @@ pub fn spawn(
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", binary.display())))
 }
 
-fn wait_until_accepting(
+/// Waits until the server accepts connections at `address`, and returns the first one.
+pub fn wait_until_accepting(
     child: &mut Child,
     address: &Address,
     directory: &Path,
@@ -382,13 +350,22 @@ impl Drop for KilledOnDrop {
 
 /// Waits until `child` has exited.
 pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
+    wait_unless(child, || false)?.ok_or_else(too_long)
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the server has not exited in time")
+}
+
+/// Waits until `child` has exited. Returns `None` if `enough` returns true before that, or `PATIENCE` is over.
+fn wait_unless(child: &mut Child, enough: impl Fn() -> bool) -> io::Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status);
+            return Ok(Some(status));
         }
-        if start.elapsed() > PATIENCE {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server has not exited in time"));
+        if enough() || start.elapsed() > PATIENCE {
+            return Ok(None);
         }
         std::thread::sleep(POLL_INTERVAL);
     }
