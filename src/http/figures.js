@@ -1,10 +1,17 @@
-// What the status page and the administration page share: formats, elements and plots. Strings only become text nodes,
-// never markup.
+// What the status page and the administration page share: formats, elements, plots, and the table of tubes. Strings
+// only become text nodes, never markup.
 export const STATES = ["ready", "reserved", "delayed", "buried"];
 export const RATES = [
   ["total-jobs", "put"], ["job-reserves", "reserved"], ["job-deletes", "deleted"], ["job-timeouts", "timed out"],
 ];
-const WINDOW_MS = 600000, MINUTE_MS = 60000;
+/* The counters of tubes of which the rate is shown, and the times, each with what must not be zero for it to run. */
+const TUBE_RATES = ["total-jobs", "cmd-delete"];
+const TIMES = { "pause-time-left": "pause", "oldest-ready-age": "current-jobs-ready" };
+const WINDOW_MS = 600000, MINUTE_MS = 60000, SPARKS = 60;
+/* A rate over a shorter time would jump: a page asks again after each key in the search, and after each action. */
+const MIN_SAMPLE_MS = 1500;
+/* The last samples of tubes. If there are many, those not shown for a minute are removed. */
+const seen = new Map();
 
 export const at = (id) => document.getElementById(id);
 export const whole = new Intl.NumberFormat("en");
@@ -49,18 +56,64 @@ export function make(name, properties = {}, ...children) {
 /** A title and its value in a list of definitions. */
 export const definition = ([title, value]) => make("div", {}, make("dt", {}, title), make("dd", {}, value));
 
+/** Replaces the children of `parent`, and focuses the new element with the data-key of the focused one. */
+export function replace(parent, ...children) {
+  const key = document.activeElement?.dataset?.key;
+  const inside = key && parent.contains(document.activeElement);
+  parent.replaceChildren(...children.flat().filter(Boolean));
+  if (!inside) return;
+  const keyed = [...parent.querySelectorAll("[data-key]")];
+  keyed.find((found) => found.dataset.key === key)?.focus({ preventScroll: true });
+}
+
 /**
- * The heads of columns [key, title, class]. `sort` gets the new sorting when a head is clicked. A column without a key
- * cannot be sorted.
+ * Fills the row `head` with the heads of columns [key, title, class]. A click on one changes `sorting`, and calls
+ * `changed`. A column without a key cannot be sorted.
  */
-export function heads(columns, sorting, sort) {
-  return columns.map(([key, title, where = ""]) => make("th", {
+export function heads(head, columns, sorting, changed) {
+  const sort = (key) => {
+    Object.assign(sorting, { key, up: key === sorting.key ? !sorting.up : key === "name" });
+    heads(head, columns, sorting, changed);
+    changed();
+  };
+  replace(head, columns.map(([key, title, where = ""]) => make("th", {
     scope: "col", class: where,
     "aria-sort": key === sorting.key ? (sorting.up ? "ascending" : "descending") : null,
-  }, key === null ? title : make("button", {
-    "data-key": `sort-${key}`,
-    onclick: () => sort({ key, up: key === sorting.key ? !sorting.up : key === "name" }),
-  }, title)));
+  }, key === null ? title : make("button", { "data-key": `sort-${key}`, onclick: () => sort(key) }, title))));
+}
+
+/** Notes samples of tubes, for their rates and small plots. */
+export function note(tubes) {
+  const now = performance.now();
+  for (const tube of tubes) {
+    const old = seen.get(tube.name);
+    if (old && now - old.at < MIN_SAMPLE_MS) continue;
+    const per = (key) => [key, old ? Math.max(0, tube[key] - old.tube[key]) * 1000 / (now - old.at) : null];
+    const recent = [...(old?.recent ?? []), tube["current-jobs-ready"]].slice(-SPARKS);
+    seen.set(tube.name, { at: now, tube, recent, rates: Object.fromEntries(TUBE_RATES.map(per)) });
+  }
+  if (seen.size > 5000) for (const [name, { at }] of seen) if (now - at > 60000) seen.delete(name);
+}
+
+/** The number in a column of a tube that was noted: for a counter of TUBE_RATES its rate, null after one sample. */
+export const figure = (tube, key) => TUBE_RATES.includes(key) ? seen.get(tube.name).rates[key] : tube[key];
+
+/** The text of a column of a tube, and whether it is nothing. */
+function cell(tube, key) {
+  const value = figure(tube, key);
+  if (value === null || key in TIMES && !tube[TIMES[key]]) return ["–", true];
+  if (key in TIMES) return [duration(value), false];
+  return [(TUBE_RATES.includes(key) ? rate : count)(value), value === 0];
+}
+
+/** The rows of noted tubes. `named` makes the cell of a name, `plot` the content of a column without a key. */
+export function rows(tubes, columns, named, plot) {
+  return tubes.map((tube) => make("tr", {}, columns.map(([key, , where = ""]) => {
+    if (key === "name") return named(tube);
+    const [content, isNothing] = key === null ? [plot(seen.get(tube.name).recent), false] : cell(tube, key);
+    const look = isNothing ? "zero" : key === "current-jobs-buried" ? "alarm" : "";
+    return make("td", { class: `${where} ${look}` }, content);
+  })));
 }
 
 /** An SVG element. */

@@ -1,6 +1,6 @@
 // The view of the clients: their connections, what each one does and has reserved, and the action that closes one.
-import { bytes, duration, make, whole } from "./figures.js";
-import { pager, replace, tubeLink } from "./widgets.js";
+import { bytes, duration, make, replace, whole } from "./figures.js";
+import { pager, tubeLink } from "./widgets.js";
 import { killClient } from "./actions.js";
 
 const PAGE = 100;

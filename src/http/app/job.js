@@ -1,6 +1,6 @@
 // The view of a job: its body, its history, and the actions on it.
-import { bytes, duration, make, whole } from "./figures.js";
-import { bytesOf, definitions, replace, tagsOf, tubeLink } from "./widgets.js";
+import { bytes, duration, make, replace, whole } from "./figures.js";
+import { bytesOf, definitions, tagsOf, tubeLink } from "./widgets.js";
 import { blob, notice } from "./api.js";
 import { changeButtons, changeJob, putCopy } from "./actions.js";
 

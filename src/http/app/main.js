@@ -1,6 +1,5 @@
 // The page: chooses the view, refreshes it, and shows the state of the server in the header.
-import { at, make } from "./figures.js";
-import { replace } from "./widgets.js";
+import { at, make, replace } from "./figures.js";
 import { Refused, get, notice, watchAll } from "./api.js";
 import { cancelQuestions, drain, put } from "./actions.js";
 import { overview } from "./overview.js";

@@ -1,10 +1,8 @@
 // The first view: the figures of the server and its tubes.
-import { cards, count, duration, heads, make, rate, whole } from "./figures.js";
-import { definitions, pager, replace, spark, tubeLink } from "./widgets.js";
+import { cards, duration, heads, make, note, replace, rows, whole } from "./figures.js";
+import { definitions, pager, spark, tubeLink } from "./widgets.js";
 
-const PAGE = 100, SPARKS = 60;
-/* A rate over a shorter time would jump: the page asks again after each key in the search, and after each action. */
-const MIN_SAMPLE_MS = 1500;
+const PAGE = 100;
 const COLUMNS = [
   ["name", "Tube", "left"], ["current-jobs-ready", "Ready"], ["current-jobs-reserved", "Reserved", "wide"],
   ["current-jobs-delayed", "Delayed", "wide"], ["current-jobs-buried", "Buried"], ["total-jobs", "Put/s", "wide"],
@@ -12,49 +10,14 @@ const COLUMNS = [
   ["pause-time-left", "Pause", "wide"], [null, "Ready, recent", "wide"],
 ];
 
-/* The last samples of tubes, for rates and small plots. If there are many, those not shown for a minute are removed. */
-const seen = new Map();
-
-function note(tubes) {
-  const now = performance.now();
-  for (const tube of tubes) {
-    const old = seen.get(tube.name);
-    if (old && now - old.at < MIN_SAMPLE_MS) continue;
-    const per = (key) => old ? Math.max(0, tube[key] - old.tube[key]) * 1000 / (now - old.at) : null;
-    const recent = [...(old?.recent ?? []), tube["current-jobs-ready"]].slice(-SPARKS);
-    seen.set(tube.name, { at: now, tube, recent, puts: per("total-jobs"), deletes: per("cmd-delete") });
-  }
-  if (seen.size > 5000) for (const [name, { at }] of seen) if (now - at > 60000) seen.delete(name);
-}
-
-function cell(tube, key) {
-  const { recent, puts, deletes } = seen.get(tube.name);
-  const value = tube[key];
-  switch (key) {
-    case null: return [spark(recent, "ready"), false];
-    case "total-jobs": return puts === null ? ["–", true] : [rate(puts), puts === 0];
-    case "cmd-delete": return deletes === null ? ["–", true] : [rate(deletes), deletes === 0];
-    case "pause-time-left": return tube.pause ? [duration(value), false] : ["–", true];
-    case "oldest-ready-age": return tube["current-jobs-ready"] ? [duration(value), false] : ["–", true];
-    default: return [count(value), value === 0];
-  }
-}
-
-function row(tube) {
-  return make("tr", {}, COLUMNS.map(([key, , where = ""]) => {
-    if (key === "name") {
-      return make("td", { class: "name left" },
-        make("a", { href: tubeLink(tube.name), title: tube.name, "data-key": `tube-${tube.name}` }, tube.name));
-    }
-    const [content, isNothing] = cell(tube, key);
-    const alarm = key === "current-jobs-buried" && !isNothing ? "alarm" : "";
-    return make("td", { class: [where, isNothing ? "zero" : alarm].join(" ") }, content);
-  }));
-}
+const named = ({ name }) => make("td", { class: "name left" },
+  make("a", { href: tubeLink(name), title: name, "data-key": `tube-${name}` }, name));
+const plot = (recent) => spark(recent, "ready");
 
 export function overview({ main, changed, read }) {
   /* Tubes with buried jobs come first, because buried jobs need an operator. */
-  let sorting = { key: "current-jobs-buried", up: false }, search = "";
+  const sorting = { key: "current-jobs-buried", up: false };
+  let search = "";
   const pages = pager(changed);
   const plots = cards();
   const states = make("section", { class: "grid", "aria-label": "Jobs by state" }, plots.states);
@@ -76,15 +39,6 @@ export function overview({ main, changed, read }) {
       make("table", { "aria-label": "Tubes" }, make("thead", {}, head), body), empty),
     make("h2", {}, "Rates of the last ten minutes"), rates, make("h2", {}, "Server"), about);
 
-  function showHead() {
-    replace(head, heads(COLUMNS, sorting, (chosen) => {
-      sorting = chosen;
-      pages.restart();
-      showHead();
-      changed();
-    }));
-  }
-
   async function list() {
     const answer = await read("tubes", {
       sort: sorting.key, order: sorting.up ? "ascending" : "descending", search, limit: PAGE, cursor: pages.cursor(),
@@ -99,7 +53,7 @@ export function overview({ main, changed, read }) {
         && `${whole.format(first + 1)} to ${whole.format(first + answer.tubes.length)}`,
     ].filter(Boolean).join(", ");
     empty.hidden = answer.tubes.length > 0;
-    replace(body, answer.tubes.map(row));
+    replace(body, rows(answer.tubes, COLUMNS, named, plot));
   }
 
   async function refresh(server) {
@@ -115,6 +69,6 @@ export function overview({ main, changed, read }) {
       ["largest job", `${whole.format(stats["max-job-size"])} bytes`]]));
     await list();
   }
-  showHead();
+  heads(head, COLUMNS, sorting, () => { pages.restart(); changed(); });
   return { refresh, title: "Tubes", search: field };
 }

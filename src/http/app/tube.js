@@ -1,6 +1,6 @@
 // The view of a tube: its jobs by state, filtered, a page at a time, and the actions on them.
-import { STATES, bytes, count, duration, make, whole } from "./figures.js";
-import { pager, replace, tagsOf, tubeLink, tubePath } from "./widgets.js";
+import { STATES, bytes, count, duration, make, replace, whole } from "./figures.js";
+import { pager, tagsOf, tubeLink, tubePath } from "./widgets.js";
 import { changeButtons, changeMatching, changeSelected, flush, pause, put, resume } from "./actions.js";
 import { filters } from "./filter.js";
 

@@ -67,16 +67,6 @@ export function pager(changed) {
 
 export const definitions = (pairs) => make("dl", { class: "card" }, pairs.map(definition));
 
-/** Replaces the children of `parent`, and focuses the new element with the data-key of the focused one. */
-export function replace(parent, ...children) {
-  const key = document.activeElement?.dataset?.key;
-  const inside = key && parent.contains(document.activeElement);
-  parent.replaceChildren(...children.flat().filter(Boolean));
-  if (!inside) return;
-  const keyed = [...parent.querySelectorAll("[data-key]")];
-  keyed.find((found) => found.dataset.key === key)?.focus({ preventScroll: true });
-}
-
 /** The bytes of a body. */
 export function bytesOf(body) {
   if (body.encoding === "text") return new TextEncoder().encode(body.data);

@@ -1,5 +1,7 @@
 // The status page: asks for the figures every two seconds, and shows them.
-import { STATES, at, bytes, cards, definition, drawn, duration, heads, make, rate, rounded, whole } from "./figures.js";
+import {
+  STATES, at, bytes, cards, definition, drawn, duration, figure, heads, make, note, rounded, rows, whole,
+} from "./figures.js";
 
 const REFRESH_MS = 2000, REQUEST_TIMEOUT_MS = 10000, TUBES = 500;
 const CONNECTIONS = [
@@ -14,12 +16,11 @@ const BINLOG = [
   ["binlog-syncs", "syncs"], ["mean-sync", "mean sync"],
 ];
 const COLUMNS = [["name", "Tube"], ["current-jobs-ready", "Ready"], ["current-jobs-reserved", "Reserved"],
-  ["current-jobs-delayed", "Delayed"], ["current-jobs-buried", "Buried"], ["puts", "Put/s"], ["deletes", "Deleted/s"],
-  ["current-waiting", "Waiting"], ["current-watching", "Watching"], ["current-using", "Using"],
-  ["job-timeouts", "Timeouts"], ["pause-time-left", "Pause left"]];
-/* The server does not know rates: it sorts by the counters behind them. */
-const SORTED_BY = { puts: "total-jobs", deletes: "cmd-delete" };
-let sorting = { key: "current-jobs-ready", up: false }, last = null, shown = [], asked = 0;
+  ["current-jobs-delayed", "Delayed"], ["current-jobs-buried", "Buried"], ["total-jobs", "Put/s"],
+  ["cmd-delete", "Deleted/s"], ["current-waiting", "Waiting"], ["current-watching", "Watching"],
+  ["current-using", "Using"], ["job-timeouts", "Timeouts"], ["pause-time-left", "Pause left"]];
+const sorting = { key: "current-jobs-ready", up: false };
+let last = null, shown = [], asked = 0;
 const plots = cards();
 at("jobs").append(...plots.states);
 at("rates").append(...plots.rates);
@@ -39,39 +40,15 @@ function showList(id, keys, stats, format) {
   at(id).replaceChildren(...keys.filter(([key]) => key in stats).map(([key, title]) =>
     definition([title, format(key, stats[key])])));
 }
-function tubeRows(data) {
-  const before = last && new Map(last.tubes.map((tube) => [tube.name, tube]));
-  const seconds = last ? (data.read_ms - last.read_ms) / 1000 : 0;
-  return data.tubes.map((tube) => {
-    const old = before?.get(tube.name);
-    /* A rate needs two samples. */
-    const since = (key) => old && seconds ? Math.max(0, tube[key] - old[key]) / seconds : null;
-    return { ...tube, puts: since("total-jobs"), deletes: since("cmd-delete") };
-  });
-}
 function showTubes() {
   const wanted = at("filter").value.trim().toLowerCase();
   const { key, up } = sorting;
   const byName = (a, b) => a.name.localeCompare(b.name, "en", { numeric: true });
-  const order = key === "name" ? byName : (a, b) => a[key] - b[key];
-  const rows = shown.filter((tube) => tube.name.toLowerCase().includes(wanted))
+  const order = key === "name" ? byName : (a, b) => figure(a, key) - figure(b, key);
+  const found = shown.filter((tube) => tube.name.toLowerCase().includes(wanted))
     .sort((a, b) => (up ? order(a, b) : order(b, a)) || byName(a, b));
-  at("tubes").replaceChildren(...rows.map((tube) => make("tr", {}, COLUMNS.map(([column]) => {
-    const value = tube[column];
-    const text = column === "name" ? value : value === null ? "–"
-      : column === "puts" || column === "deletes" ? rate(value)
-      : column === "pause-time-left" ? (tube.pause ? duration(value) : "–") : whole.format(value);
-    const look = value === 0 || text === "–" ? "zero" : column === "current-jobs-buried" ? "alarm" : "";
-    return make("td", { class: look || null, title: column === "name" ? value : null }, text);
-  }))));
-}
-function showHead() {
-  at("head").replaceChildren(...heads(COLUMNS, sorting, (chosen) => {
-    sorting = chosen;
-    showHead();
-    showTubes();
-    refresh();
-  }));
+  const named = ({ name }) => make("td", { title: name }, name);
+  at("tubes").replaceChildren(...rows(found, COLUMNS, named));
 }
 function show(data) {
   const { stats } = data;
@@ -99,7 +76,8 @@ function show(data) {
   at("omitted").textContent = data.matched > data.tubes.length
     ? `the first ${whole.format(data.tubes.length)} of ${found} are shown; sort or filter to see others`
     : data.filter ? `${found} found` : "";
-  shown = tubeRows(data);
+  note(data.tubes);
+  shown = data.tubes;
   showTubes();
   last = data;
 }
@@ -113,13 +91,13 @@ async function refresh() {
   if (document.hidden) return;
   const number = ++asked, search = at("filter").value.trim();
   const query = new URLSearchParams({
-    sort: SORTED_BY[sorting.key] ?? sorting.key, order: sorting.up ? "ascending" : "descending", search, limit: TUBES,
+    sort: sorting.key, order: sorting.up ? "ascending" : "descending", search, limit: TUBES,
   });
   try {
     const [server, tubes] = await Promise.all([get("server"), get(`tubes?${query}`)]);
     /* A newer request has made this answer obsolete. */
     if (number !== asked) return;
-    const data = { ...server, ...tubes, read_ms: performance.now(), filter: search };
+    const data = { ...server, ...tubes, filter: search };
     document.body.classList.remove("stale");
     show(data);
   } catch (error) {
@@ -140,5 +118,5 @@ async function run() {
 }
 at("filter").addEventListener("input", () => { showTubes(); refresh(); });
 document.addEventListener("visibilitychange", refresh);
-showHead();
+heads(at("head"), COLUMNS, sorting, () => { showTubes(); refresh(); });
 run();
