@@ -416,6 +416,8 @@ def the_status_page_shows_the_figures():
         browser.shows(".card.ready .value", "1")
         browser.wait("the plots are drawn", lambda: len(browser.all("svg.plot line.base")) == 8)
         browser.picture("status")
+        browser.wait(
+            "two samples make rates", lambda: "–" not in browser.texts("#tubes tr:first-child td")[5:7])
         client = server.client()
         # More than the 500 that it shows; the last one has the job.
         for number in range(600):
