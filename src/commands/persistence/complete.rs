@@ -16,7 +16,7 @@ impl Persistence {
         puts: impl Iterator<Item = (CompletedPut<'a>, Planned)> + Clone,
     ) -> Result<Option<CompleteRoom>, NoRoom> {
         let has_puts = || puts.clone().next().is_some();
-        let Some(binlog) = self.binlog.as_mut().filter(|_| has_puts()) else { return Ok(None) };
+        let Some(binlog) = self.log.binlog_mut().filter(|_| has_puts()) else { return Ok(None) };
         let is_upgrade = |planned| matches!(planned, Planned::Duplicate { more_urgent: true, .. });
         let updates = puts.clone().filter(|&(_, planned)| is_upgrade(planned)).count() as u64;
         let news = puts.filter(|(_, planned)| *planned == Planned::New).map(|(put, _)| put);
@@ -36,7 +36,7 @@ impl Persistence {
         room: Option<CompleteRoom>,
         now: Timestamp,
     ) {
-        let (Some(binlog), Some(room)) = (&mut self.binlog, room) else {
+        let (Some(binlog), Some(room)) = (self.log.binlog_mut(), room) else {
             return self.log_changes(queue, now);
         };
         queue.swap_changes(&mut self.changes);

@@ -25,25 +25,60 @@ use crate::tube_name::TubeName;
 /// The log, and the progress of its writes.
 #[derive(Default)]
 pub(crate) struct Persistence {
-    /// `None` if there is none.
-    binlog: Option<Binlog>,
-    /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
-    is_leased: bool,
+    log: Log,
     /// The last record of the last successful commit.
     written: SequenceNumber,
     /// How many replies that depend on no record were made since [`Executor::take_settled_replies`] was last called.
     settled_replies: u32,
-    /// The reason why the log has ended; nothing that was not settled by then may be acknowledged.
-    failure: Option<BinlogError>,
     /// Empty between commands; kept for its capacity.
     changes: Vec<Change>,
     /// A buffer for the tags of a job.
     tags: Vec<u8>,
     postponed: Postponed,
-    /// The log of another program, until this one opens it.
-    described: Option<Box<DescribedLog>>,
     /// The size of a file that the operator has set, in bytes, for the stats.
     pub(super) file_bytes: u64,
+}
+
+/// Whether there is a log.
+#[derive(Default)]
+#[allow(clippy::large_enum_variant, reason = "a server has one of these")]
+enum Log {
+    #[default]
+    None,
+    /// That of another program, until this one opens it.
+    Described(Box<DescribedLog>),
+    Open(OpenLog),
+}
+
+struct OpenLog {
+    binlog: Binlog,
+    /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
+    is_leased: bool,
+    /// The reason why the log has ended; nothing that was not settled by then may be acknowledged.
+    failure: Option<BinlogError>,
+}
+
+impl Log {
+    #[inline]
+    fn open(&self) -> Option<&OpenLog> {
+        match self {
+            Self::Open(open) => Some(open),
+            Self::None | Self::Described(_) => None,
+        }
+    }
+
+    #[inline]
+    fn binlog(&self) -> Option<&Binlog> {
+        self.open().map(|open| &open.binlog)
+    }
+
+    #[inline]
+    fn binlog_mut(&mut self) -> Option<&mut Binlog> {
+        match self {
+            Self::Open(open) => Some(&mut open.binlog),
+            Self::None | Self::Described(_) => None,
+        }
+    }
 }
 
 /// The tags of `job`, whose bytes may be in `room`.
@@ -91,12 +126,12 @@ impl Persistence {
     /// The log, to be read.
     #[inline]
     pub(super) fn binlog(&self) -> Option<&Binlog> {
-        self.binlog.as_ref()
+        self.log.binlog()
     }
 
     /// Notes that delays of jobs have ended.
     pub(super) fn note_end_of_delay(&mut self, now: Timestamp) {
-        if let Some(binlog) = &mut self.binlog {
+        if let Some(binlog) = self.log.binlog_mut() {
             binlog.note_end_of_delay(now);
         }
     }
@@ -111,7 +146,7 @@ impl Persistence {
         body: &Body,
         tags: &EncodedTags<'_>,
     ) -> Result<(), NoRoom> {
-        let Some(binlog) = &mut self.binlog else { return Ok(()) };
+        let Some(binlog) = self.log.binlog_mut() else { return Ok(()) };
         binlog.reserve_id(id)?;
         binlog.reserve_put(tube_len(), body.len(), tags)
     }
@@ -126,7 +161,7 @@ impl Persistence {
         now: Timestamp,
     ) -> Result<(), NoRoom> {
         self.await_file()?;
-        let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) else { return Ok(()) };
+        let (Some(binlog), Some(job)) = (self.log.binlog_mut(), queue.job(id)) else { return Ok(()) };
         let tags = match queue.tags_after_move(id, tube, now) {
             Some(tags) => {
                 self.tags.clear();
@@ -146,7 +181,7 @@ impl Persistence {
     /// next file.
     pub(crate) fn room_for_update(&mut self) -> Result<(), NoRoom> {
         self.await_file()?;
-        self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
+        self.log.binlog_mut().map_or(Ok(()), Binlog::reserve_update)
     }
 
     /// Whether a session's reservation of a job fits, if its identity and its name have these lengths.
@@ -156,7 +191,7 @@ impl Persistence {
         name_len: usize,
     ) -> Result<(), NoRoom> {
         self.await_file()?;
-        self.binlog.as_mut().map_or(Ok(()), |binlog| binlog.reserve_for_session(identity_len, name_len))
+        self.log.binlog_mut().map_or(Ok(()), |binlog| binlog.reserve_for_session(identity_len, name_len))
     }
 
     /// Logs the changes of the queue. Changes that must be logged before their replies have reserved room before. Other
@@ -172,7 +207,7 @@ impl Persistence {
 
     #[inline(never)]
     fn append_changes(&mut self, queue: &mut Queue, now: Timestamp) {
-        if self.binlog.is_none() {
+        if self.log.binlog().is_none() {
             return;
         }
         queue.swap_changes(&mut self.changes);
@@ -183,7 +218,7 @@ impl Persistence {
     fn append_listed(&mut self, queue: &mut Queue, now: Timestamp) {
         let mut changes = std::mem::take(&mut self.changes);
         for change in changes.drain(..) {
-            let Some(binlog) = &mut self.binlog else { break };
+            let Some(binlog) = self.log.binlog_mut() else { break };
             match change {
                 Change::SessionReserved(id) => drop(self.log_session_reservation(queue, id, now)),
                 Change::Died(id) => self.log_death(queue, id, now),
@@ -219,7 +254,7 @@ impl Persistence {
     pub(crate) fn commit(&mut self, queue: &Queue, now: Timestamp) {
         self.migrate(queue, now);
         self.catch_up(queue, now);
-        let Some(binlog) = &mut self.binlog else { return };
+        let Some(binlog) = self.log.binlog_mut() else { return };
         match binlog.commit(now) {
             Ok(()) => self.written = binlog.appended(),
             Err(error) => self.fail(error),
@@ -228,7 +263,7 @@ impl Persistence {
 
     /// Copies live jobs out of the oldest file, up to the limit for a turn, and as far as there is room.
     fn migrate(&mut self, queue: &Queue, now: Timestamp) {
-        while let Some(binlog) = &mut self.binlog
+        while let Some(binlog) = self.log.binlog_mut()
             && let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
@@ -247,8 +282,8 @@ impl Persistence {
 
     /// Writes the facts that another program needs to take over the log.
     pub(crate) fn describe(&self, out: &mut Writer<'_>) {
-        self.binlog.is_some().describe(out);
-        if let Some(binlog) = &self.binlog {
+        self.log.binlog().is_some().describe(out);
+        if let Some(binlog) = self.log.binlog() {
             binlog.describe(out);
         }
     }
@@ -260,25 +295,27 @@ impl Persistence {
             if !log.jobs().eq(queue.job_ids()) {
                 return Err(Malformed("the log and the queue have different jobs"));
             }
-            self.described = Some(Box::new(log));
+            self.log = Log::Described(Box::new(log));
         }
         Ok(())
     }
 
     fn attach_log(&mut self, binlog: Binlog) {
         self.written = binlog.appended();
-        self.is_leased = binlog.lease_left_ns().is_some();
-        self.binlog = Some(binlog);
+        let is_leased = binlog.lease_left_ns().is_some();
+        self.log = Log::Open(OpenLog { binlog, is_leased, failure: None });
     }
 
     fn fail(&mut self, error: BinlogError) {
-        self.failure.get_or_insert(error);
+        if let Log::Open(open) = &mut self.log {
+            open.failure.get_or_insert(error);
+        }
     }
 
     /// Does the log's work that is due.
     #[inline]
     pub(crate) fn advance(&mut self, now: Timestamp) {
-        let Some(binlog) = &mut self.binlog else { return };
+        let Some(binlog) = self.log.binlog_mut() else { return };
         if binlog.next_deadline().is_some_and(|at| at <= now)
             && let Err(error) = binlog.on_deadline(now)
         {
@@ -322,43 +359,43 @@ impl Executor {
     /// # Errors
     /// If the system provides no thread.
     pub(crate) fn start_binlog(&mut self, wake: impl Fn() + Send + 'static) -> io::Result<()> {
-        self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.start(Box::new(wake)))
+        self.persistence.log.binlog_mut().map_or(Ok(()), |binlog| binlog.start(Box::new(wake)))
     }
 
     /// Sets how far the wall clock is ahead of the clock of the turns, in nanoseconds, if a binlog needs it.
     pub(crate) fn set_wall_offset(&mut self, offset_ns: impl FnOnce() -> i64) {
-        if let Some(binlog) = &mut self.persistence.binlog {
+        if let Some(binlog) = self.persistence.log.binlog_mut() {
             binlog.set_wall_offset(offset_ns());
         }
     }
 
     /// When the tasks of the binlog's store begin, if it has any that have not begun.
     pub(crate) fn store_tasks_begin_at(&self) -> Option<Timestamp> {
-        self.persistence.binlog.as_ref().and_then(Binlog::tasks_begin_at)
+        self.persistence.log.binlog().and_then(Binlog::tasks_begin_at)
     }
 
     /// Begins the tasks of the binlog's store.
     pub(crate) fn begin_store_tasks(&mut self) {
-        if let Some(binlog) = &mut self.persistence.binlog {
+        if let Some(binlog) = self.persistence.log.binlog_mut() {
             binlog.begin_tasks();
         }
     }
 
     /// The next completion of the binlog's store.
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
-        self.persistence.binlog.as_mut().and_then(Binlog::next_completion)
+        self.persistence.log.binlog_mut().and_then(Binlog::next_completion)
     }
 
     /// The last record for which replies can be sent.
     pub(crate) fn settled(&self) -> SequenceNumber {
-        let Persistence { binlog, written, .. } = &self.persistence;
-        binlog.as_ref().filter(|binlog| binlog.waits_for_medium()).map_or(*written, Binlog::durable)
+        let Persistence { log, written, .. } = &self.persistence;
+        log.binlog().filter(|binlog| binlog.waits_for_medium()).map_or(*written, Binlog::durable)
     }
 
     /// The record for which replies about all changes so far wait; `None` without a binlog.
     #[inline]
     pub(crate) fn awaited(&self) -> Option<SequenceNumber> {
-        self.persistence.binlog.as_ref().map(Binlog::awaited)
+        self.persistence.log.binlog().map(Binlog::awaited)
     }
 
     /// How many of the replies since the last call depend on no record.
@@ -370,17 +407,17 @@ impl Executor {
     /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
     #[inline]
     pub(crate) fn is_leased(&self) -> bool {
-        self.persistence.is_leased
+        self.persistence.log.open().is_some_and(|open| open.is_leased)
     }
 
     /// For how long replies can be sent from now on; without a lease, there is no limit.
     pub(crate) fn lease_left_ns(&self) -> u64 {
-        self.persistence.binlog.as_ref().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
+        self.persistence.log.binlog().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
     }
 
     /// Handles a completion of the binlog's store.
     pub(crate) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
-        let Some(binlog) = &mut self.persistence.binlog else { return };
+        let Some(binlog) = self.persistence.log.binlog_mut() else { return };
         if matches!(completion.task, StoreTask::Sync(_)) && completion.result.is_ok() {
             self.counters.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
         }
@@ -400,7 +437,7 @@ impl Executor {
     /// because it contains nothing else from the log. A job with tags may be free because of a change that a restart
     /// does not find.
     pub(super) fn note_reserved(&mut self, id: JobId) {
-        let Some(binlog) = &self.persistence.binlog else { return };
+        let Some(binlog) = self.persistence.log.binlog() else { return };
         if binlog.has_on_medium(id)
             && !self.queue.has_tags(id)
             && self.queue.session_reservation(id).is_none()
@@ -412,9 +449,9 @@ impl Executor {
     /// Asserts every invariant of the log. The cost grows with the number of jobs.
     pub(super) fn check_binlog(&self) {
         assert_eq!(self.persistence.settled_replies, 0, "each settled reply was counted for its connection");
-        let Persistence { binlog, written, changes, .. } = &self.persistence;
+        let Persistence { log, written, changes, .. } = &self.persistence;
         assert!(changes.is_empty(), "the changes of each command are logged");
-        let Some(binlog) = binlog else { return };
+        let Some(binlog) = log.binlog() else { return };
         binlog.check_invariants();
         if !self.has_failed() {
             assert!(*written <= binlog.appended(), "the written position is at most the appended one");
@@ -425,7 +462,7 @@ impl Executor {
     /// Whether the log has ended because the disk has failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.persistence.failure.is_some()
+        self.persistence.log.open().is_some_and(|open| open.failure.is_some())
     }
 
     /// Ends the log at a clean exit.
@@ -433,7 +470,9 @@ impl Executor {
     /// # Errors
     /// If the disk has failed, now or before.
     pub fn close_binlog(&mut self, now: Timestamp) -> Result<(), BinlogError> {
-        if let Some(failure) = self.persistence.failure.take() {
+        if let Log::Open(open) = &mut self.persistence.log
+            && let Some(failure) = open.failure.take()
+        {
             return Err(failure);
         }
         self.persistence.catch_up_at_once(&self.queue, now);
@@ -441,7 +480,7 @@ impl Executor {
             // The next file is made first.
             self.quiesce_binlog(now);
         }
-        self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
+        self.persistence.log.binlog_mut().map_or(Ok(()), |binlog| binlog.close(now))
     }
 
     /// Logs all changes, makes them as durable as the policy requires, and waits for that: another program is about to
@@ -450,7 +489,7 @@ impl Executor {
         loop {
             self.persistence.catch_up_at_once(&self.queue, now);
             let needs_room = self.lacks_log_room();
-            let Some(binlog) = &mut self.persistence.binlog else { return };
+            let Some(binlog) = self.persistence.log.binlog_mut() else { return };
             match binlog.quiesce(needs_room, now) {
                 // If no program takes over, copies have come before the commands that wait for room, as always.
                 Ok(true) => self.persistence.migrate(&self.queue, now),
@@ -462,15 +501,15 @@ impl Executor {
 
     /// Whether the log lacks changes for which there has been no room.
     pub(crate) fn lacks_log_room(&self) -> bool {
-        let Persistence { binlog, postponed, .. } = &self.persistence;
-        binlog.as_ref().is_some_and(Binlog::lacks_changes) || !postponed.is_empty()
+        let Persistence { log, postponed, .. } = &self.persistence;
+        log.binlog().is_some_and(Binlog::lacks_changes) || !postponed.is_empty()
     }
 
     /// Whether another program could not take over the log: it lacks changes, or has some that are not written.
     #[must_use]
     pub fn has_unlogged_changes(&self) -> bool {
-        let Persistence { binlog, postponed, .. } = &self.persistence;
-        !binlog.as_ref().is_none_or(Binlog::is_quiesced) || !postponed.is_empty()
+        let Persistence { log, postponed, .. } = &self.persistence;
+        !log.binlog().is_none_or(Binlog::is_quiesced) || !postponed.is_empty()
     }
 
     /// From now on every change is logged, in the log of the description. `wall_offset_ns` is the wall clock less the
@@ -485,10 +524,12 @@ impl Executor {
         now: Timestamp,
         wall_offset_ns: i64,
     ) -> Result<(), OpenError> {
-        let none =
-            || OpenError::List(io::Error::new(io::ErrorKind::NotFound, "the other program had no binlog"));
-        let described = self.persistence.described.take().ok_or_else(none)?;
-        let binlog = Binlog::resume(storage, config, *described, now, wall_offset_ns)?;
+        debug_assert!(self.persistence.log.binlog().is_none(), "a log is opened once");
+        let Log::Described(log) = std::mem::take(&mut self.persistence.log) else {
+            let error = io::Error::new(io::ErrorKind::NotFound, "the other program had no binlog");
+            return Err(OpenError::List(error));
+        };
+        let binlog = Binlog::resume(storage, config, *log, now, wall_offset_ns)?;
         self.queue.keep_changes();
         self.persistence.attach_log(binlog);
         Ok(())

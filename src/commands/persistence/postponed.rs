@@ -103,7 +103,7 @@ impl Persistence {
         match no_room {
             NoRoom::Pending => self.postponed.awaits_file = true,
             NoRoom::Full => {
-                if let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) {
+                if let (Some(binlog), Some(job)) = (self.log.binlog_mut(), queue.job(id)) {
                     log_update(binlog, &job, false, now);
                 }
             }
@@ -111,7 +111,7 @@ impl Persistence {
     }
 
     fn append_death(&mut self, queue: &Queue, id: JobId, now: Timestamp) -> Result<(), NoRoom> {
-        if let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) {
+        if let (Some(binlog), Some(job)) = (self.log.binlog_mut(), queue.job(id)) {
             let job = whole(queue, &job, &mut self.tags);
             binlog.reserve_move(job.tube.as_bytes().len(), job.body.len(), &job.tags, None)?;
             binlog.append_moved(&job, now);
@@ -133,7 +133,7 @@ impl Persistence {
         }
         self.log_session_reservation_by(queue, id, Binlog::append_session_reservation)?;
         // The record contains only the fact that the job is reserved.
-        if let Some(binlog) = self.binlog.as_mut().filter(|binlog| binlog.may_lack_state_of(id))
+        if let Some(binlog) = self.log.binlog_mut().filter(|binlog| binlog.may_lack_state_of(id))
             && let Some(job) = queue.job(id)
         {
             log_update(binlog, &job, false, now);
@@ -147,7 +147,7 @@ impl Persistence {
         id: JobId,
         append: impl FnOnce(&mut Binlog, JobId, &LoggedReservation<'_>) -> Result<(), NoRoom>,
     ) -> Result<(), NoRoom> {
-        let logged = match (&mut self.binlog, queue.session_reservation(id)) {
+        let logged = match (self.log.binlog_mut(), queue.session_reservation(id)) {
             (Some(binlog), Some(SessionReservation { key, grace_ms, until, reserves })) => {
                 let SessionKey { identity, name } = key;
                 append(binlog, id, &LoggedReservation { until, reserves, grace_ms, identity, name })
@@ -186,7 +186,7 @@ impl Persistence {
             let body_bytes = queue.job(id).map_or(0, |job| job.body.len());
             left = left.saturating_sub(CHANGE_BYTES + body_bytes);
         }
-        let Some(binlog) = &mut self.binlog else { return };
+        let Some(binlog) = self.log.binlog_mut() else { return };
         while left > 0
             && let Some(id) = binlog.next_postponed()
             && let Some(job) = queue.job(id).filter(|_| !self.postponed.awaits_death(id))
@@ -212,7 +212,7 @@ impl Persistence {
     /// When the log has something to do.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let binlog = self.binlog.as_ref()?;
+        let binlog = self.log.binlog()?;
         if self.is_catching_up() { Some(Timestamp::AT_ONCE) } else { binlog.next_deadline() }
     }
 
