@@ -8,7 +8,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use beanstalkd_testkit::written::Table;
 
-use super::{Source, is_ident, is_punct, report, rows, sources, sources_in, texts, walk};
+use super::names::texts;
+use super::{Source, is_ident, is_punct, report, rows, sources, sources_in, walk};
 
 /// A longer file usually has two subjects.
 const MAX_FILE_LINES: usize = 600;

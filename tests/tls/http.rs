@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanstalkd::http::{HttpServer, ServerState, SiteKind, StartupHealth};
+use beanstalkd::http::{HttpServer, ServerPhase, Site as HttpSite, StartupHealth};
 use beanstalkd::tls::{Acceptor, HANDSHAKE_TIMEOUT};
 use beanstalkd_os::listen::Listener;
 use beanstalkd_testkit::http;
@@ -175,7 +175,7 @@ fn health_checks_are_answered_while_the_server_starts() {
 /// A site without a server behind it, whose turns a test makes.
 fn site_of(acceptor: &Rc<Acceptor>, poll: &Poll) -> (HttpServer, SocketAddr) {
     let (listener, address) = listener();
-    (HttpServer::new(listener, Some(acceptor), None, SiteKind::Metrics(0), poll.registry()).unwrap(), address)
+    (HttpServer::new(listener, Some(acceptor), None, HttpSite::Metrics(0), poll.registry()).unwrap(), address)
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_turn_does_one_step_of_a_handshake() {
     }
     let answered = || sockets.iter().filter(|socket| socket.peek(&mut [0]).is_ok()).count();
     for turn in 1..=sockets.len() {
-        site.turn(ServerState::Starting("starting"), Timestamp(turn as u64));
+        site.turn(ServerPhase::Starting("starting"), Timestamp(turn as u64));
         assert_eq!(answered(), turn);
         assert_eq!(site.next_event_at(), Some(Timestamp::AT_ONCE), "there is more to do");
     }
@@ -203,11 +203,11 @@ fn a_stalled_handshake_is_over_after_ten_seconds() {
     let _socket = TcpStream::connect(address).unwrap();
     let accepted_at = Timestamp(1);
     for _ in 0..3 {
-        site.turn(ServerState::Starting("starting"), accepted_at);
+        site.turn(ServerPhase::Starting("starting"), accepted_at);
     }
     assert_eq!(acceptor.figures().open_connections, 1);
     let over_at = accepted_at + Duration::as_nanos(&HANDSHAKE_TIMEOUT) as u64;
     assert_eq!(site.next_event_at(), Some(over_at));
-    site.turn(ServerState::Starting("starting"), over_at);
+    site.turn(ServerPhase::Starting("starting"), over_at);
     assert_eq!(acceptor.figures().open_connections, 0);
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::rc::Rc;
 
-use beanstalkd::tls::{Acceptor, MAX_HANDSHAKE_BYTES};
+use beanstalkd::tls::{Acceptor, Channel, MAX_HANDSHAKE_BYTES};
 
 use crate::tls;
 
@@ -51,7 +51,7 @@ impl Write for Socket {
 pub fn check(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     let length = if first == 0 { usize::MAX } else { first.into() };
-    let mut channel = ACCEPTOR.with(Acceptor::accept).expect("there are random numbers");
+    let mut channel = Channel::new(ACCEPTOR.with(Rc::clone)).expect("there are random numbers");
     let mut socket = Socket::default();
     for piece in bytes.chunks(length) {
         socket.inbound.extend(piece);

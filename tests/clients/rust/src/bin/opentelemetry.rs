@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use beanstalk_client::{Client, Connector, Delivery, PutOptions, Tag, TraceParent, Worker};
+use beanstalk_client::{Client, Connector, PutOptions, Tag, TraceParent, Worker, WorkerJob};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -20,7 +20,7 @@ fn tag_of(span: &tracing::Span) -> Option<Tag> {
 }
 
 /// The span of a job: a child of the one in which it was put.
-fn span_of(job: &Delivery) -> tracing::Span {
+fn span_of(job: &WorkerJob) -> tracing::Span {
     let span = tracing::info_span!("job", id = job.id, tube = job.tube(), attempt = job.attempt);
     if let Some(trace) = job.trace() {
         let carrier = HashMap::from([("traceparent".to_owned(), trace.to_string())]);
