@@ -13,8 +13,9 @@ use log::{info, warn};
 use super::address::addresses;
 use super::owner_name::OwnerName;
 use super::queue_clock::ClockWatch;
+use super::sql::{SqlValue, int};
 use super::statements::OwnedQueue;
-use super::wire::{DatabaseConnection, SqlValue, StatementError, first_number, int};
+use super::wire::{DatabaseConnection, StatementError, first_number};
 use super::{Settings, StoreError, now, sql};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
@@ -174,14 +175,14 @@ impl Open {
         let mut connection = connect(settings).map_err(refused)?;
         make_tables(&mut connection)?;
         connection.prepare(sql::PREPARED)?;
-        connection.run("add_queue", &[SqlValue::Text(&settings.url.queue)])?;
+        connection.run(&sql::ADD_QUEUE, &[SqlValue::Text(&settings.url.queue)])?;
         Ok(Self { connection, reading: open_reading(settings)? })
     }
 
     /// Fails unless the connection for reading works, and sees the queue as the other one does: two hosts of the URL
     /// may both accept writes.
     fn check_reading(&mut self, settings: &Settings, queue: i64, epoch: i64) -> Result<(), StoreError> {
-        let rows = self.reading.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
+        let rows = self.reading.run(&sql::QUEUE, &[SqlValue::Text(&settings.url.queue)])?;
         let found = rows.first().map(|row| (row.number(0), row.number(1)));
         if found == Some((Some(queue), Some(epoch))) {
             return Ok(());
@@ -293,7 +294,7 @@ fn try_to_claim(
         Some(open) => open,
         None => Open::new(settings)?,
     };
-    let rows = open.connection.run("see_queue", &[SqlValue::Text(&settings.url.queue)])?;
+    let rows = open.connection.run(&sql::SEE_QUEUE, &[SqlValue::Text(&settings.url.queue)])?;
     let received_at = now();
     let row = rows.first().ok_or_else(|| StoreError::Lost("the queue has no row".to_owned()))?;
     let (queue, epoch) = (row.number(0).unwrap_or(0), row.number(1).unwrap_or(0));
@@ -357,8 +358,8 @@ fn take_over(
         int(queue.allow_async),
         queue.time(),
     ];
-    connection.add("take_over", &values, false)?;
-    connection.add("removed", &values[..1], false)?;
+    connection.add(&sql::TAKE_OVER, &values)?;
+    connection.add(&sql::REMOVED, &values[..1])?;
     connection.end();
     connection.flush()?;
     let rows = connection.rows()?;

@@ -4,7 +4,8 @@
 //! server takes over in the meantime.
 
 use super::claim::{Claim, claim};
-use super::wire::{SqlValue, first_number, int};
+use super::sql::{SqlValue, Statement, int};
+use super::wire::first_number;
 use super::{Settings, StoreError, sql};
 
 /// A queue into which a log is copied.
@@ -20,7 +21,7 @@ impl PostgresCopy {
         let (mut claim, _) = claim(settings, false)?;
         claim.connection.prepare(sql::COPYING)?;
         let queue = int(claim.queue.id);
-        if first_number(&claim.connection.run("count_files", &[queue])?) != Some(0) {
+        if first_number(&claim.connection.run(&sql::COUNT_FILES, &[queue])?) != Some(0) {
             claim.queue.release(&mut claim.connection, claim.epoch)?;
             return Err(StoreError::Refused("the queue has a log already".to_owned()));
         }
@@ -28,12 +29,12 @@ impl PostgresCopy {
         let mut copy = Self(claim);
         copy.prove()?;
         // Rows of removed files may be left.
-        copy.run("clear_log", &[queue])?;
-        copy.run("clear_files", &[queue])?;
+        copy.run(&sql::CLEAR_LOG, &[queue])?;
+        copy.run(&sql::CLEAR_FILES, &[queue])?;
         Ok(copy)
     }
 
-    fn run(&mut self, statement: &str, values: &[SqlValue<'_>]) -> Result<(), StoreError> {
+    fn run(&mut self, statement: &Statement, values: &[SqlValue<'_>]) -> Result<(), StoreError> {
         self.0.connection.run(statement, values)?;
         Ok(())
     }
@@ -41,7 +42,7 @@ impl PostgresCopy {
     /// Fails if another server owns the queue, or if the database does not replicate.
     fn prove(&mut self) -> Result<(), StoreError> {
         let proof = self.0.queue.proof(self.0.epoch);
-        self.run("prove", &proof)
+        self.run(&sql::PROVE, &proof)
     }
 
     /// Makes a file of `length` bytes.
@@ -49,7 +50,7 @@ impl PostgresCopy {
     /// # Errors
     /// If the database refuses it.
     pub fn make(&mut self, file: u32, length: u64) -> Result<(), StoreError> {
-        self.run("copy_file", &[int(self.0.queue.id), int(file), int(length)])
+        self.run(&sql::COPY_FILE, &[int(self.0.queue.id), int(file), int(length)])
     }
 
     /// Writes `bytes` at an offset of a file.
@@ -57,7 +58,7 @@ impl PostgresCopy {
     /// # Errors
     /// If the database refuses it.
     pub fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.run("append", &[int(self.0.queue.id), int(file), int(offset), SqlValue::Bytes(bytes)])
+        self.run(&sql::APPEND, &[int(self.0.queue.id), int(file), int(offset), SqlValue::Bytes(bytes)])
     }
 
     /// Makes the copy visible, and releases the ownership of the queue.

@@ -55,7 +55,8 @@ use self::owner_name::OwnerName;
 use self::queue_clock::QueueClock;
 use self::reading::Reading;
 use self::seen::SeenDatabases;
-use self::wire::{DatabaseConnection, LogIn, SqlValue, StatementError, first_number};
+use self::sql::SqlValue;
+use self::wire::{DatabaseConnection, LogIn, StatementError, first_number};
 
 /// The time limit for a connection to an address, unless the URL sets one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -274,7 +275,7 @@ impl PostgresStorage {
             return Ok(None);
         }
         connection.prepare(sql::READING)?;
-        let rows = connection.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
+        let rows = connection.run(&sql::QUEUE, &[SqlValue::Text(&settings.url.queue)])?;
         Ok(first_number(&rows).map(|queue| Reading::new(connection, queue)))
     }
 

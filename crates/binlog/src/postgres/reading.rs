@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::claim::{Claim, open_reading};
-use super::wire::{DatabaseConnection, SqlValue, StatementError, int};
-use super::{Settings, StoreError};
+use super::sql::{SqlValue, int};
+use super::wire::{BYTES, DatabaseConnection, StatementError};
+use super::{Settings, StoreError, sql};
 use crate::storage::Listing;
 
 /// The time between two attempts to connect again.
@@ -56,7 +57,7 @@ fn failed(failure: StatementError) -> io::Error {
 /// Another connection for reading the log of an owner.
 fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<DatabaseConnection, StoreError> {
     let mut connection = open_reading(settings)?;
-    let rows = connection.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
+    let rows = connection.run(&sql::QUEUE, &[SqlValue::Text(&settings.url.queue)])?;
     match rows.first().map(|row| (row.number(0), row.natural(1))) {
         Some((Some(found), Some(now))) if found == queue && now >= epoch => Ok(connection),
         _ => Err(StoreError::Lost("it is an old copy".to_owned())),
@@ -104,7 +105,7 @@ impl Reading {
     pub(super) fn list(&mut self) -> io::Result<Listing> {
         let indexes = self.persist(|reading| {
             reading.finish()?;
-            let rows = reading.connection.run("list", &[int(reading.queue)])?;
+            let rows = reading.connection.run(&sql::LIST, &[int(reading.queue)])?;
             Ok(rows.iter().filter_map(|row| row.natural(0)).collect())
         })?;
         Ok(Listing { indexes, strange_names: Vec::new() })
@@ -125,7 +126,7 @@ impl Reading {
             return Ok(Some(length));
         }
         self.finish()?;
-        let rows = self.connection.run("length", &[int(self.queue), int(file)])?;
+        let rows = self.connection.run(&sql::LENGTH, &[int(self.queue), int(file)])?;
         let length = rows.first().and_then(|row| row.natural(0));
         self.length = length.map(|length| (file, length));
         Ok(length)
@@ -173,7 +174,7 @@ impl Reading {
             return Ok(());
         }
         self.finish()?;
-        self.connection.add("read", &[int(self.queue), int(file), int(offset)], true)?;
+        self.connection.add_with(BYTES, &sql::READ, &[int(self.queue), int(file), int(offset)])?;
         self.connection.end();
         self.connection.flush()?;
         self.stream = Some(RowStream { file, floor: offset, row: None, is_over: false });
@@ -218,14 +219,14 @@ impl Reading {
     pub(super) fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64> {
         self.finish().map_err(failed)?;
         let values = [int(self.queue), int(file), int(offset)];
-        let rows = self.connection.run("keep_tail", &values).map_err(failed)?;
+        let rows = self.connection.run(&sql::KEEP_TAIL, &values).map_err(failed)?;
         Ok(rows.first().and_then(|row| row.natural(0)).unwrap_or(0))
     }
 
     /// Takes a file out of the log, and keeps its rows.
     pub(super) fn set_aside(&mut self, file: u32) -> io::Result<()> {
         self.keep_tail(file, 0)?;
-        let rows = self.connection.run("drop_file", &[int(self.queue), int(file)]).map_err(failed)?;
+        let rows = self.connection.run(&sql::DROP_FILE, &[int(self.queue), int(file)]).map_err(failed)?;
         if rows.is_empty() {
             return Err(io::Error::new(ErrorKind::NotFound, "there is no such file"));
         }

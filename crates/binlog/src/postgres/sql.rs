@@ -1,4 +1,4 @@
-//! The tables, and every statement that the store uses. `doc/binlog.md` has their meaning.
+//! The tables, and every statement that the store uses, with the values for it. `doc/binlog.md` has their meaning.
 
 /// The version of the tables.
 pub(super) const VERSION: i64 = 1;
@@ -189,189 +189,166 @@ pub(super) fn drop_ballast(queue: i64) -> String {
     format!("DROP TABLE IF EXISTS beanstalkd.ballast_{queue}")
 }
 
-/// The statements with their names, as each connection that writes prepares them.
-pub(super) const PREPARED: &[(&str, &str)] = &[
-    ("add_queue", "INSERT INTO beanstalkd.queue (name) VALUES ($1::text) ON CONFLICT DO NOTHING"),
-    (
-        "see_queue",
-        concat!(
-            "SELECT id, epoch, owner, ",
-            heartbeat_number!(),
-            ", clock, (extract(epoch FROM clock_timestamp() - clock_at) * 1000000)::int8
-            FROM beanstalkd.queue WHERE name = $1::text"
-        ),
-    ),
-    // $3 is -1 for NULL, which means a queue without an owner.
-    (
-        "take_over",
-        concat!(
-            "UPDATE beanstalkd.queue SET epoch = epoch + 1, owner = $4::text, ",
-            next_heartbeat!(),
-            ", ",
-            set_clock!("$6"),
-            " WHERE id = $1::int4 AND epoch = $2::int8 AND coalesce(",
-            heartbeat_number!(),
-            ", -1) = $3::int8 AND ",
-            is_synchronous!("$5"),
-            " RETURNING epoch, true"
-        ),
-    ),
-    // After the takeover, in the same transaction.
-    ("removed", "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND removed ORDER BY file"),
-    (
-        "raise",
-        concat!(
-            "UPDATE beanstalkd.queue SET epoch = epoch + 1, ",
-            next_heartbeat!(),
-            ", ",
-            set_clock!("$5"),
-            " WHERE id = $1::int4 AND epoch >= $2::int8 AND owner = $3::text AND ",
-            is_synchronous!("$4"),
-            " RETURNING epoch"
-        ),
-    ),
-    // Fails, together with its whole transaction, if the queue has another epoch. The ticket distinguishes this answer
-    // from a late one to another transaction. It locks the row without changing it: an update would leave a dead
-    // version of the row with each commit, and each commit reads all of them while another client has a transaction
-    // open.
-    (
-        "prove",
-        concat!(
-            "WITH mine AS (SELECT id FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $2::int8 AND ",
-            is_synchronous!("$3"),
-            " FOR NO KEY UPDATE) SELECT $4::int8 / count(*) FROM mine"
-        ),
-    ),
-    // The same proof with a heartbeat.
-    (
-        "beat",
-        concat!(
-            "WITH mine AS (UPDATE beanstalkd.queue SET ",
-            next_heartbeat!(),
-            ", ",
-            set_clock!("$5"),
-            " WHERE id = $1::int4 AND epoch = $2::int8 AND ",
-            is_synchronous!("$3"),
-            " RETURNING id) SELECT $4::int8 / count(*) FROM mine"
-        ),
-    ),
-    ("standby_names", "SHOW synchronous_standby_names"),
-    // The proof with an append, the most frequent transaction.
-    (
-        "prove_and_append",
-        concat!(
-            "WITH mine AS (SELECT id FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $2::int8 AND ",
-            is_synchronous!("$3"),
-            " FOR NO KEY UPDATE), rows AS (INSERT INTO beanstalkd.log (queue, file, start, bytes)
-            SELECT id, $5::int4, $6::int8 + piece, substr($7::bytea, piece + 1, ",
-            piece_bytes!(),
-            ") FROM mine, generate_series(0, length($7::bytea) - 1, ",
-            piece_bytes!(),
-            ") AS piece)
-            SELECT $4::int8 / count(*) FROM mine"
-        ),
-    ),
-    (
-        "append",
-        concat!(
-            "INSERT INTO beanstalkd.log (queue, file, start, bytes)
-            SELECT $1::int4, $2::int4, $3::int8 + piece, substr($4::bytea, piece + 1, ",
-            piece_bytes!(),
-            ") FROM generate_series(0, length($4::bytea) - 1, ",
-            piece_bytes!(),
-            ") AS piece"
-        ),
-    ),
-    (
-        "is_appended",
-        "SELECT EXISTS (SELECT 1 FROM beanstalkd.log
-                WHERE queue = $1::int4 AND file = $2::int4 AND start = $3::int8)
-            FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $4::int8",
-    ),
-    ("clear_file", "DELETE FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4"),
-    (
-        "make_file",
-        "INSERT INTO beanstalkd.file (queue, file, length) VALUES ($1::int4, $2::int4, $3::int8)
-            ON CONFLICT (queue, file) DO UPDATE SET length = excluded.length, removed = false",
-    ),
-    ("set_length", "UPDATE beanstalkd.file SET length = $3::int8 WHERE queue = $1::int4 AND file = $2::int4"),
-    (
-        "cut_rows",
-        "DELETE FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4 AND start >= $3::int8",
-    ),
-    (
-        "cut_row",
-        "UPDATE beanstalkd.log SET bytes = substr(bytes, 1, ($3::int8 - start)::int4)
-            WHERE queue = $1::int4 AND file = $2::int4
-            AND start = (SELECT max(start) FROM beanstalkd.log
-                WHERE queue = $1::int4 AND file = $2::int4 AND start < $3::int8)
-            AND start + length(bytes) > $3::int8",
-    ),
-    ("remove_file", "UPDATE beanstalkd.file SET removed = true WHERE queue = $1::int4 AND file = $2::int4"),
-    (
-        "purge_rows",
-        "DELETE FROM beanstalkd.log WHERE ctid = ANY (ARRAY(SELECT ctid FROM beanstalkd.log
-            WHERE queue = $1::int4 AND file = $2::int4 ORDER BY start LIMIT $3::int8))",
-    ),
-    (
-        "purge_file",
-        "DELETE FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 AND removed
-            AND NOT EXISTS (SELECT 1 FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4)
-            RETURNING file",
-    ),
-    (
-        "release",
-        concat!(
-            "UPDATE beanstalkd.queue SET heartbeat = NULL, ",
-            set_clock!("$3"),
-            " WHERE id = $1::int4 AND epoch = $2::int8"
-        ),
-    ),
-];
+/// A statement that a connection prepares, with its name in the database.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Statement {
+    pub(super) name: &'static str,
+    pub(super) text: &'static str,
+}
 
-/// The statements of a connection that reads the log at the start.
-pub(super) const READING: &[(&str, &str)] = &[
-    ("queue", "SELECT id, epoch FROM beanstalkd.queue WHERE name = $1::text"),
-    ("list", "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND NOT removed ORDER BY file"),
-    (
-        "length",
-        "SELECT length FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 AND NOT removed",
-    ),
-    (
-        "read",
-        "SELECT start, bytes FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4
-            AND start >= coalesce((SELECT max(start) FROM beanstalkd.log
-                WHERE queue = $1::int4 AND file = $2::int4 AND start <= $3::int8), 0)
-            ORDER BY start",
-    ),
-];
+/// A value for a statement.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SqlValue<'a> {
+    Int(i64),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
 
-/// The additional statements of a start in spite of damage.
-pub(super) const KEEPING: &[(&str, &str)] = &[
-    (
-        "keep_tail",
-        "WITH kept AS (INSERT INTO beanstalkd.lost (queue, file, cut, start, bytes)
-            SELECT queue, file, $3::int8, greatest(start, $3::int8),
-                substr(bytes, (greatest(start, $3::int8) - start + 1)::int4)
-            FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4 AND start + length(bytes) > $3::int8
-            ON CONFLICT (queue, file, cut, start) DO UPDATE SET bytes = excluded.bytes, kept = now()
-            RETURNING start + length(bytes) AS ends)
-            SELECT coalesce(max(ends) - $3::int8, 0) FROM kept",
-    ),
-    (
-        "drop_file",
-        "WITH rows AS (DELETE FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4)
-            DELETE FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 RETURNING file",
-    ),
-];
+/// A number as an integer of the database; `true` is 1.
+pub(super) fn int(number: impl TryInto<i64>) -> SqlValue<'static> {
+    SqlValue::Int(number.try_into().unwrap_or(i64::MAX))
+}
 
-/// The statements of a copy into a queue that has no log.
-pub(super) const COPYING: &[(&str, &str)] = &[
-    ("count_files", "SELECT count(*) FROM beanstalkd.file WHERE queue = $1::int4 AND NOT removed"),
-    ("clear_log", "DELETE FROM beanstalkd.log WHERE queue = $1::int4"),
-    ("clear_files", "DELETE FROM beanstalkd.file WHERE queue = $1::int4"),
-    (
-        "copy_file",
-        "INSERT INTO beanstalkd.file (queue, file, length, removed) VALUES ($1::int4, $2::int4, $3::int8, false)",
-    ),
-];
+/// Defines statements, and the set of them that a connection prepares together.
+macro_rules! statements {
+    ($(#[$about_set:meta])* $set:ident: $($(#[$about:meta])* $id:ident = $text:expr;)+) => {
+        $($(#[$about])* pub(super) const $id: Statement = Statement { name: stringify!($id), text: $text };)+
+        $(#[$about_set])*
+        pub(super) const $set: &[Statement] = &[$($id),+];
+    };
+}
+
+statements! {
+    /// The statements of each connection that writes.
+    PREPARED:
+    ADD_QUEUE = "INSERT INTO beanstalkd.queue (name) VALUES ($1::text) ON CONFLICT DO NOTHING";
+    SEE_QUEUE = concat!(
+        "SELECT id, epoch, owner, ",
+        heartbeat_number!(),
+        ", clock, (extract(epoch FROM clock_timestamp() - clock_at) * 1000000)::int8
+        FROM beanstalkd.queue WHERE name = $1::text"
+    );
+    /// $3 is -1 for NULL, which means a queue without an owner.
+    TAKE_OVER = concat!(
+        "UPDATE beanstalkd.queue SET epoch = epoch + 1, owner = $4::text, ",
+        next_heartbeat!(),
+        ", ",
+        set_clock!("$6"),
+        " WHERE id = $1::int4 AND epoch = $2::int8 AND coalesce(",
+        heartbeat_number!(),
+        ", -1) = $3::int8 AND ",
+        is_synchronous!("$5"),
+        " RETURNING epoch, true"
+    );
+    /// After the takeover, in the same transaction.
+    REMOVED = "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND removed ORDER BY file";
+    RAISE = concat!(
+        "UPDATE beanstalkd.queue SET epoch = epoch + 1, ",
+        next_heartbeat!(),
+        ", ",
+        set_clock!("$5"),
+        " WHERE id = $1::int4 AND epoch >= $2::int8 AND owner = $3::text AND ",
+        is_synchronous!("$4"),
+        " RETURNING epoch"
+    );
+    /// Fails, together with its whole transaction, if the queue has another epoch. The ticket distinguishes this answer
+    /// from a late one to another transaction. It locks the row without changing it: an update would leave a dead
+    /// version of the row with each commit, and each commit reads all of them while another client has a transaction
+    /// open.
+    PROVE = concat!(
+        "WITH mine AS (SELECT id FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $2::int8 AND ",
+        is_synchronous!("$3"),
+        " FOR NO KEY UPDATE) SELECT $4::int8 / count(*) FROM mine"
+    );
+    /// The same proof with a heartbeat.
+    BEAT = concat!(
+        "WITH mine AS (UPDATE beanstalkd.queue SET ",
+        next_heartbeat!(),
+        ", ",
+        set_clock!("$5"),
+        " WHERE id = $1::int4 AND epoch = $2::int8 AND ",
+        is_synchronous!("$3"),
+        " RETURNING id) SELECT $4::int8 / count(*) FROM mine"
+    );
+    STANDBY_NAMES = "SHOW synchronous_standby_names";
+    /// The proof with an append, the most frequent transaction.
+    PROVE_AND_APPEND = concat!(
+        "WITH mine AS (SELECT id FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $2::int8 AND ",
+        is_synchronous!("$3"),
+        " FOR NO KEY UPDATE), rows AS (INSERT INTO beanstalkd.log (queue, file, start, bytes)
+        SELECT id, $5::int4, $6::int8 + piece, substr($7::bytea, piece + 1, ",
+        piece_bytes!(),
+        ") FROM mine, generate_series(0, length($7::bytea) - 1, ",
+        piece_bytes!(),
+        ") AS piece)
+        SELECT $4::int8 / count(*) FROM mine"
+    );
+    APPEND = concat!(
+        "INSERT INTO beanstalkd.log (queue, file, start, bytes)
+        SELECT $1::int4, $2::int4, $3::int8 + piece, substr($4::bytea, piece + 1, ",
+        piece_bytes!(),
+        ") FROM generate_series(0, length($4::bytea) - 1, ",
+        piece_bytes!(),
+        ") AS piece"
+    );
+    IS_APPENDED = "SELECT EXISTS (SELECT 1 FROM beanstalkd.log
+            WHERE queue = $1::int4 AND file = $2::int4 AND start = $3::int8)
+        FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $4::int8";
+    CLEAR_FILE = "DELETE FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4";
+    MAKE_FILE = "INSERT INTO beanstalkd.file (queue, file, length) VALUES ($1::int4, $2::int4, $3::int8)
+        ON CONFLICT (queue, file) DO UPDATE SET length = excluded.length, removed = false";
+    SET_LENGTH = "UPDATE beanstalkd.file SET length = $3::int8 WHERE queue = $1::int4 AND file = $2::int4";
+    CUT_ROWS = "DELETE FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4 AND start >= $3::int8";
+    CUT_ROW = "UPDATE beanstalkd.log SET bytes = substr(bytes, 1, ($3::int8 - start)::int4)
+        WHERE queue = $1::int4 AND file = $2::int4
+        AND start = (SELECT max(start) FROM beanstalkd.log
+            WHERE queue = $1::int4 AND file = $2::int4 AND start < $3::int8)
+        AND start + length(bytes) > $3::int8";
+    REMOVE_FILE = "UPDATE beanstalkd.file SET removed = true WHERE queue = $1::int4 AND file = $2::int4";
+    PURGE_ROWS = "DELETE FROM beanstalkd.log WHERE ctid = ANY (ARRAY(SELECT ctid FROM beanstalkd.log
+        WHERE queue = $1::int4 AND file = $2::int4 ORDER BY start LIMIT $3::int8))";
+    PURGE_FILE = "DELETE FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 AND removed
+        AND NOT EXISTS (SELECT 1 FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4)
+        RETURNING file";
+    RELEASE = concat!(
+        "UPDATE beanstalkd.queue SET heartbeat = NULL, ",
+        set_clock!("$3"),
+        " WHERE id = $1::int4 AND epoch = $2::int8"
+    );
+}
+
+statements! {
+    /// The statements of a connection that reads the log at the start.
+    READING:
+    QUEUE = "SELECT id, epoch FROM beanstalkd.queue WHERE name = $1::text";
+    LIST = "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND NOT removed ORDER BY file";
+    LENGTH = "SELECT length FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 AND NOT removed";
+    READ = "SELECT start, bytes FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4
+        AND start >= coalesce((SELECT max(start) FROM beanstalkd.log
+            WHERE queue = $1::int4 AND file = $2::int4 AND start <= $3::int8), 0)
+        ORDER BY start";
+}
+
+statements! {
+    /// The additional statements of a start in spite of damage.
+    KEEPING:
+    KEEP_TAIL = "WITH kept AS (INSERT INTO beanstalkd.lost (queue, file, cut, start, bytes)
+        SELECT queue, file, $3::int8, greatest(start, $3::int8),
+            substr(bytes, (greatest(start, $3::int8) - start + 1)::int4)
+        FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4 AND start + length(bytes) > $3::int8
+        ON CONFLICT (queue, file, cut, start) DO UPDATE SET bytes = excluded.bytes, kept = now()
+        RETURNING start + length(bytes) AS ends)
+        SELECT coalesce(max(ends) - $3::int8, 0) FROM kept";
+    DROP_FILE = "WITH rows AS (DELETE FROM beanstalkd.log WHERE queue = $1::int4 AND file = $2::int4)
+        DELETE FROM beanstalkd.file WHERE queue = $1::int4 AND file = $2::int4 RETURNING file";
+}
+
+statements! {
+    /// The statements of a copy into a queue that has no log.
+    COPYING:
+    COUNT_FILES = "SELECT count(*) FROM beanstalkd.file WHERE queue = $1::int4 AND NOT removed";
+    CLEAR_LOG = "DELETE FROM beanstalkd.log WHERE queue = $1::int4";
+    CLEAR_FILES = "DELETE FROM beanstalkd.file WHERE queue = $1::int4";
+    COPY_FILE = "INSERT INTO beanstalkd.file (queue, file, length, removed)
+        VALUES ($1::int4, $2::int4, $3::int8, false)";
+}

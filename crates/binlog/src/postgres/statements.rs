@@ -5,9 +5,10 @@
 
 use std::mem;
 
-use super::now;
 use super::queue_clock::QueueClock;
-use super::wire::{DatabaseConnection, SqlValue, StatementError, int};
+use super::sql::{SqlValue, int};
+use super::wire::{DatabaseConnection, StatementError};
+use super::{now, sql};
 use crate::LogPosition;
 use crate::storage::StoreTask;
 
@@ -43,7 +44,7 @@ impl OwnedQueue {
         connection: &mut DatabaseConnection,
         epoch: u64,
     ) -> Result<(), StatementError> {
-        connection.run("release", &[int(self.id), int(epoch), self.time()]).map(drop)
+        connection.run(&sql::RELEASE, &[int(self.id), int(epoch), self.time()]).map(drop)
     }
 
     /// Adds an append to the transaction, together with `proof`, unless that is empty.
@@ -58,8 +59,8 @@ impl OwnedQueue {
         for chunk in bytes.chunks(MAX_CHUNK_BYTES) {
             let chunk_values = [int(at.file), int(offset), SqlValue::Bytes(chunk)];
             match mem::take(&mut proof) {
-                [] => connection.add("append", &[&[int(self.id)], &chunk_values[..]].concat(), false)?,
-                proof => connection.add("prove_and_append", &[proof, &chunk_values].concat(), false)?,
+                [] => connection.add(&sql::APPEND, &[&[int(self.id)], &chunk_values[..]].concat())?,
+                proof => connection.add(&sql::PROVE_AND_APPEND, &[proof, &chunk_values].concat())?,
             }
             offset += chunk.len() as u64;
         }
@@ -76,20 +77,17 @@ impl OwnedQueue {
         match *task {
             StoreTask::Sync(_) => {}
             StoreTask::Make { file, bytes, ref head } => {
-                connection.add("clear_file", &[queue, int(file)], false)?;
-                connection.add("make_file", &[queue, int(file), int(bytes)], false)?;
-                connection.add(
-                    "append",
-                    &[queue, int(file), SqlValue::Int(0), SqlValue::Bytes(&head[..])],
-                    false,
-                )?;
+                connection.add(&sql::CLEAR_FILE, &[queue, int(file)])?;
+                connection.add(&sql::MAKE_FILE, &[queue, int(file), int(bytes)])?;
+                let values = [queue, int(file), SqlValue::Int(0), SqlValue::Bytes(&head[..])];
+                connection.add(&sql::APPEND, &values)?;
             }
             StoreTask::Shorten { file, bytes } => {
-                for statement in ["cut_rows", "cut_row", "set_length"] {
-                    connection.add(statement, &[queue, int(file), int(bytes)], false)?;
+                for statement in [&sql::CUT_ROWS, &sql::CUT_ROW, &sql::SET_LENGTH] {
+                    connection.add(statement, &[queue, int(file), int(bytes)])?;
                 }
             }
-            StoreTask::Remove { file } => connection.add("remove_file", &[queue, int(file)], false)?,
+            StoreTask::Remove { file } => connection.add(&sql::REMOVE_FILE, &[queue, int(file)])?,
         }
         Ok(())
     }

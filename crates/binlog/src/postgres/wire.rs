@@ -25,11 +25,16 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::address::DatabaseAddress;
 use super::password::Password;
+use super::sql::{SqlValue, Statement};
 use super::{sql, within};
 use crate::os::socket;
 
 /// The bytes of one read.
 const MAX_READ_BYTES: usize = 64 * 1024;
+
+// The formats of rows.
+const TEXT: i16 = 0;
+pub(super) const BYTES: i16 = 1;
 
 /// The values with which to log in.
 #[derive(Clone)]
@@ -110,19 +115,6 @@ impl From<io::Error> for StatementError {
             _ => Self::Lost(error.to_string()),
         }
     }
-}
-
-/// A value for a statement.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum SqlValue<'a> {
-    Int(i64),
-    Text(&'a str),
-    Bytes(&'a [u8]),
-}
-
-/// A number as an integer of the database; `true` is 1.
-pub(super) fn int(number: impl TryInto<i64>) -> SqlValue<'static> {
-    SqlValue::Int(number.try_into().unwrap_or(i64::MAX))
 }
 
 /// A row of a result.
@@ -335,10 +327,10 @@ impl DatabaseConnection {
         self.rows()
     }
 
-    /// Prepares statements, each with its name. The types of their values are in their texts.
-    pub(super) fn prepare(&mut self, statements: &[(&str, &str)]) -> Result<(), StatementError> {
-        for (name, sql) in statements {
-            frontend::parse(name, sql, [], &mut self.output)?;
+    /// Prepares statements. The types of their values are in their texts.
+    pub(super) fn prepare(&mut self, statements: &[Statement]) -> Result<(), StatementError> {
+        for Statement { name, text } in statements {
+            frontend::parse(name, text, [], &mut self.output)?;
         }
         frontend::sync(&mut self.output);
         self.flush()?;
@@ -346,12 +338,21 @@ impl DatabaseConnection {
     }
 
     /// Adds a prepared statement to the transaction that [`DatabaseConnection::end`] ends. The database returns the
-    /// rows as bytes if `binary`, otherwise as text.
+    /// rows as text.
     pub(super) fn add(
         &mut self,
-        name: &str,
+        statement: &Statement,
         values: &[SqlValue<'_>],
-        binary: bool,
+    ) -> Result<(), StatementError> {
+        self.add_with(TEXT, statement, values)
+    }
+
+    /// As `add`, with rows in this format.
+    pub(super) fn add_with(
+        &mut self,
+        format: i16,
+        statement: &Statement,
+        values: &[SqlValue<'_>],
     ) -> Result<(), StatementError> {
         let formats = values.iter().map(|value| i16::from(matches!(value, SqlValue::Bytes(_))));
         let write = |value: &SqlValue<'_>, out: &mut BytesMut| {
@@ -362,7 +363,7 @@ impl DatabaseConnection {
             }
             Ok(IsNull::No)
         };
-        let bound = frontend::bind("", name, formats, values, write, [i16::from(binary)], &mut self.output);
+        let bound = frontend::bind("", statement.name, formats, values, write, [format], &mut self.output);
         if bound.is_err() {
             return Err(StatementError::Lost("a statement is too long".to_owned()));
         }
@@ -384,10 +385,10 @@ impl DatabaseConnection {
     /// Executes a prepared statement in its own transaction.
     pub(super) fn run(
         &mut self,
-        name: &str,
+        statement: &Statement,
         values: &[SqlValue<'_>],
     ) -> Result<Vec<ResultRow>, StatementError> {
-        self.add(name, values, false)?;
+        self.add(statement, values)?;
         self.end();
         self.flush()?;
         self.rows()

@@ -18,9 +18,10 @@ use super::claim::{Claim, HostError, connect};
 use super::commit_delay::CommitDelay;
 use super::figures::StoreFigures;
 use super::purges::Purges;
+use super::sql::{SqlValue, int};
 use super::statements::OwnedQueue;
 use super::vacuum::Vacuum;
-use super::wire::{DatabaseConnection, ResultRow, SqlValue, StatementError, first_number, int};
+use super::wire::{DatabaseConnection, ResultRow, StatementError, first_number};
 use super::{Settings, now, sql};
 use crate::clock::Timestamp;
 use crate::ownership::{Owner, OwnerStep, OwnershipEnd, StepAnswer};
@@ -331,13 +332,13 @@ impl PostgresHelper {
             int(*allow_async),
             self.queue.time(),
         ];
-        if let Some(epoch) = first_number(&connection.run("raise", &values)?) {
+        if let Some(epoch) = first_number(&connection.run(&sql::RAISE, &values)?) {
             if !allow_async {
-                check_replication(&connection.run("standby_names", &[])?)?;
+                check_replication(&connection.run(&sql::STANDBY_NAMES, &[])?)?;
             }
             return Ok(StepAnswer::Raised(seen.note(epoch)));
         }
-        let rows = connection.run("see_queue", &[SqlValue::Text(&url.queue)])?;
+        let rows = connection.run(&sql::SEE_QUEUE, &[SqlValue::Text(&url.queue)])?;
         let Some(row) = rows.first() else { return Ok(StepAnswer::Refused) };
         let (found, owner) = (row.natural(1).unwrap_or(0), row.text(2));
         if owner != own_name.as_str() && found >= epoch {
@@ -360,7 +361,7 @@ impl PostgresHelper {
         let Transaction::Append { appends, .. } = transaction else { return Ok(StepAnswer::Absent) };
         let Some((at, _)) = appends.first() else { return Ok(StepAnswer::Absent) };
         let values = [int(self.queue.id), int(at.file), int(at.offset), int(epoch)];
-        let rows = connection.run("is_appended", &values)?;
+        let rows = connection.run(&sql::IS_APPENDED, &values)?;
         Ok(match rows.first().map(|row| row.text(0)) {
             None => StepAnswer::NotProven,
             Some("t") => StepAnswer::Committed,
@@ -463,9 +464,9 @@ fn add_statements(
         Some(Transaction::Do(_) | Transaction::Purge) | None => &[],
     };
     if beats {
-        connection.add("beat", &[proof, &[queue.time()]].concat(), false)?;
+        connection.add(&sql::BEAT, &[proof, &[queue.time()]].concat())?;
     } else if appends.is_empty() {
-        connection.add("prove", proof, false)?;
+        connection.add(&sql::PROVE, proof)?;
     }
     match transaction {
         Some(Transaction::Append { .. }) => {
@@ -481,8 +482,8 @@ fn add_statements(
     }
     let purge = purges.next().filter(|_| transaction.is_some());
     if let Some((file, rows)) = purge {
-        connection.add("purge_rows", &[int(queue.id), int(file), int(rows as u64)], false)?;
-        connection.add("purge_file", &[int(queue.id), int(file)], false)?;
+        connection.add(&sql::PURGE_ROWS, &[int(queue.id), int(file), int(rows as u64)])?;
+        connection.add(&sql::PURGE_FILE, &[int(queue.id), int(file)])?;
     }
     connection.end();
     Ok(purge)
@@ -494,7 +495,7 @@ fn commit_and_ask(
     allow_async: bool,
 ) -> Result<(Vec<ResultRow>, Option<Vec<ResultRow>>), StatementError> {
     if !allow_async {
-        connection.add("standby_names", &[], false)?;
+        connection.add(&sql::STANDBY_NAMES, &[])?;
         connection.end();
     }
     connection.flush()?;
