@@ -103,14 +103,15 @@ pub(crate) struct Engine {
     /// The extensions of the server, if they are known.
     extensions: Option<(Extensions, ExtensionsSource)>,
     backoff: Backoff,
-    is_open: bool,
+    /// The ordinal number of the open connection; `None` if none is open.
+    number: Option<u64>,
     /// Whether a lost connection is opened again.
     pub reopening: Reopening,
     /// A shorter time-out than the connector's, for as long as a worker sets it.
     pub worker_timeout: Option<Duration>,
     /// How often it was opened.
     connections: u64,
-    /// Whether a reply has not come in time, and none since: the server may have vanished.
+    /// Whether a reply has not come in time, and none since: the server may have vanished. Another connection resets it.
     is_late: bool,
     /// When the connection began to send the commands that have no replies yet; `None` until the first step for them.
     began: Option<Instant>,
@@ -124,24 +125,24 @@ impl Engine {
     /// A connection that must be opened.
     pub(crate) fn new(connector: Connector) -> Result<Self, Error> {
         let exchange = Exchange::new(connector.first_state()?);
-        Ok(Self::of(connector, exchange, false))
+        Ok(Self::of(connector, exchange, None, Reopening::Usual))
     }
 
     /// A connection that is open and cannot be opened again. It does not ask for extensions.
     pub(crate) fn of_open() -> Self {
         let connector = Connector { check_extensions: false, ..Connector::new() };
-        Self::of(connector, Exchange::default(), true)
+        // There is no address for a socket from the caller.
+        Self::of(connector, Exchange::default(), Some(0), Reopening::Never)
     }
 
-    fn of(connector: Connector, exchange: Exchange, is_open: bool) -> Self {
+    fn of(connector: Connector, exchange: Exchange, number: Option<u64>, reopening: Reopening) -> Self {
         Self {
             exchange,
             connector,
             extensions: None,
             backoff: Backoff::default(),
-            is_open,
-            // There is no address for a socket from the caller.
-            reopening: if is_open { Reopening::Never } else { Reopening::Usual },
+            number,
+            reopening,
             worker_timeout: None,
             connections: 0,
             is_late: false,
@@ -156,7 +157,7 @@ impl Engine {
     /// # Errors
     /// If there is none: the received bytes do not follow the protocol, or the connection is lost permanently.
     pub(crate) fn step(&mut self, goal: Goal) -> Result<EngineStep, Error> {
-        if !self.is_open {
+        if !self.is_open() {
             return Ok(EngineStep::Open);
         }
         if self.is_reached(goal) {
@@ -186,7 +187,7 @@ impl Engine {
 
     /// Whether the socket can be used.
     pub(crate) fn is_open(&self) -> bool {
-        self.is_open
+        self.number.is_some()
     }
 
     /// Notes that the driver begins to take steps for this goal, before it sends any byte of the command.
@@ -231,8 +232,8 @@ impl Engine {
 
     /// Notes that the connection is open.
     pub(crate) fn opened(&mut self) {
-        (self.is_open, self.is_late, self.waits_since) = (true, false, None);
         self.connections += 1;
+        (self.number, self.is_late, self.waits_since) = (Some(self.connections), false, None);
         self.exchange.is_closed_for_writes = false;
         // Another server may have replaced the last one.
         self.extensions = None;
@@ -275,7 +276,7 @@ impl Engine {
 
     /// Gives the connection up: the next caller gets another one.
     pub(crate) fn hang_up(&mut self) {
-        self.is_open = false;
+        self.number = None;
         self.exchange.forget_strays();
     }
 
@@ -289,8 +290,8 @@ impl Engine {
         self.exchange.abandon();
         let can_open = self.reopening != Reopening::Never && self.connector.reconnect.is_some();
         // With a peer that has vanished, every command would time out.
-        self.is_open &= !(self.is_late && can_open);
-        match (self.is_open, can_open) {
+        self.number.take_if(|_| self.is_late && can_open);
+        match (self.is_open(), can_open) {
             (true, _) => {}
             (false, true) => self.exchange.begin_again(Duration::MAX),
             (false, false) => return Err(Error::Closed),
@@ -471,7 +472,7 @@ impl Engine {
 
     /// Whether the server should be asked for its extensions, because the error may mean that it lacks this one.
     pub(crate) fn may_lack_extension(&self, extension: Option<&str>, error: &Error) -> bool {
-        extension.is_some() && self.connector.check_extensions && self.is_open && error.may_be_unsupported()
+        extension.is_some() && self.connector.check_extensions && self.is_open() && error.may_be_unsupported()
     }
 
     /// The meaning of the error, as far as the extensions of the server are known.
@@ -487,7 +488,7 @@ impl Engine {
     /// Whether another caller of a pool can have the connection.
     pub(crate) fn can_be_lent(&self) -> bool {
         let first = self.connector.first_state().unwrap_or_default();
-        let is_at_rest = self.is_open && self.exchange.is_idle() && !self.exchange.has_reserved;
+        let is_at_rest = self.is_open() && self.exchange.is_idle() && !self.exchange.has_reserved;
         is_at_rest && self.exchange.state.equals_except_used_tube(&first)
     }
 
@@ -501,7 +502,7 @@ impl Engine {
 
     /// The ordinal number of the open connection; `None` if none is open.
     pub(crate) fn number(&self) -> Option<u64> {
-        self.is_open.then_some(self.connections)
+        self.number
     }
 }
 
