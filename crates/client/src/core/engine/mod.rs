@@ -111,12 +111,10 @@ pub(crate) struct Engine {
     pub worker_timeout: Option<Duration>,
     /// How often it was opened.
     connections: u64,
-    /// Whether a reply has not come in time, and none since: the server may have vanished. Another connection resets it.
+    /// Whether a reply has not come in time, and none since: the server may have vanished. A new connection resets it.
     is_late: bool,
     /// When the connection began to send the commands that have no replies yet; `None` until the first step for them.
     began: Option<Instant>,
-    /// When the driver began to wait for the next byte; `None` if it does not wait.
-    waits_since: Option<Instant>,
     /// The last wait for the reply to an earlier reserve.
     earlier: EarlierWait,
 }
@@ -147,7 +145,6 @@ impl Engine {
             connections: 0,
             is_late: false,
             began: None,
-            waits_since: None,
             earlier: EarlierWait::default(),
         }
     }
@@ -195,7 +192,7 @@ impl Engine {
         match goal {
             // This goes on with the wait of an earlier caller; otherwise, a server that hangs would never be late.
             Goal::EarlierReserve => {}
-            Goal::Greeting | Goal::Reply => self.waits_since = None,
+            Goal::Greeting | Goal::Reply => self.exchange.waits_since = None,
         }
         self.began.get_or_insert_with(now);
     }
@@ -203,10 +200,7 @@ impl Engine {
     /// The time at which the step that begins now is late; `None` if there is no limit. The time-out counts from the
     /// last byte that was sent or received, so that a large body may take longer.
     pub(crate) fn deadline(&mut self, step: EngineStep, goal: Goal, now: Instant) -> Option<Instant> {
-        if self.exchange.take_progress() {
-            self.waits_since = None;
-        }
-        let since = *self.waits_since.get_or_insert(now);
+        let since = *self.exchange.waits_since.get_or_insert(now);
         let timeout = match step {
             EngineStep::Read(_) => self.timeout(goal),
             EngineStep::Done | EngineStep::Open | EngineStep::Write => self.max_timeout(),
@@ -233,8 +227,7 @@ impl Engine {
     /// Notes that the connection is open.
     pub(crate) fn opened(&mut self) {
         self.connections += 1;
-        (self.number, self.is_late, self.waits_since) = (Some(self.connections), false, None);
-        self.exchange.is_closed_for_writes = false;
+        (self.number, self.is_late) = (Some(self.connections), false);
         // Another server may have replaced the last one.
         self.extensions = None;
         if self.connector.check_extensions {
@@ -253,7 +246,7 @@ impl Engine {
         }
         if !error.ends_connection() && self.exchange.is_greeted() {
             if matches!(error, Error::TimedOut) {
-                (self.is_late, self.waits_since) = (true, None);
+                (self.is_late, self.exchange.waits_since) = (true, None);
             }
             return Err(error);
         }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beanstalkd_protocol::{Command, FieldList, Received, Refusal, Reply, Verb, parse_dictionary};
 use beanstalkd_types::seconds::Seconds;
@@ -91,8 +91,8 @@ pub(crate) struct Exchange {
     pub is_closed_for_writes: bool,
     /// Whether there is a command that may be sent again only until some time has passed: see [`Sent::is_limited`].
     has_limited: bool,
-    /// Whether a byte was sent or received since [`Self::take_progress`] was called.
-    has_progress: bool,
+    /// When the driver began to wait for the next byte that is sent or received; `None` if it does not wait.
+    pub waits_since: Option<Instant>,
 }
 
 impl Exchange {
@@ -206,7 +206,7 @@ impl Exchange {
     /// Notes that this many of them were sent.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.written += bytes;
-        self.has_progress |= bytes > 0;
+        self.waits_since.take_if(|_| bytes > 0);
     }
 
     /// How many seconds the server may wait before it sends the next reply; `None` if there is no limit.
@@ -223,12 +223,7 @@ impl Exchange {
     /// Notes that this many bytes were received into that room.
     pub(crate) fn received(&mut self, bytes: usize) {
         self.input.received(bytes);
-        self.has_progress |= bytes > 0;
-    }
-
-    /// Whether a byte was sent or received since the last call.
-    pub(crate) fn take_progress(&mut self) -> bool {
-        mem::take(&mut self.has_progress)
+        self.waits_since.take_if(|_| bytes > 0);
     }
 
     /// Handles the received replies up to the next one for the caller, and returns how many bytes are missing for that
@@ -376,7 +371,7 @@ impl Exchange {
         let (mut at, written) = (mem::take(&mut self.answered), mem::take(&mut self.written));
         let outstanding = mem::take(&mut self.outstanding);
         self.input.clear();
-        self.next = None;
+        (self.next, self.waits_since, self.is_closed_for_writes) = (None, None, false);
         self.forget_strays();
         self.greet();
         for mut sent in outstanding {
