@@ -66,6 +66,14 @@ impl Model {
         jobs.len() as u64
     }
 
+    /// A step of a flush deletes a job that is not held.
+    pub fn flush_job(&mut self, id: u64, now: Timestamp) {
+        let tube = self.job(id).expect("the flush has found it").tube;
+        self.end(id, Ending::Flushed, now);
+        self.remove_if_idle(tube);
+        self.end_idle_sessions();
+    }
+
     pub fn is_movable(&self, client: u32, id: u64) -> bool {
         self.job(id).is_some_and(
             |job| !matches!(job.state, State::Reserved { by, .. } if by != self.holder_for(client)),

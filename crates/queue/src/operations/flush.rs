@@ -152,90 +152,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::JobState;
-    use crate::state::jobs::Collection;
-    use crate::testing::{Busy, NOW, TestJob};
-
-    #[test]
-    fn a_flush_deletes_the_jobs_that_were_there_and_no_others_whatever_happens() {
-        let mut flushed = 0;
-        for seed in 0..3_000 {
-            let mut busy = Busy::new(seed * 7919 + 1);
-            let flusher = busy.queue.connect();
-            for _ in 0..busy.random(80) {
-                busy.change();
-            }
-            let there = busy.in_tube(None);
-            busy.came.clear();
-            // Several changes share an instant, but a put after the flush has a later one.
-            busy.now = busy.now + 1;
-            assert_eq!(
-                busy.queue.begin_flush(flusher, "t", FlushScope::All, busy.now.minus_ns(1)),
-                BeginFlush::Begun
-            );
-            loop {
-                match busy.queue.next_to_flush(flusher, &mut 1) {
-                    FlushStep::Job(id) => {
-                        assert!(there.contains(&id) && !busy.came.contains(&id), "seed {seed}: {id:?}");
-                        busy.queue.flush_job(id, busy.now);
-                        flushed += 1;
-                    }
-                    FlushStep::Unfinished | FlushStep::Cooldown(_) => {}
-                    FlushStep::Done => break,
-                }
-                for _ in 0..busy.random(3) {
-                    busy.change();
-                }
-                busy.queue.check_invariants();
-            }
-            busy.queue.end_flush(flusher, busy.now);
-            let left: Vec<_> = there
-                .intersection(&busy.in_tube(None))
-                .filter(|id| !busy.came.contains(id))
-                .copied()
-                .collect();
-            assert_eq!(left, [], "seed {seed}");
-        }
-        assert!(flushed > 3_000, "{flushed} jobs are too few");
-    }
-
-    #[test]
-    fn a_flush_of_buried_jobs_skips_those_that_are_kicked_or_buried_in_the_meantime() {
-        let mut flushed = 0;
-        for seed in 0..1_100 {
-            let mut busy = Busy::new(seed * 104_729 + 1);
-            let flusher = busy.queue.connect();
-            for _ in 0..busy.random(150) {
-                busy.change();
-            }
-            let there = busy.in_tube(Some(JobState::Buried));
-            let next_burial = busy.queue.numbers.next_burial;
-            assert_eq!(busy.queue.begin_flush(flusher, "t", FlushScope::Buried, busy.now), BeginFlush::Begun);
-            loop {
-                match busy.queue.next_to_flush(flusher, &mut 1) {
-                    FlushStep::Job(id) => {
-                        let collection = busy.queue.jobs.get(id).unwrap().collection();
-                        assert!(there.contains(&id), "seed {seed}: {id:?}");
-                        assert!(
-                            matches!(collection, Collection::Buried(number) if u64::from(number) < next_burial)
-                        );
-                        busy.queue.flush_job(id, busy.now);
-                        flushed += 1;
-                    }
-                    FlushStep::Unfinished | FlushStep::Cooldown(_) => {}
-                    FlushStep::Done => break,
-                }
-                busy.change();
-            }
-            busy.queue.end_flush(flusher, busy.now);
-            let left = busy.queue.tubes.find("t").map(|key| busy.queue.tubes.get(key).buried.first());
-            assert!(
-                left.flatten().is_none_or(|(number, id)| number >= next_burial || busy.came.contains(&id)),
-                "seed {seed}"
-            );
-        }
-        assert!(flushed > 1_000, "{flushed} jobs are too few");
-    }
+    use crate::testing::{NOW, TestJob};
 
     #[test]
     fn a_flush_finds_a_reservation_that_is_shortened_behind_its_walk() {
@@ -258,25 +175,23 @@ mod tests {
 
     #[test]
     fn a_flush_ends_with_its_client_and_with_its_tube() {
-        let mut busy = Busy::new(1);
-        let (flusher, producer) = (busy.queue.connect(), busy.queue.connect());
-        busy.queue.use_tube(producer, "gone");
-        let id = busy.queue.allocate_id();
-        busy.put(producer, id);
-        busy.queue.use_tube(producer, "default");
+        let mut queue = Queue::default();
+        let [flusher, producer] = [(); 2].map(|()| queue.connect());
+        queue.use_tube(producer, "gone");
+        let id = TestJob::default().put(&mut queue, producer, NOW);
+        queue.use_tube(producer, "default");
         for scope in [FlushScope::All, FlushScope::Buried] {
-            assert_eq!(busy.queue.begin_flush(flusher, "gone", scope, busy.now), BeginFlush::Begun);
-            assert_eq!(busy.queue.flushes.0.len(), 1);
-            busy.queue.end_flush(flusher, busy.now);
+            assert_eq!(queue.begin_flush(flusher, "gone", scope, NOW), BeginFlush::Begun);
+            assert_eq!(queue.flushes.0.len(), 1);
+            queue.end_flush(flusher, NOW);
         }
-        assert_eq!(busy.queue.begin_flush(flusher, "gone", FlushScope::All, busy.now), BeginFlush::Begun);
-        assert!(busy.queue.delete(producer, id, busy.now).is_some());
-        busy.queue.use_tube(producer, "next");
-        let id = busy.queue.allocate_id();
-        busy.put(producer, id);
-        assert_eq!(busy.queue.next_to_flush(flusher, &mut 100), FlushStep::Done, "its tube is gone");
-        busy.queue.disconnect(flusher, busy.now);
-        assert_eq!(busy.queue.flushes.0.len(), 0);
-        assert_eq!(busy.queue.begin_flush(producer, "nobody", FlushScope::All, busy.now), BeginFlush::NoTube);
+        assert_eq!(queue.begin_flush(flusher, "gone", FlushScope::All, NOW), BeginFlush::Begun);
+        assert!(queue.delete(producer, id, NOW).is_some());
+        queue.use_tube(producer, "next");
+        TestJob::default().put(&mut queue, producer, NOW);
+        assert_eq!(queue.next_to_flush(flusher, &mut 100), FlushStep::Done, "its tube is gone");
+        queue.disconnect(flusher, NOW);
+        assert_eq!(queue.flushes.0.len(), 0);
+        assert_eq!(queue.begin_flush(producer, "nobody", FlushScope::All, NOW), BeginFlush::NoTube);
     }
 }

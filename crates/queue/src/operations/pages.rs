@@ -248,92 +248,9 @@ fn collect(mut positions: impl Iterator<Item = Position>, limit: usize) -> Page 
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::Reserve;
-    use crate::testing::{Busy, NOW, Operation, TestJob};
-
-    const STATES: [JobState; 4] = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
-
-    /// A busy queue, and the jobs that have stayed in a state of the tube, at the same position, since the first page.
-    struct Steady {
-        busy: Busy,
-        state: JobState,
-        /// A job that is released may go to another client at once, with the same deadline. So the reserves count too.
-        jobs: BTreeMap<JobId, (Position, u32)>,
-    }
-
-    impl Steady {
-        fn new(busy: Busy, state: JobState) -> Self {
-            let jobs = BTreeMap::new();
-            let mut steady = Self { busy, state, jobs };
-            steady.jobs = steady.in_state();
-            steady
-        }
-
-        fn in_state(&self) -> BTreeMap<JobId, (Position, u32)> {
-            let queue = &self.busy.queue;
-            let place = |id| (queue.position(id).unwrap(), queue.job(id).unwrap().record.counters.reserves);
-            self.busy.in_tube(Some(self.state)).into_iter().map(|id| (id, place(id))).collect()
-        }
-
-        fn change(&mut self) {
-            self.busy.change();
-            let now = self.in_state();
-            self.jobs.retain(|id, place| now.get(id) == Some(place));
-        }
-
-        fn page(&mut self, after: Option<Position>, limit: usize) -> Page {
-            if self.state != JobState::Reserved {
-                return self.busy.queue.page("t", self.state, after, limit).unwrap();
-            }
-            let tube = self.busy.queue.tube_name("t").unwrap().clone();
-            let mut search = Search::new(tube, PageOrder::Deadline, after, limit);
-            while !self.busy.queue.search_reserved(&mut search, 4) {
-                self.change();
-            }
-            search.into_page()
-        }
-    }
-
-    #[test]
-    fn a_job_that_stays_in_its_state_is_on_exactly_one_page_whatever_others_do() {
-        let mut steady_jobs = 0;
-        for seed in 0..2_000 {
-            let mut busy = Busy::new(seed);
-            // Lists are long, and jobs stay in their state for some pages.
-            busy.set_weight(Operation::Put, 32);
-            busy.set_weight(Operation::ReserveAndBury, 8);
-            busy.set_weight(Operation::Advance, 1);
-            busy.set_weight(Operation::BeginSession, 4);
-            for _ in 0..busy.random(200) {
-                busy.change();
-            }
-            let state = STATES[busy.random(4) as usize];
-            let limit = 1 + busy.random(6) as usize;
-            let mut steady = Steady::new(busy, state);
-            let (mut listed, mut after) = (Vec::new(), None);
-            loop {
-                let page = steady.page(after, limit);
-                assert!(page.jobs.len() <= limit && page.next.is_none_or(|next| Some(next) > after));
-                listed.extend(page.jobs);
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-                for _ in 0..steady.busy.random(4) {
-                    steady.change();
-                }
-            }
-            for id in steady.jobs.into_keys() {
-                let times = listed.iter().filter(|&&other| other == id).count();
-                assert_eq!(times, 1, "seed {seed}: {id:?} of {state:?} by {limit}: {listed:?}");
-                steady_jobs += 1;
-            }
-        }
-        assert!(steady_jobs > 10_000, "{steady_jobs} jobs are too few");
-    }
+    use crate::testing::{NOW, TestJob};
 
     #[test]
     fn a_page_of_reserved_jobs_searches_no_further_than_it_has_to() {

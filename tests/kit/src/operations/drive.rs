@@ -1,5 +1,6 @@
 //! Does operations on the queue and on its model, and fails if their replies differ.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use beanstalkd_model::{self as model, CompletedPut, Model, NO_JUMPS_FROM, State};
@@ -31,9 +32,11 @@ fn frees_too_many(model: &Model, job: JobId, puts: &[CompletedPut]) -> bool {
 
 /// The queue, the model, and the connected clients.
 pub struct Pair {
-    pub(super) queue: Queue,
-    pub(super) model: Model,
+    pub queue: Queue,
+    pub model: Model,
     pub(super) clients: Vec<ClientId>,
+    /// The ids of puts that were announced.
+    announced: VecDeque<JobId>,
     pub(super) now: Timestamp,
 }
 
@@ -54,12 +57,27 @@ impl Pair {
         queue.keep_changes();
         let mut model = Model::new(limits);
         model.share = SLICES.given_back;
-        Self { queue, model, clients: Vec::new(), now: START }
+        Self { queue, model, clients: Vec::new(), announced: VecDeque::new(), now: START }
     }
 
-    /// The model as it is now.
-    pub fn model(&self) -> &Model {
-        &self.model
+    /// Begins a flush, for a client that does nothing else; `None` if there is no such tube.
+    pub fn begin_flush(&mut self, tube: &str, scope: FlushScope) -> Option<ClientId> {
+        let client = self.queue.connect();
+        self.model.connect(client.index);
+        let begun = self.queue.begin_flush(client, tube, scope, self.now);
+        (begun == BeginFlush::Begun).then_some(client)
+    }
+
+    /// Takes a step of this flush.
+    pub fn continue_flush(&mut self, client: ClientId) -> FlushStep {
+        let step = flush_step(&mut self.queue, client, self.now);
+        match step {
+            FlushStep::Job(id) => self.model.flush_job(id.0, self.now),
+            FlushStep::Cooldown(id) => self.model.end_cooldown(id.0),
+            FlushStep::Unfinished | FlushStep::Done => {}
+        }
+        self.compare();
+        step
     }
 
     pub fn step(&mut self, operation: Operation) {
@@ -181,12 +199,14 @@ impl Pair {
                 model.set_weighted(index, mode != ReserveMode::Fifo);
             }
             C::Session { name, grace_ms } => self.session(id, name, grace_ms),
-            C::Put { priority, delay_s, ttr_s, tags } => {
-                let new = NewJob { id: self.allocate_id(id), priority: Priority(priority), delay_s, ttr_s };
-                self.put(id, new, tags);
+            C::Put { priority, delay_s, ttr_s, tags, is_announced } => {
+                let announced = if is_announced { self.announced.pop_front() } else { None };
+                let new_id = announced.unwrap_or_else(|| self.allocate_id(id));
+                self.put(id, NewJob { id: new_id, priority: Priority(priority), delay_s, ttr_s }, tags);
             }
-            C::RefusedPut => {
-                self.allocate_id(id);
+            C::AnnouncePut => {
+                let announced = self.allocate_id(id);
+                self.announced.push_back(announced);
             }
             C::Reserve { timeout_s } => self.reserve(id, timeout_s),
             C::ReserveJob { job } => {
@@ -452,25 +472,29 @@ fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now
     if queue.begin_flush(client, tube, scope, now) == BeginFlush::NoTube {
         return 0;
     }
-    let (mut count, mut is_done) = (0, false);
-    while !is_done {
-        match queue.next_to_flush(client, &mut 1) {
-            FlushStep::Job(job) => {
-                queue.flush_job(job, now);
-                count += 1;
-            }
-            FlushStep::Cooldown(job) => queue.end_cooldown(job),
-            FlushStep::Unfinished => queue.check_invariants(),
-            FlushStep::Done => {
-                queue.end_flush(client, now);
-                is_done = true;
-            }
-        }
-        while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
-            queue.advance(now);
+    let mut count = 0;
+    loop {
+        match flush_step(queue, client, now) {
+            FlushStep::Job(_) => count += 1,
+            FlushStep::Cooldown(_) | FlushStep::Unfinished => {}
+            FlushStep::Done => return count,
         }
     }
-    count
+}
+
+/// Takes the smallest possible step of a flush.
+fn flush_step(queue: &mut Queue, client: ClientId, now: Timestamp) -> FlushStep {
+    let step = queue.next_to_flush(client, &mut 1);
+    match step {
+        FlushStep::Job(job) => drop(queue.flush_job(job, now)),
+        FlushStep::Cooldown(job) => queue.end_cooldown(job),
+        FlushStep::Unfinished => queue.check_invariants(),
+        FlushStep::Done => queue.end_flush(client, now),
+    }
+    while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
+        queue.advance(now);
+    }
+    step
 }
 
 /// Applies the effects of a duplicate; returns it as the model shows it.

@@ -117,8 +117,11 @@ pub enum ClientCommand {
         delay_s: Seconds,
         ttr_s: Seconds,
         tags: JobTags<'static>,
+        /// Whether it has the first id of the announced ones.
+        is_announced: bool,
     },
-    RefusedPut,
+    /// The line of a put. Its body comes later, or is refused.
+    AnnouncePut,
     Reserve {
         timeout_s: Option<Seconds>,
     },
@@ -230,8 +233,8 @@ fn client_command(random: &mut Random, job: u64, tube: &'static str) -> ClientCo
             let grace_ms = random.pick(&[0, 1, 999, 1000, 1500, 60_000]);
             C::Session { name: random.pick(&["s", "s", "t"]), grace_ms }
         }),
-        (5, C::Put { priority, delay_s, ttr_s, tags: tags(random) }),
-        (1, C::RefusedPut),
+        (5, C::Put { priority, delay_s, ttr_s, tags: tags(random), is_announced: random.once_in(4) }),
+        (1, C::AnnouncePut),
         (3, C::Reserve { timeout_s: None }),
         (3, C::Reserve { timeout_s: Some(timeout_s) }),
         (1, C::ReserveJob { job }),
@@ -253,6 +256,20 @@ fn client_command(random: &mut Random, job: u64, tube: &'static str) -> ClientCo
         (3, C::Move { job, tube }),
         (1, C::Flush { tube, only_buried: random.once_in(2) }),
     )
+}
+
+impl Operation {
+    /// Whether it puts a job that may have to wait for a group.
+    pub fn may_hold(self) -> bool {
+        use ClientCommand as C;
+        match self {
+            Self::Command { command: C::Put { tags, .. }, .. } => tags.after.is_some(),
+            Self::Command { command: C::Complete { number, .. }, .. } => {
+                completed_puts(number, JobId::default).iter().any(|put| put.tags.after.is_some())
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Some rules for tubes; a number always stands for the same rules.
