@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use beanstalk_client::asynchronous::Pool;
-use beanstalk_client::{Connector, Delivery, Outcome, PutOptions, Report, TubeName, Worker};
+use beanstalk_client::{Connector, Handled, PutOptions, Report, TubeName, Worker, WorkerJob};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -30,9 +30,9 @@ pub(crate) async fn run(address: &str, tube: &str) -> Result<Report, Box<dyn Err
         put.await??;
     }
     let worker = Worker::new(Connector::new(), address.parse()?).watch(tube).slots(4).until_empty();
-    let report = worker.run_async(|job: Arc<Delivery>| async move {
+    let report = worker.run_async(|job: Arc<WorkerJob>| async move {
         println!("{}", String::from_utf8_lossy(&job.body));
-        Outcome::Done
+        Handled::Done
     });
     Ok(report.await?)
 }

@@ -22,8 +22,8 @@ pub(crate) fn work(address: &str, tube: &str) -> Result<Report, Box<dyn Error>> 
         .retry(Retry::new().max_attempts(3).delays(Duration::ZERO, Duration::ZERO))
         .until_empty()
         .on_event(|event| match event {
-            Event::Ended { delivery, outcome, settled, .. } => {
-                println!("job {}, attempt {}: {outcome:?}, {settled:?}", delivery.id, delivery.attempt);
+            Event::Ended { job, handled, settled, .. } => {
+                println!("job {}, attempt {}: {handled:?}, {settled:?}", job.id, job.attempt);
             }
             Event::Disconnected { error, .. } => eprintln!("{error}"),
             _ => {}

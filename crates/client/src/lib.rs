@@ -116,7 +116,7 @@ pub use self::error::{Culprit, Error};
 pub use self::servers::Servers;
 #[cfg(feature = "tls")]
 pub use self::tls::{Tls, TlsError};
-pub use self::worker::{Delivery, Event, Outcome, Report, Retry, Settled, Stopper, Worker};
+pub use self::worker::{Event, Handled, Report, Retry, Settled, Stopper, Worker, WorkerJob};
 pub use beanstalkd_protocol::{
     Command, Dictionary, Field, FieldList, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb,
     YamlError, parse_dictionary, parse_list,

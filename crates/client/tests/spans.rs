@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use beanstalk_client::{Client, Connector, Delivery, Outcome, PutOptions, Worker};
+use beanstalk_client::{Client, Connector, Handled, PutOptions, Worker, WorkerJob};
 use beanstalkd_testkit::fake::Fake;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -75,7 +75,7 @@ fn a_handler_and_the_events_about_its_job_are_in_the_span_of_the_job() {
         let id = client.put(b"x", &options).unwrap().id;
         let worker = Worker::new(Connector::new(), fake.address().parse().unwrap())
             .until_empty()
-            .in_span(|job: &Delivery| {
+            .in_span(|job: &WorkerJob| {
                 let parent = job.trace().map(|trace| trace.as_str());
                 tracing::info_span!("job", id = job.id, attempt = job.attempt, parent)
             })
@@ -86,7 +86,7 @@ fn a_handler_and_the_events_about_its_job_are_in_the_span_of_the_job() {
                 // The handler continues in its span after other tasks were polled.
                 tokio::task::yield_now().await;
                 tracing::info!("ran");
-                Outcome::Done
+                Handled::Done
             });
             runtime.block_on(ran).unwrap();
         } else {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use beanstalk_client::{
-    Address, Client, Connector, Delivery, Event, JobState, Outcome, PutOptions, Reconnect, Report, Retry,
-    Settled, Stopper, TubeName, Worker,
+    Address, Client, Connector, Event, Handled, JobState, PutOptions, Reconnect, Report, Retry, Settled,
+    Stopper, TubeName, Worker, WorkerJob,
 };
 use beanstalkd_testkit::installed::{self, Installed};
 use beanstalkd_testkit::pace::Pace;
@@ -38,7 +38,7 @@ fn worker(server: &Installed) -> Worker {
 fn run(
     worker: &Worker,
     is_async: bool,
-    handler: impl Fn(&Delivery) -> Outcome + Send + Sync + 'static,
+    handler: impl Fn(&WorkerJob) -> Handled + Send + Sync + 'static,
 ) -> Report {
     support::run_worker(worker, is_async, handler).unwrap()
 }
@@ -68,7 +68,7 @@ fn every_job_is_done_once_and_no_more_than_the_slots_at_a_time() {
             seen.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             std::thread::yield_now();
             running.fetch_sub(1, Ordering::SeqCst);
-            Outcome::Done
+            Handled::Done
         });
         assert_eq!(report.deleted, 50, "{report:?}");
         assert!((1..=4).contains(&most.load(Ordering::SeqCst)));
@@ -86,18 +86,16 @@ fn outcomes_decide_on_the_job_and_a_panic_is_a_failure() {
         let retry = Retry::new().max_attempts(2).delays(delay, 2 * delay);
         let (sender, events) = mpsc::channel();
         let worker = worker(server).retry(retry).on_event(move |event| {
-            if let Event::Ended { delivery, settled, .. } = event {
-                sender
-                    .send((String::from_utf8(delivery.body.clone()).unwrap(), delivery.attempt, *settled))
-                    .unwrap();
+            if let Event::Ended { job, settled, .. } = event {
+                sender.send((String::from_utf8(job.body.clone()).unwrap(), job.attempt, *settled)).unwrap();
             }
         });
-        let report = run(&worker, is_async, |delivery| match delivery.body.as_slice() {
-            b"0" => Outcome::Done,
-            b"1" => Outcome::Failed("no".to_owned()),
-            b"2" => Outcome::Postpone(Duration::from_secs(60)),
-            b"3" => Outcome::Bury("never".to_owned()),
-            b"5" => Outcome::RetryAfter(Duration::from_secs(1800), "busy".to_owned()),
+        let report = run(&worker, is_async, |job| match job.body.as_slice() {
+            b"0" => Handled::Done,
+            b"1" => Handled::Failed("no".to_owned()),
+            b"2" => Handled::Postpone(Duration::from_secs(60)),
+            b"3" => Handled::Bury("never".to_owned()),
+            b"5" => Handled::RetryAfter(Duration::from_secs(1800), "busy".to_owned()),
             _ => panic!("a handler may"),
         });
         let (released, given_back) = (report.released, report.given_back);
@@ -130,13 +128,13 @@ fn a_job_that_is_postponed_without_a_delay_counts_nothing_on_any_server() {
             Worker::new(Connector::new(), server.address().parse().unwrap()).watch(tube()).with_info();
         let (stopper, counters) = (worker.stopper(), Arc::new(Mutex::new(Vec::new())));
         let seen = Arc::clone(&counters);
-        let report = run(&worker, is_async, move |delivery| {
-            seen.lock().unwrap().push((delivery.attempt, delivery.info.as_ref().map(|info| info.releases)));
-            if delivery.reserves == 1 {
-                return Outcome::Postpone(Duration::ZERO);
+        let report = run(&worker, is_async, move |job| {
+            seen.lock().unwrap().push((job.attempt, job.info.as_ref().map(|info| info.releases)));
+            if job.reserves == 1 {
+                return Handled::Postpone(Duration::ZERO);
             }
             stopper.stop();
-            Outcome::Done
+            Handled::Done
         });
         assert_eq!(*counters.lock().unwrap(), [(1, Some(0)); 2]);
         assert_eq!((report.given_back, report.deleted), (1, 1), "{report:?}");
@@ -148,11 +146,11 @@ fn a_job_that_fails_too_often_is_buried() {
     each(|server, is_async| {
         let mut client = put(server, 1, &PutOptions::new());
         let retry = Retry::new().max_attempts(3).delays(Duration::ZERO, Duration::ZERO);
-        let report = run(&worker(server).retry(retry), is_async, |_| Outcome::Failed("no".to_owned()));
+        let report = run(&worker(server).retry(retry), is_async, |_| Handled::Failed("no".to_owned()));
         assert_eq!((report.released, report.buried), (2, 1), "{report:?}");
         let id = client.peek_next(JobState::Buried).unwrap().id;
         client.kick_job(id).unwrap();
-        let report = run(&worker(server).retry(retry), is_async, |_| Outcome::Failed("no".to_owned()));
+        let report = run(&worker(server).retry(retry), is_async, |_| Handled::Failed("no".to_owned()));
         assert_eq!(
             (report.released, report.buried),
             (2, 1),
@@ -167,14 +165,14 @@ fn a_job_buried_in_its_first_attempt_has_its_attempts_after_a_kick_and_no_more()
         let mut client = put(server, 1, &PutOptions::new());
         let retry = Retry::new().max_attempts(4).delays(Duration::ZERO, Duration::ZERO);
         let worker = worker(server).retry(retry);
-        run(&worker, is_async, |_| Outcome::Bury("no".to_owned()));
+        run(&worker, is_async, |_| Handled::Bury("no".to_owned()));
         let buried = client.peek_next(JobState::Buried).unwrap();
         client.kick_job(buried.id).unwrap();
         let attempts = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = Arc::clone(&attempts);
-        run(&worker, is_async, move |delivery| {
-            seen.lock().unwrap().push(delivery.attempt);
-            Outcome::Failed("no".to_owned())
+        run(&worker, is_async, move |job| {
+            seen.lock().unwrap().push(job.attempt);
+            Handled::Failed("no".to_owned())
         });
         assert_eq!(*attempts.lock().unwrap(), [1, 2, 3, 4]);
     });
@@ -187,18 +185,18 @@ fn a_job_is_done_and_the_next_ones_are_put_or_it_has_failed() {
         let retry = Retry::new().max_attempts(1);
         let (sender, events) = mpsc::channel();
         let worker = worker(server).retry(retry).on_event(move |event| {
-            if let Event::Ended { outcome: Outcome::Failed(why), .. } = event {
+            if let Event::Ended { handled: Handled::Failed(why), .. } = event {
                 sender.send(why.clone()).unwrap();
             }
         });
         let to_work = |options: PutOptions| options.tag("tub:work".parse().unwrap());
-        let report = run(&worker, is_async, move |delivery| match delivery.body.as_slice() {
-            b"0" => Outcome::DoneAndPut(vec![
+        let report = run(&worker, is_async, move |job| match job.body.as_slice() {
+            b"0" => Handled::DoneAndPut(vec![
                 (to_work(PutOptions::new().pri(1)), b"next".to_vec()),
                 (to_work(PutOptions::new().delay(60)), b"later".to_vec()),
             ]),
-            b"1" => Outcome::DoneAndPut(vec![(to_work(PutOptions::new()), vec![b'x'; 1 << 20])]),
-            _ => Outcome::Done,
+            b"1" => Handled::DoneAndPut(vec![(to_work(PutOptions::new()), vec![b'x'; 1 << 20])]),
+            _ => Handled::Done,
         });
         drop(worker);
         let reasons: Vec<String> = events.iter().collect();
@@ -219,16 +217,16 @@ fn a_job_that_takes_longer_than_its_ttr_is_touched_until_it_ends() {
         let mut client = put(server, 1, &PutOptions::new().ttr(1));
         let (began, beginning) = mpsc::channel();
         let worker = worker(server).on_event(move |event| {
-            if let Event::Began(delivery) = event {
-                began.send(delivery.id).unwrap();
+            if let Event::Began(job) = event {
+                began.send(job.id).unwrap();
             }
         });
         let other = Mutex::new(Client::connect(&server.address().parse().unwrap()).unwrap());
-        let report = run(&worker, is_async, move |delivery| {
+        let report = run(&worker, is_async, move |job| {
             // Two TTRs, by the clock of the server. A job is at most a second older than its reservation.
-            let age = || other.lock().unwrap().stats_job(delivery.id).unwrap().age;
+            let age = || other.lock().unwrap().stats_job(job.id).unwrap().age;
             wait_until("two TTRs", || age() >= 3);
-            Outcome::Done
+            Handled::Done
         });
         assert!(client.stats_job(beginning.recv().unwrap()).unwrap_err().is_not_found());
         if (report.deleted, report.lost) == (1, 0) { Ok(()) } else { Err(report) }
@@ -242,10 +240,10 @@ fn a_worker_that_is_stopped_lets_its_handlers_end_and_takes_no_more() {
         let mut client = put(server, 10, &PutOptions::new());
         let worker = Worker::new(Connector::new(), server.address().parse().unwrap()).watch(tube()).slots(2);
         let stopper = worker.stopper();
-        let report = run(&worker, is_async, move |delivery| {
+        let report = run(&worker, is_async, move |job| {
             stopper.stop();
-            assert!(delivery.is_stopping());
-            Outcome::Done
+            assert!(job.is_stopping());
+            Handled::Done
         });
         assert!((1..=2).contains(&report.deleted), "{report:?}");
         let left = client.stats_tube(&tube()).unwrap();
@@ -259,14 +257,14 @@ fn a_job_whose_ttr_has_ended_is_reported_as_lost() {
     each(|server, is_async| {
         let mut client = put(server, 1, &PutOptions::new());
         let address = server.address();
-        let report = run(&worker(server), is_async, move |delivery| {
+        let report = run(&worker(server), is_async, move |job| {
             // The only way in which another client can take the job from the worker.
             let mut other = Client::connect(&address.parse().unwrap()).unwrap();
             if other.extensions().unwrap().has("flush-tube") {
                 other.flush_tube(&tube()).unwrap();
             }
-            assert!(delivery.attempt == 1);
-            Outcome::Done
+            assert!(job.attempt == 1);
+            Handled::Done
         });
         let is_ours = client.extensions().unwrap().has("flush-tube");
         assert_eq!((report.lost, report.deleted), if is_ours { (1, 0) } else { (0, 1) }, "{report:?}");
@@ -279,11 +277,11 @@ fn a_worker_has_the_jobs_of_the_tube_default_without_tubes_or_if_it_watches_it()
         let address: Address = server.address().parse().unwrap();
         let mut client = Client::connect(&address).unwrap();
         client.put(b"x", &PutOptions::new()).unwrap();
-        assert_eq!(run(&worker(server), is_async, |_| Outcome::Done).deleted, 0);
+        assert_eq!(run(&worker(server), is_async, |_| Handled::Done).deleted, 0);
         for tubes in [&[][..], &["default"], &["work", "default"]] {
             let worker = Worker::new(Connector::new(), address.clone()).until_empty();
             let worker = tubes.iter().fold(worker, |worker, tube| worker.watch(tube.parse().unwrap()));
-            assert_eq!(run(&worker, is_async, |_| Outcome::Done).deleted, 1, "{tubes:?}");
+            assert_eq!(run(&worker, is_async, |_| Handled::Done).deleted, 1, "{tubes:?}");
             client.put(b"x", &PutOptions::new()).unwrap();
         }
         let left = client.peek_next(JobState::Ready).unwrap().id;
@@ -319,15 +317,15 @@ fn a_worker_survives_its_server_and_keeps_its_job_with_a_session() {
         let stopper = worker.stopper();
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&runs);
-        let report = run(&worker, is_async, move |delivery| {
+        let report = run(&worker, is_async, move |job| {
             counted.fetch_add(1, Ordering::SeqCst);
             // The session is taken over: the connection of the worker is closed while it works.
             let mut other = Client::connect(&address.parse().unwrap()).unwrap();
             let count = other.session(&"w-0".parse().unwrap(), Duration::from_secs(60)).unwrap();
             assert_eq!(count, 1);
-            assert_eq!(delivery.attempt, 1);
+            assert_eq!(job.attempt, 1);
             stopper.stop();
-            Outcome::Done
+            Handled::Done
         });
         assert_eq!((report.deleted, runs.load(Ordering::SeqCst)), (1, 1), "{report:?}");
         assert!(client.stats_tube(&tube()).is_err() || client.peek_next(JobState::Ready).is_err());
@@ -373,13 +371,13 @@ fn a_stopped_worker_waits_once_for_a_server_that_hangs() {
                 let connector = with_session(has_session).timeout(Some(TIMEOUT));
                 let worker = Worker::new(connector, address.parse().unwrap()).watch(tube());
                 sender.send(worker.stopper()).unwrap();
-                let report = run_worker(&worker, is_async, move |delivery| match at {
-                    "stats" => Outcome::RetryAfter(Duration::from_millis(1_500), String::new()),
+                let report = run_worker(&worker, is_async, move |job| match at {
+                    "stats" => Handled::RetryAfter(Duration::from_millis(1_500), String::new()),
                     "touch" => {
-                        wait_until("the touch", || delivery.is_stopping());
-                        Outcome::Done
+                        wait_until("the touch", || job.is_stopping());
+                        Handled::Done
                     }
-                    _ => Outcome::Done,
+                    _ => Handled::Done,
                 });
                 assert_eq!(report.unwrap().unconfirmed, 1);
                 if at == "delete" {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use beanstalk_client::{
-    Address, Client, Connector, Error, Event, JobState, Outcome, PutOptions, Reconnect, Report, Retry,
+    Address, Client, Connector, Error, Event, Handled, JobState, PutOptions, Reconnect, Report, Retry,
     TubeName, Worker,
 };
 use beanstalkd_protocol::Origin;
@@ -51,9 +51,9 @@ fn at_every_command_a_lost_connection_loses_no_job() {
         at_each_command_after(set_up, fault, 10, |fake, at| {
             let runs = Arc::new(Mutex::new(BTreeMap::<Vec<u8>, u32>::new()));
             let counted = Arc::clone(&runs);
-            let report = run(&worker(connector(), &fake.address()), is_async, move |delivery| {
-                *counted.lock().unwrap().entry(delivery.body.clone()).or_default() += 1;
-                Outcome::Done
+            let report = run(&worker(connector(), &fake.address()), is_async, move |job| {
+                *counted.lock().unwrap().entry(job.body.clone()).or_default() += 1;
+                Handled::Done
             })
             .unwrap();
             fake.disarm();
@@ -84,15 +84,12 @@ fn attempts_are_known_without_a_question_where_the_server_has_fields() {
             let counted = Arc::clone(&attempts);
             let retry = Retry::new().delays(Duration::ZERO, Duration::ZERO);
             let worker = worker(connector(), &fake.address()).retry(retry);
-            let report = run(&worker, is_async, move |delivery| {
-                assert_eq!(
-                    (delivery.tube(), delivery.ttr, delivery.reserves),
-                    ("work", 60, delivery.attempt)
-                );
-                counted.fetch_add(delivery.attempt as usize, Ordering::SeqCst);
-                match delivery.body.as_slice() {
-                    b"1" if delivery.attempt == 1 => Outcome::Failed("once".to_owned()),
-                    _ => Outcome::Done,
+            let report = run(&worker, is_async, move |job| {
+                assert_eq!((job.tube(), job.ttr, job.reserves), ("work", 60, job.attempt));
+                counted.fetch_add(job.attempt as usize, Ordering::SeqCst);
+                match job.body.as_slice() {
+                    b"1" if job.attempt == 1 => Handled::Failed("once".to_owned()),
+                    _ => Handled::Done,
                 }
             });
             let report = report.unwrap();
@@ -124,17 +121,17 @@ fn a_job_that_is_known_to_be_lost_is_not_touched_again() {
         let (client, seen) = (Mutex::new(client), Arc::new(AtomicUsize::new(0)));
         let seen_by_handler = Arc::clone(&seen);
         let worker = worker(connector(), &fake.address()).watch("other".parse().unwrap()).slots(2);
-        let report = run(&worker, is_async, move |delivery| {
-            if delivery.body == b"other" {
+        let report = run(&worker, is_async, move |job| {
+            if job.body == b"other" {
                 wait_until("the other job", || seen_by_handler.load(Ordering::SeqCst) > 0);
-                return Outcome::Done;
+                return Handled::Done;
             }
             client.lock().unwrap().flush_tube(&tube()).unwrap();
             wait_until("a touch of the lost job", || touches(id) > 0);
             let before = touches(other);
             wait_until("further touches", || touches(other) >= before + 3);
             seen_by_handler.store(touches(id), Ordering::SeqCst);
-            Outcome::Done
+            Handled::Done
         });
         let report = report.unwrap();
         assert_eq!((report.deleted, report.lost), (1, 1), "{report:?}");
@@ -154,10 +151,10 @@ fn half_a_reply_is_a_lost_connection() {
             let (address, _directory) = scripted(vec![reserved(&whole[..cut]), second]);
             let ran = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&ran);
-            let report = run(&worker(connector(), &address), is_async, move |delivery| {
+            let report = run(&worker(connector(), &address), is_async, move |job| {
                 counted.fetch_add(1, Ordering::SeqCst);
-                assert_eq!(delivery.body, b"\xff\xfe", "a body may be anything");
-                Outcome::Done
+                assert_eq!(job.body, b"\xff\xfe", "a body may be anything");
+                Handled::Done
             });
             assert_eq!(report.unwrap().deleted, 1, "cut at {cut}");
             assert_eq!(ran.load(Ordering::SeqCst), 1, "cut at {cut}");
@@ -168,9 +165,9 @@ fn half_a_reply_is_a_lost_connection() {
         let data = [format!("OK {}\r\n", stats.len()).as_bytes(), stats, b"\r\n"].concat();
         let rest = vec![data, b"DELETED\r\n".to_vec(), b"TIMED_OUT\r\n".to_vec()];
         let (address, _directory) = scripted(vec![[reserved(b"RESERVED 7 1\r\nx\r\n"), rest].concat()]);
-        let report = run(&worker(connector(), &address), is_async, |delivery| {
-            assert_eq!(delivery.attempt, 2);
-            Outcome::Done
+        let report = run(&worker(connector(), &address), is_async, |job| {
+            assert_eq!(job.attempt, 2);
+            Handled::Done
         });
         assert_eq!(report.unwrap().deleted, 1);
     }
@@ -216,10 +213,10 @@ fn an_invalid_answer_is_reported_and_the_worker_continues_with_another_connectio
                     assert!(error.is_out_of_step(), "{error}");
                     counted.fetch_add(1, Ordering::SeqCst);
                 }
-                Event::Ended { delivery, .. } => assert_eq!(delivery.body, b"right"),
+                Event::Ended { job, .. } => assert_eq!(job.body, b"right"),
                 _ => {}
             });
-            let report = run(&worker, is_async, |_| Outcome::Done).unwrap();
+            let report = run(&worker, is_async, |_| Handled::Done).unwrap();
             let said = String::from_utf8_lossy(&wrong);
             assert_eq!((report.deleted, report.unconfirmed), (1, unconfirmed), "{said}");
             assert_eq!(reports.load(Ordering::SeqCst), 2, "{said}");
@@ -306,16 +303,16 @@ fn one_of_several_servers_that_is_not_there_does_not_end_the_worker() {
                 wait_until("two reports", || missing.load(Ordering::SeqCst) >= 2);
                 stopper.stop();
             }
-            Outcome::Done
+            Handled::Done
         });
         assert_eq!(report.unwrap().deleted, 3);
         // The work of all servers was to be done.
         let mut client = put(&fake, 1);
-        let error = run(&both().until_empty(), is_async, |_| Outcome::Done).unwrap_err();
+        let error = run(&both().until_empty(), is_async, |_| Handled::Done).unwrap_err();
         assert!(matches!(error, Error::Connect { .. }), "{error}");
         assert!(client.peek_next(JobState::Ready).is_err(), "that of this one is done");
         let none = first().server(nowhere()).slots(2);
-        assert!(run(&none, is_async, |_| Outcome::Done).is_err());
+        assert!(run(&none, is_async, |_| Handled::Done).is_err());
     }
 }
 
@@ -351,7 +348,7 @@ fn a_server_that_says_at_once_that_no_job_came_in_time_is_asked_once_a_second() 
         let (stopper, began) = (worker.stopper(), Instant::now());
         let report = run(&worker, is_async, move |_| {
             stopper.stop();
-            Outcome::Done
+            Handled::Done
         });
         assert_eq!(report.unwrap().deleted, 1);
         let reserves = 3;
@@ -371,7 +368,7 @@ fn a_server_that_dies_while_a_job_runs_is_no_panic_and_a_stop_ends_the_worker() 
         let report = run(&worker, is_async, move |_| {
             drop(server.lock().unwrap().take());
             stopper.stop();
-            Outcome::Done
+            Handled::Done
         });
         let report = report.unwrap();
         assert_eq!((report.unconfirmed, report.deleted), (1, 0), "{report:?}");
@@ -393,9 +390,9 @@ fn two_workers_with_one_session_take_it_from_each_other_and_no_job_runs_twice() 
                 let (runs, address) = (Arc::clone(&runs), server.address());
                 scope.spawn(move || {
                     let connector = connector().session("w".parse().unwrap(), Duration::from_secs(60));
-                    let report = run(&worker(connector, &address), is_async, move |delivery| {
-                        *runs.lock().unwrap().entry(delivery.body.clone()).or_default() += 1;
-                        Outcome::Done
+                    let report = run(&worker(connector, &address), is_async, move |job| {
+                        *runs.lock().unwrap().entry(job.body.clone()).or_default() += 1;
+                        Handled::Done
                     });
                     report.unwrap()
                 })
@@ -449,7 +446,7 @@ fn a_server_that_hangs_at_the_end_of_a_job_delays_a_stop_by_one_time_out() {
                 if stops_first {
                     stopper.stop();
                 }
-                Outcome::Done
+                Handled::Done
             });
             assert_eq!(figures(report), [0, 0, 1]);
             // Further attempts would take many time-outs.
@@ -491,7 +488,7 @@ fn a_job_of_a_lost_connection_is_ended_on_the_next_one_only_if_its_session_has_i
                 }
             });
             let worker = worker(with_session(touched.is_some()), &address);
-            assert_eq!(figures(run(&worker, is_async, |_| Outcome::Done)), report, "{touched:?}");
+            assert_eq!(figures(run(&worker, is_async, |_| Handled::Done)), report, "{touched:?}");
             let notes = served.join().unwrap();
             let deletes = notes.iter().filter(|lines| lines.contains("delete")).count();
             assert_eq!(deletes as u64, report[0], "{notes:?}");
@@ -528,7 +525,7 @@ fn a_job_that_comes_after_the_stop_is_given_back_and_not_run() {
         });
         let worker = Worker::new(with_session(has_session), address.parse().unwrap()).watch(tube());
         sender.send(worker.stopper()).unwrap();
-        assert_eq!(figures(run(&worker, is_async, |_| Outcome::Done)), [0, 0, 0]);
+        assert_eq!(figures(run(&worker, is_async, |_| Handled::Done)), [0, 0, 0]);
         let expected = ["release 7 0 0 uncounted\r\n", "quit\r\n"];
         assert_eq!(served.join().unwrap(), expected[usize::from(!has_session)..]);
     }
@@ -555,7 +552,7 @@ fn a_hook_that_panics_ends_all_slots_and_the_panic_is_that_of_the_run() {
         let _client = put(&fake, 1);
         let worker = Worker::new(connector(), fake.address().parse().unwrap()).watch(tube()).slots(3);
         let worker = worker.on_event(|_| panic!("the hook"));
-        let act = std::panic::AssertUnwindSafe(|| run(&worker, is_async, |_| Outcome::Done));
+        let act = std::panic::AssertUnwindSafe(|| run(&worker, is_async, |_| Handled::Done));
         let panic = std::panic::catch_unwind(act).unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"the hook"));
     }
@@ -567,7 +564,7 @@ fn a_server_out_of_memory_is_asked_again_and_the_end_of_each_attempt_is_reported
         for is_async in [false, true] {
             let good = again(&[JOB, b"DELETED\r\n", b"TIMED_OUT\r\n"]);
             let (address, _directory) = scripted(vec![reserved(refused), again(&[JOB, refused]), good]);
-            let report = run(&worker(connector(), &address), is_async, |_| Outcome::Done);
+            let report = run(&worker(connector(), &address), is_async, |_| Handled::Done);
             assert_eq!(figures(report), [1, 0, 1]);
         }
     }

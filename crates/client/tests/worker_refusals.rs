@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use beanstalk_client::{Connector, Event, Outcome, Worker};
+use beanstalk_client::{Connector, Event, Handled, Worker};
 use beanstalkd_testkit::panicking::wait_until;
 
 mod support;
@@ -38,7 +38,7 @@ fn a_job_without_an_answer_about_it_is_left_and_one_that_is_gone_is_skipped() {
         let second = [&[job.concat()], &end[..]].concat();
         let (address, _directory) = scripted(vec![first, second]);
         let (worker, lost) = counting(connector(), &address);
-        let report = run(&worker.with_info(), is_async, |_| Outcome::Done).unwrap();
+        let report = run(&worker.with_info(), is_async, |_| Handled::Done).unwrap();
         assert_eq!((report.deleted, lost.load(Ordering::SeqCst)), (1, 1));
 
         let gone = [b"NOT_FOUND\r\n".to_vec(), b"TIMED_OUT\r\n".to_vec()];
@@ -93,7 +93,7 @@ fn a_touch_that_is_refused_is_tried_again_and_one_on_a_lost_connection_is_not() 
             } else {
                 wait_until("a second touch", || touches.load(Ordering::SeqCst) == 2);
             }
-            Outcome::Done
+            Handled::Done
         });
         let report = report.unwrap();
         assert_eq!((report.deleted, report.lost), if is_lost { (0, 1) } else { (1, 0) });
@@ -117,7 +117,7 @@ fn a_job_of_a_session_that_the_server_does_not_touch_is_left_with_its_connection
             }
         });
         let (worker, lost) = counting(with_session(true), &address);
-        let report = run(&worker, is_async, |_| Outcome::Done).unwrap();
+        let report = run(&worker, is_async, |_| Handled::Done).unwrap();
         assert_eq!((report.deleted, report.unconfirmed), (0, 1), "{report:?}");
         assert_eq!(lost.load(Ordering::SeqCst), 1, "as tasks: {is_async}");
     }
@@ -130,7 +130,7 @@ fn a_job_that_a_session_does_not_have_any_more_is_lost_and_the_connection_stays(
         let texts = [&[b"SESSION 0\r\n".to_vec()][..], &reserved(JOB), &end].concat();
         let (address, _directory) = scripted(vec![texts]);
         let (worker, lost) = counting(with_session(true), &address);
-        let report = run(&worker, is_async, |_| Outcome::Done).unwrap();
+        let report = run(&worker, is_async, |_| Handled::Done).unwrap();
         assert_eq!((report.lost, report.unconfirmed), (1, 0), "{report:?}");
         assert_eq!(lost.load(Ordering::SeqCst), 0, "as tasks: {is_async}");
     }

@@ -10,7 +10,7 @@ use super::client::Client;
 use crate::error::Error;
 use crate::span::Span;
 use crate::worker::run::{JobRunner, RunningSlot};
-use crate::worker::{Delivery, Outcome, Report, Worker};
+use crate::worker::{Handled, Report, Worker, WorkerJob};
 
 impl Worker {
     /// Works until it is stopped, like [`Self::run`], with tokio: a handler is a task. A panic of a handler is a
@@ -23,8 +23,8 @@ impl Worker {
     /// As [`Self::run`].
     pub async fn run_async<H, F>(&self, handler: H) -> Result<Report, Error>
     where
-        H: Fn(Arc<Delivery>) -> F + Send + Sync + 'static,
-        F: Future<Output: Into<Outcome>> + Send + 'static,
+        H: Fn(Arc<WorkerJob>) -> F + Send + Sync + 'static,
+        F: Future<Output: Into<Handled>> + Send + 'static,
     {
         let jobs = Arc::new(HandlerTasks(handler));
         let (all, start) = self.make_slots()?;
@@ -59,27 +59,22 @@ struct HandlerTasks<H>(H);
 
 impl<H, F> JobRunner<Client> for HandlerTasks<H>
 where
-    H: Fn(Arc<Delivery>) -> F + Send + Sync,
-    F: Future<Output: Into<Outcome>> + Send + 'static,
+    H: Fn(Arc<WorkerJob>) -> F + Send + Sync,
+    F: Future<Output: Into<Handled>> + Send + 'static,
 {
-    async fn run(
-        &self,
-        slot: &mut RunningSlot<'_, Client>,
-        delivery: &Arc<Delivery>,
-        span: &Span,
-    ) -> Outcome {
-        let panicked = || Outcome::Failed("the handler has panicked".to_owned());
+    async fn run(&self, slot: &mut RunningSlot<'_, Client>, job: &Arc<WorkerJob>, span: &Span) -> Handled {
+        let panicked = || Handled::Failed("the handler has panicked".to_owned());
         let handler = &self.0;
-        let run = span.run(|| catch_unwind(AssertUnwindSafe(|| handler(Arc::clone(delivery)))));
+        let run = span.run(|| catch_unwind(AssertUnwindSafe(|| handler(Arc::clone(job)))));
         let Ok(run) = run else { return panicked() };
         // A set ends its tasks when it is dropped.
         let mut running = JoinSet::new();
         running.spawn(span.clone().around(async move { run.await.into() }));
         loop {
-            match timeout(delivery.touch_every(), running.join_next()).await {
-                Ok(Some(Ok(outcome))) => return outcome,
+            match timeout(job.touch_every(), running.join_next()).await {
+                Ok(Some(Ok(handled))) => return handled,
                 Ok(Some(Err(_)) | None) => return panicked(),
-                Err(_) => slot.touch_running(delivery, span).await,
+                Err(_) => slot.touch_running(job, span).await,
             }
         }
     }

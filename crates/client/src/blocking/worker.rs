@@ -10,7 +10,7 @@ use super::client::Client;
 use crate::error::Error;
 use crate::span::Span;
 use crate::worker::run::{JobRunner, RunningSlot};
-use crate::worker::{Delivery, Outcome, Report, Worker};
+use crate::worker::{Handled, Report, Worker, WorkerJob};
 
 /// The result of a future of the blocking driver, whose steps are complete when they return.
 fn poll_once<F: Future>(future: F) -> F::Output {
@@ -28,9 +28,9 @@ impl Worker {
     ///
     /// # Panics
     /// If the function of [`Self::on_event`] or of `in_span` panics; after the other slots have ended.
-    pub fn run<O: Into<Outcome>>(&self, handler: impl Fn(&Delivery) -> O + Sync) -> Result<Report, Error> {
+    pub fn run<O: Into<Handled>>(&self, handler: impl Fn(&WorkerJob) -> O + Sync) -> Result<Report, Error> {
         let (slots, start) = self.make_slots()?;
-        let handler = |delivery: &Delivery| handler(delivery).into();
+        let handler = |job: &WorkerJob| handler(job).into();
         let jobs = &Threads(&handler);
         let ended = thread::scope(|scope| {
             let slots: Vec<_> = slots
@@ -57,30 +57,25 @@ impl Worker {
 }
 
 /// Runs each handler on a thread of its own.
-struct Threads<'a>(&'a (dyn Fn(&Delivery) -> Outcome + Sync));
+struct Threads<'a>(&'a (dyn Fn(&WorkerJob) -> Handled + Sync));
 
 impl JobRunner<Client> for Threads<'_> {
-    async fn run(
-        &self,
-        slot: &mut RunningSlot<'_, Client>,
-        delivery: &Arc<Delivery>,
-        span: &Span,
-    ) -> Outcome {
+    async fn run(&self, slot: &mut RunningSlot<'_, Client>, job: &Arc<WorkerJob>, span: &Span) -> Handled {
         let handler = self.0;
         let (ended, end) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(move || {
-                let outcome = span.run(|| catch_unwind(AssertUnwindSafe(|| handler(delivery))));
-                // This cannot fail: the receiver waits for the outcome.
+                let handled = span.run(|| catch_unwind(AssertUnwindSafe(|| handler(job))));
+                // This cannot fail: the receiver waits for the result.
                 let _ = ended
-                    .send(outcome.unwrap_or_else(|_| Outcome::Failed("the handler has panicked".to_owned())));
+                    .send(handled.unwrap_or_else(|_| Handled::Failed("the handler has panicked".to_owned())));
             });
             loop {
-                match end.recv_timeout(delivery.touch_every()) {
-                    Ok(outcome) => return outcome,
-                    Err(mpsc::RecvTimeoutError::Timeout) => poll_once(slot.touch_running(delivery, span)),
+                match end.recv_timeout(job.touch_every()) {
+                    Ok(handled) => return handled,
+                    Err(mpsc::RecvTimeoutError::Timeout) => poll_once(slot.touch_running(job, span)),
                     Err(mpsc::RecvTimeoutError::Disconnected) => {
-                        return Outcome::Failed("the handler has not ended".to_owned());
+                        return Handled::Failed("the handler has not ended".to_owned());
                     }
                 }
             }

@@ -55,7 +55,7 @@ pub(crate) const MAX_SETTLES: usize = 5;
 /// A job as a handler gets it.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Delivery {
+pub struct WorkerJob {
     /// The id of the job.
     pub id: u64,
     /// The body.
@@ -78,7 +78,7 @@ pub struct Delivery {
     failure_counts: FailureCounts,
 }
 
-impl Delivery {
+impl WorkerJob {
     /// A job with its counters. Without them, all its fields must be present: see [`Worker::needs_info`].
     pub(crate) fn new(job: Job, info: Option<JobInfo>, worker: &Worker, failures: &FailedJobs) -> Self {
         let Job { id, body, fields } = job;
@@ -114,7 +114,7 @@ impl Delivery {
     }
 
     /// Whether the worker should stop. The worker waits for the handler; a slow handler can end early with
-    /// [`Outcome::Postpone`].
+    /// [`Handled::Postpone`].
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
     }
@@ -129,7 +129,7 @@ impl Delivery {
 /// The result of a handler. `Result<(), E>` can be used: `Ok` is [`Self::Done`], `Err` is [`Self::Failed`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum Handled {
     /// The job is done, and will be deleted.
     Done,
     /// The job is done: it will be deleted, and these are put, at most a hundred, all or nothing
@@ -149,13 +149,13 @@ pub enum Outcome {
     Bury(String),
 }
 
-impl From<()> for Outcome {
+impl From<()> for Handled {
     fn from((): ()) -> Self {
         Self::Done
     }
 }
 
-impl<E: fmt::Display> From<Result<(), E>> for Outcome {
+impl<E: fmt::Display> From<Result<(), E>> for Handled {
     fn from(result: Result<(), E>) -> Self {
         match result {
             Ok(()) => Self::Done,
@@ -170,7 +170,7 @@ impl<E: fmt::Display> From<Result<(), E>> for Outcome {
 pub enum Settled {
     /// The job was deleted.
     Deleted,
-    /// The job was deleted, and the jobs of [`Outcome::DoneAndPut`] were put.
+    /// The job was deleted, and the jobs of [`Handled::DoneAndPut`] were put.
     Completed,
     /// The job was released and becomes ready after this time.
     Released(Duration),
@@ -188,17 +188,15 @@ pub enum Settled {
 
 impl Settled {
     /// The planned action.
-    pub(crate) fn plan(outcome: &Outcome, delivery: &Delivery, retry: &Retry) -> Self {
-        match outcome {
-            Outcome::Done => Self::Deleted,
-            Outcome::DoneAndPut(_) => Self::Completed,
-            Outcome::Failed(_) | Outcome::RetryAfter(..) if delivery.attempt >= retry.max_attempts => {
-                Self::Buried
-            }
-            Outcome::Failed(_) => Self::Released(retry.delay(delivery.attempt)),
-            Outcome::RetryAfter(delay, _) => Self::Released(*delay),
-            Outcome::Postpone(delay) => Self::GivenBack(*delay),
-            Outcome::Bury(_) => Self::Buried,
+    pub(crate) fn plan(handled: &Handled, job: &WorkerJob, retry: &Retry) -> Self {
+        match handled {
+            Handled::Done => Self::Deleted,
+            Handled::DoneAndPut(_) => Self::Completed,
+            Handled::Failed(_) | Handled::RetryAfter(..) if job.attempt >= retry.max_attempts => Self::Buried,
+            Handled::Failed(_) => Self::Released(retry.delay(job.attempt)),
+            Handled::RetryAfter(delay, _) => Self::Released(*delay),
+            Handled::Postpone(delay) => Self::GivenBack(*delay),
+            Handled::Bury(_) => Self::Buried,
         }
     }
 
@@ -216,7 +214,7 @@ impl Settled {
     }
 }
 
-impl Outcome {
+impl Handled {
     /// If the server has refused the puts of a job that is done, that is a failure of the job, of which nothing was
     /// executed.
     pub(crate) fn refused(&self, error: &Error) -> Option<Self> {
@@ -251,13 +249,13 @@ pub(crate) fn seconds(time: Duration, has_fractions: bool) -> Seconds {
 #[non_exhaustive]
 pub enum Event<'a> {
     /// A handler begins.
-    Began(&'a Delivery),
+    Began(&'a WorkerJob),
     /// An attempt has ended.
     Ended {
         /// The job.
-        delivery: &'a Delivery,
+        job: &'a WorkerJob,
         /// The result of the handler.
-        outcome: &'a Outcome,
+        handled: &'a Handled,
         /// The action for the job.
         settled: Settled,
         /// How long the handler took.
@@ -265,7 +263,7 @@ pub enum Event<'a> {
     },
     /// A job in progress could not be touched. If its TTR ends, another worker gets it. If the server no longer has it
     /// reserved for this worker, it is not touched again.
-    NotTouched(&'a Delivery, &'a Error),
+    NotTouched(&'a WorkerJob, &'a Error),
     /// There is no connection to the server, or the worker has closed it because the server's answer does not follow
     /// the protocol; the worker tries again.
     Disconnected {
@@ -326,7 +324,7 @@ impl Stopper {
 }
 
 type Hook = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
-type SpanOf = Arc<dyn Fn(&Delivery) -> Span + Send + Sync>;
+type SpanOf = Arc<dyn Fn(&WorkerJob) -> Span + Send + Sync>;
 
 /// Takes jobs from the watched tubes and passes them to a handler: one job at a time in each of its slots, each of
 /// which has a connection. It reserves a job only when a slot is free, touches it while the handler runs, and then
@@ -342,8 +340,8 @@ type SpanOf = Arc<dyn Fn(&Delivery) -> Span + Send + Sync>;
 ///     .slots(8)
 ///     .retry(Retry::new().max_attempts(3))
 ///     .on_event(|event| {
-///         if let Event::Ended { delivery, outcome, settled, took } = event {
-///             println!("job {}: {outcome:?}, {settled:?} after {took:?}", delivery.id);
+///         if let Event::Ended { job, handled, settled, took } = event {
+///             println!("job {}: {handled:?}, {settled:?} after {took:?}", job.id);
 ///         }
 ///     });
 /// let stopper = worker.stopper(); // for a handler of signals
@@ -450,7 +448,7 @@ impl Worker {
         Self { hook: Some(Arc::new(hook)), ..self }
     }
 
-    /// Asks for all counters of each job, and its tags: [`Delivery::info`]. This is one more command for each job.
+    /// Asks for all counters of each job, and its tags: [`WorkerJob::info`]. This is one more command for each job.
     #[must_use]
     pub fn with_info(self) -> Self {
         Self { with_info: true, ..self }
@@ -471,15 +469,15 @@ impl Worker {
     /// ```
     #[cfg(feature = "tracing")]
     #[must_use]
-    pub fn in_span(self, span_of: impl Fn(&Delivery) -> tracing::Span + Send + Sync + 'static) -> Self {
-        Self { span_of: Some(Arc::new(move |delivery| Span(span_of(delivery)))), ..self }
+    pub fn in_span(self, span_of: impl Fn(&WorkerJob) -> tracing::Span + Send + Sync + 'static) -> Self {
+        Self { span_of: Some(Arc::new(move |job| Span(span_of(job)))), ..self }
     }
 
-    pub(crate) fn span(&self, delivery: &Delivery) -> Span {
-        self.span_of.as_ref().map_or_else(Span::none, |span_of| span_of(delivery))
+    pub(crate) fn span(&self, job: &WorkerJob) -> Span {
+        self.span_of.as_ref().map_or_else(Span::none, |span_of| span_of(job))
     }
 
-    /// Whether the fields of a job lack values that a delivery has.
+    /// Whether the fields of a job lack values that a [`WorkerJob`] has.
     pub(crate) fn needs_info(&self, fields: &Fields) -> bool {
         self.with_info || !fields.are_all() || self.retry.counts_buries() && given_back(fields) > 0
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::{Delivery, Settled};
+use super::{Settled, WorkerJob};
 use crate::core::data::JobInfo;
 use crate::core::fields::Fields;
 use crate::lock;
@@ -63,12 +63,12 @@ impl Retry {
     }
 
     /// Leaves the decision to the handler, which counts the failures by itself: it delays a failed job with
-    /// [`Outcome::RetryAfter`] and ends its attempts with [`Outcome::Bury`]. An [`Outcome::Failed`] releases the job
+    /// [`Handled::RetryAfter`] and ends its attempts with [`Handled::Bury`]. A [`Handled::Failed`] releases the job
     /// without a delay, and no number of failures buries it.
     ///
-    /// [`Outcome::RetryAfter`]: super::Outcome::RetryAfter
-    /// [`Outcome::Bury`]: super::Outcome::Bury
-    /// [`Outcome::Failed`]: super::Outcome::Failed
+    /// [`Handled::RetryAfter`]: super::Handled::RetryAfter
+    /// [`Handled::Bury`]: super::Handled::Bury
+    /// [`Handled::Failed`]: super::Handled::Failed
     pub fn by_handler() -> Self {
         // The worker does the same as where the server decides: nothing.
         Self::by_server()
@@ -148,8 +148,8 @@ impl FailedJobs {
     }
 
     /// Notes how an attempt has ended.
-    pub(crate) fn note(&self, delivery: &Delivery, settled: Settled) {
-        let Delivery { id, attempt, failure_counts, .. } = *delivery;
+    pub(crate) fn note(&self, job: &WorkerJob, settled: Settled) {
+        let WorkerJob { id, attempt, failure_counts, .. } = *job;
         let failed = match settled {
             Settled::Released(_) => FailedJob {
                 failures: attempt,

@@ -11,7 +11,7 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::{
-    Delivery, Event, MAX_LATE_WAIT, MAX_SETTLES, MAX_SILENCE, Outcome, STOP_CHECK_INTERVAL, Settled, Worker,
+    Event, Handled, MAX_LATE_WAIT, MAX_SETTLES, MAX_SILENCE, STOP_CHECK_INTERVAL, Settled, Worker, WorkerJob,
     WorkerSlot, seconds,
 };
 use crate::address::Address;
@@ -44,9 +44,9 @@ pub(crate) trait JobRunner<C: SlotConnection>: Sync {
     fn run(
         &self,
         slot: &mut RunningSlot<'_, C>,
-        delivery: &Arc<Delivery>,
+        job: &Arc<WorkerJob>,
         span: &Span,
-    ) -> impl Future<Output = Outcome> + Send;
+    ) -> impl Future<Output = Handled> + Send;
 }
 
 /// Passes the commands of a slot to the macro `$make`, for a driver if there is one.
@@ -225,20 +225,20 @@ impl<C: SlotClient> RunningSlot<'_, C> {
         if !self.still_has(job.id).await? {
             return Ok(());
         }
-        let delivery = Arc::new(Delivery::new(job, info, worker, &self.slot.failures));
+        let job = Arc::new(WorkerJob::new(job, info, worker, &self.slot.failures));
         if worker.stopper.is_stopped() {
-            self.give_back(&delivery).await;
+            self.give_back(&job).await;
             return Ok(());
         }
-        let span = worker.span(&delivery);
-        span.run(|| worker.emit(&Event::Began(&delivery)));
+        let span = worker.span(&job);
+        span.run(|| worker.emit(&Event::Began(&job)));
         let began = Instant::now();
-        let mut outcome = jobs.run(self, &delivery, &span).await;
+        let mut handled = jobs.run(self, &job, &span).await;
         let took = began.elapsed();
-        let plan = Settled::plan(&outcome, &delivery, &worker.retry);
-        let (settled, ended) = self.finish(plan, &mut outcome, &delivery).await;
-        self.slot.failures.note(&delivery, settled);
-        span.run(|| worker.emit(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
+        let plan = Settled::plan(&handled, &job, &worker.retry);
+        let (settled, ended) = self.finish(plan, &mut handled, &job).await;
+        self.slot.failures.note(&job, settled);
+        span.run(|| worker.emit(&Event::Ended { job: &job, handled: &handled, settled, took }));
         ended
     }
 
@@ -283,14 +283,14 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     }
 
     /// Touches the job of the running handler, until it is known to be lost.
-    pub(crate) async fn touch_running(&mut self, delivery: &Delivery, span: &Span) {
+    pub(crate) async fn touch_running(&mut self, job: &WorkerJob, span: &Span) {
         if self.is_lost {
             return;
         }
-        let Err(error) = self.touch(delivery.id).await else { return };
+        let Err(error) = self.touch(job.id).await else { return };
         let is_open = self.client.engine().number() == self.reserved_on;
         self.is_lost = error.is_not_found() || !is_open && !self.worker.has_session();
-        span.run(|| self.worker.emit(&Event::NotTouched(delivery, &error)));
+        span.run(|| self.worker.emit(&Event::NotTouched(job, &error)));
     }
 
     /// Ends the job as planned, on a connection that has it reserved. Returns what was done, and the error if the
@@ -298,22 +298,22 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     async fn finish(
         &mut self,
         mut plan: Settled,
-        outcome: &mut Outcome,
-        delivery: &Delivery,
+        handled: &mut Handled,
+        job: &WorkerJob,
     ) -> (Settled, Result<(), Error>) {
         let mut settled = Settled::Lost;
         for _ in 0..MAX_SETTLES {
-            match self.still_has(delivery.id).await {
+            match self.still_has(job.id).await {
                 Ok(true) => {}
                 Ok(false) => return (settled, Ok(())),
                 Err(error) => return plan.after(Err(error)),
             }
-            let result = self.settle(plan, outcome, delivery).await;
+            let result = self.settle(plan, handled, job).await;
             if let Err(error) = &result
-                && let Some(failed) = outcome.refused(error)
+                && let Some(failed) = handled.refused(error)
             {
-                *outcome = failed;
-                plan = Settled::plan(outcome, delivery, &self.worker.retry);
+                *handled = failed;
+                plan = Settled::plan(handled, job, &self.worker.retry);
                 continue;
             }
             match result {
@@ -331,12 +331,12 @@ impl<C: SlotClient> RunningSlot<'_, C> {
     }
 
     /// Carries out the plan. `false` if the server has buried the job instead.
-    async fn settle(&mut self, plan: Settled, outcome: &Outcome, delivery: &Delivery) -> Result<bool, Error> {
-        let (id, pri) = (delivery.id, delivery.pri);
+    async fn settle(&mut self, plan: Settled, handled: &Handled, job: &WorkerJob) -> Result<bool, Error> {
+        let (id, pri) = (job.id, job.pri);
         self.client_with(Reopening::Never);
         match plan {
             Settled::Deleted => self.client.delete(id).await.map(|()| true),
-            Settled::Completed => self.client.complete(id, &outcome.puts()).await.map(|_| true),
+            Settled::Completed => self.client.complete(id, &handled.puts()).await.map(|_| true),
             Settled::Buried => self.client.bury(id, pri).await.map(|()| true),
             Settled::Released(delay) => {
                 let delay = self.seconds(delay).await;
@@ -360,11 +360,11 @@ impl<C: SlotClient> RunningSlot<'_, C> {
 
     /// Gives a job back that was not begun, because the worker is stopped. Without a session, the end of the connection
     /// does that, and nothing is counted.
-    async fn give_back(&mut self, delivery: &Delivery) {
+    async fn give_back(&mut self, job: &WorkerJob) {
         if self.worker.has_session() {
             // If this fails, the job is ready when its TTR or the grace of the session ends.
-            let (plan, mut outcome) = (Settled::GivenBack(Duration::ZERO), Outcome::Postpone(Duration::ZERO));
-            let _ = self.finish(plan, &mut outcome, delivery).await;
+            let (plan, mut handled) = (Settled::GivenBack(Duration::ZERO), Handled::Postpone(Duration::ZERO));
+            let _ = self.finish(plan, &mut handled, job).await;
         }
     }
 

@@ -7,13 +7,13 @@ fn worker(retry: Retry) -> Worker {
     Worker::new(Connector::new(), "127.0.0.1:1".parse().unwrap()).retry(retry)
 }
 
-fn delivery(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> Delivery {
+fn worker_job(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> WorkerJob {
     let stats = format!(
         "---\nid: 1\ntube: t\nstate: reserved\npri: 0\nage: 0\nttr: 1\nreleases: {releases}\n\
         timeouts: {timeouts}\nburies: {buries}\n"
     );
     let info = JobInfo::from_stats(&parse_dictionary(stats.as_bytes()).unwrap()).unwrap();
-    Delivery::new(
+    WorkerJob::new(
         Job { id: 1, body: Vec::new(), fields: Fields::default() },
         Some(info),
         &worker(*retry),
@@ -24,7 +24,7 @@ fn delivery(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> Deliver
 #[test]
 fn a_job_is_tried_as_often_as_the_retry_says_and_again_after_a_kick() {
     let retry = Retry::new().max_attempts(3).delays(Duration::from_secs(10), Duration::from_secs(15));
-    let failed = Outcome::Failed("x".to_owned());
+    let failed = Handled::Failed("x".to_owned());
     let seconds = |seconds| Settled::Released(Duration::from_secs(seconds));
     for (releases, timeouts, buries, plan) in [
         (0, 0, 0, seconds(10)),
@@ -36,29 +36,29 @@ fn a_job_is_tried_as_often_as_the_retry_says_and_again_after_a_kick() {
         (3, 1, 1, Settled::Buried),
         (0, 0, u64::MAX, seconds(10)),
     ] {
-        let delivery = delivery(releases, timeouts, buries, &retry);
-        assert_eq!(Settled::plan(&failed, &delivery, &retry), plan, "{releases} {timeouts} {buries}");
+        let worker_job = worker_job(releases, timeouts, buries, &retry);
+        assert_eq!(Settled::plan(&failed, &worker_job, &retry), plan, "{releases} {timeouts} {buries}");
     }
     let server = Retry::by_server();
-    let delivery = delivery(99, 99, 99, &server);
-    assert_eq!(Settled::plan(&failed, &delivery, &server), seconds(0));
-    let own = Outcome::RetryAfter(Duration::from_secs(7), "x".to_owned());
-    assert_eq!(Settled::plan(&own, &delivery, &Retry::by_handler()), seconds(7));
-    assert_eq!(delivery.touch_every(), Duration::from_millis(333));
-    let bury = Outcome::Bury("x".to_owned());
-    assert_eq!(Settled::plan(&bury, &delivery, &server), Settled::Buried);
+    let worker_job = worker_job(99, 99, 99, &server);
+    assert_eq!(Settled::plan(&failed, &worker_job, &server), seconds(0));
+    let own = Handled::RetryAfter(Duration::from_secs(7), "x".to_owned());
+    assert_eq!(Settled::plan(&own, &worker_job, &Retry::by_handler()), seconds(7));
+    assert_eq!(worker_job.touch_every(), Duration::from_millis(333));
+    let bury = Handled::Bury("x".to_owned());
+    assert_eq!(Settled::plan(&bury, &worker_job, &server), Settled::Buried);
 }
 
 #[test]
 fn a_worker_counts_its_own_failures_whatever_the_counters_of_the_job_hide() {
     let (worker, failures) = (worker(Retry::new()), FailedJobs::default());
-    let delivery = |releases: u64, buries: u64, failures_of_server: Option<u64>| {
+    let worker_job = |releases: u64, buries: u64, failures_of_server: Option<u64>| {
         let stats =
             format!("id: 7\ntube: t\nstate: reserved\npri: 0\nage: 0\nttr: 1\nreleases: {releases}\n");
         let own = failures_of_server.map(|count| format!("failures: {count}\n")).unwrap_or_default();
         let stats = format!("---\n{stats}buries: {buries}\n{own}");
         let info = JobInfo::from_stats(&parse_dictionary(stats.as_bytes()).unwrap()).unwrap();
-        Delivery::new(
+        WorkerJob::new(
             Job { id: 7, body: Vec::new(), fields: Fields::default() },
             Some(info),
             &worker,
@@ -68,34 +68,34 @@ fn a_worker_counts_its_own_failures_whatever_the_counters_of_the_job_hide() {
     let again = Settled::Released(Duration::ZERO);
     // Buried in its first attempt and kicked: the counters would allow four further series.
     for attempt in 1..=5 {
-        let job = delivery(attempt - 1, 1, None);
+        let job = worker_job(attempt - 1, 1, None);
         assert_eq!(job.attempt, attempt);
         failures.note(&job, again);
     }
     // Nobody has asked how often it was buried before its first failure here.
     let fields = Fields { attempts: Some(1), ..Fields::default() };
-    let first = Delivery::new(Job { id: 7, body: Vec::new(), fields }, None, &worker, &failures);
+    let first = WorkerJob::new(Job { id: 7, body: Vec::new(), fields }, None, &worker, &failures);
     failures.note(&first, again);
-    assert_eq!(delivery(1, 3, None).attempt, 2);
-    failures.note(&delivery(4, 1, None), Settled::Buried);
-    (0..5).for_each(|releases| failures.note(&delivery(releases, 1, None), again));
+    assert_eq!(worker_job(1, 3, None).attempt, 2);
+    failures.note(&worker_job(4, 1, None), Settled::Buried);
+    (0..5).for_each(|releases| failures.note(&worker_job(releases, 1, None), again));
     // Two time-outs, or failures of others, count, too. What is given back does not.
-    assert_eq!(delivery(7, 1, None).attempt, 8);
-    failures.note(&delivery(7, 1, None), Settled::GivenBack(Duration::ZERO));
-    assert_eq!(delivery(7, 1, None).attempt, 8);
+    assert_eq!(worker_job(7, 1, None).attempt, 8);
+    failures.note(&worker_job(7, 1, None), Settled::GivenBack(Duration::ZERO));
+    assert_eq!(worker_job(7, 1, None).attempt, 8);
     // Buried and kicked by another worker, or by this one.
-    assert_eq!(delivery(7, 2, None).attempt, 1);
-    failures.note(&delivery(7, 1, None), Settled::Buried);
-    assert_eq!(delivery(7, 1, None).attempt, 4, "as far as the counters show it");
+    assert_eq!(worker_job(7, 2, None).attempt, 1);
+    failures.note(&worker_job(7, 1, None), Settled::Buried);
+    assert_eq!(worker_job(7, 1, None).attempt, 4, "as far as the counters show it");
     // The server no longer counts the failures of a dead job that was sent back to its tube.
-    assert_eq!(delivery(3, 0, Some(3)).attempt, 4);
-    failures.note(&delivery(3, 0, Some(3)), again);
-    assert_eq!(delivery(4, 0, Some(0)).attempt, 1);
+    assert_eq!(worker_job(3, 0, Some(3)).attempt, 4);
+    failures.note(&worker_job(3, 0, Some(3)), again);
+    assert_eq!(worker_job(4, 0, Some(0)).attempt, 1);
 }
 
 #[test]
 fn refused_puts_are_a_failure_of_the_job() {
-    let puts = Outcome::DoneAndPut(vec![(PutOptions::new(), b"next".to_vec())]);
+    let puts = Handled::DoneAndPut(vec![(PutOptions::new(), b"next".to_vec())]);
     assert_eq!(puts.puts(), [(PutOptions::new(), &b"next"[..])]);
     let unsupported = Error::Unsupported { extension: "complete".to_owned() };
     for (error, is_refused) in [
@@ -107,7 +107,7 @@ fn refused_puts_are_a_failure_of_the_job() {
         (Error::Closed, false),
     ] {
         assert_eq!(puts.refused(&error).is_some(), is_refused, "{error}");
-        assert_eq!(Outcome::Done.refused(&error), None);
+        assert_eq!(Handled::Done.refused(&error), None);
     }
 }
 
@@ -130,9 +130,9 @@ fn counters_are_asked_for_only_where_the_fields_do_not_say_enough() {
     assert!(worker(server).with_info().needs_info(&fields(0, 0)));
     assert!(worker(server).needs_info(&Fields::default()), "a server without fields");
     let job = Job { id: 1, body: Vec::new(), fields: fields(2, 1) };
-    let delivery = Delivery::new(job, None, &worker(server), &FailedJobs::default());
-    assert_eq!((delivery.tube(), delivery.attempt, delivery.reserves), ("t", 4, 9));
-    assert_eq!((delivery.age, delivery.pri, delivery.ttr, delivery.trace()), (1, 2, 3, None));
+    let worker_job = WorkerJob::new(job, None, &worker(server), &FailedJobs::default());
+    assert_eq!((worker_job.tube(), worker_job.attempt, worker_job.reserves), ("t", 4, 9));
+    assert_eq!((worker_job.age, worker_job.pri, worker_job.ttr, worker_job.trace()), (1, 2, 3, None));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_delay_is_never_shorter_than_asked_for() {
 
 #[test]
 fn results_are_outcomes() {
-    assert_eq!(Outcome::from(()), Outcome::Done);
-    assert_eq!(Outcome::from(Ok::<(), fmt::Error>(())), Outcome::Done);
-    assert_eq!(Outcome::from(Err::<(), _>("no")), Outcome::Failed("no".to_owned()));
+    assert_eq!(Handled::from(()), Handled::Done);
+    assert_eq!(Handled::from(Ok::<(), fmt::Error>(())), Handled::Done);
+    assert_eq!(Handled::from(Err::<(), _>("no")), Handled::Failed("no".to_owned()));
 }

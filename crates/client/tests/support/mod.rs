@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use beanstalk_client::{
-    Address, Connector, Delivery, Error, Outcome, Reconnect, Report, Tls, TubeName, Worker,
+    Address, Connector, Error, Handled, Reconnect, Report, Tls, TubeName, Worker, WorkerJob,
 };
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::panicking::Server;
@@ -34,15 +34,15 @@ pub(crate) fn on_one_thread<F: Future>(future: F) -> F::Output {
 pub(crate) fn run_worker(
     worker: &Worker,
     is_async: bool,
-    handler: impl Fn(&Delivery) -> Outcome + Send + Sync + 'static,
+    handler: impl Fn(&WorkerJob) -> Handled + Send + Sync + 'static,
 ) -> Result<Report, Error> {
     if !is_async {
         return worker.run(handler);
     }
     let handler = Arc::new(handler);
-    let handler = move |delivery: Arc<Delivery>| {
+    let handler = move |job: Arc<WorkerJob>| {
         let handler = Arc::clone(&handler);
-        async move { tokio::task::spawn_blocking(move || handler(&delivery)).await.unwrap() }
+        async move { tokio::task::spawn_blocking(move || handler(&job)).await.unwrap() }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(worker.run_async(handler))

@@ -51,7 +51,7 @@ pub fn run(servers: &ServerArguments, arguments: &WorkArguments) -> Result {
     stop_at_signal(worker.stopper());
     let reported = Arc::clone(&commands);
     let worker = worker.on_event(move |event| reported.report(event));
-    let ended = worker.run(|delivery| commands.run(delivery));
+    let ended = worker.run(|job| commands.run(job));
     guard
         .dismiss()
         .map_err(|error| Failure::Local(format!("cannot end the process that ends the commands: {error}")))?;

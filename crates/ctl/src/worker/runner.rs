@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use beanstalk_client::{Culprit, Delivery, Error, Event, JobInfo, Outcome, Settled, Stopper, Tag};
+use beanstalk_client::{Culprit, Error, Event, Handled, JobInfo, Settled, Stopper, Tag, WorkerJob};
 
 use super::attempts::{AttemptLimits, FailedAttempts};
 use super::child;
@@ -56,15 +56,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The beginning of a message about a job.
-fn name_of(delivery: &Delivery) -> String {
-    format!("job {} of {}", delivery.id, delivery.tube())
+fn name_of(job: &WorkerJob) -> String {
+    format!("job {} of {}", job.id, job.tube())
 }
 
 /// The variables of the command.
-fn environment(delivery: &Delivery, info: &JobInfo, attempt: u64) -> [(&'static str, String); 8] {
+fn environment(job: &WorkerJob, info: &JobInfo, attempt: u64) -> [(&'static str, String); 8] {
     let tags: Vec<String> = info.tags.iter().map(Tag::to_string).collect();
     [
-        ("BEANSTALK_JOB_ID", delivery.id.to_string()),
+        ("BEANSTALK_JOB_ID", job.id.to_string()),
         ("BEANSTALK_TUBE", info.tube.clone()),
         ("BEANSTALK_TAGS", tags.join(" ")),
         ("BEANSTALK_PRIORITY", info.pri.to_string()),
@@ -76,34 +76,34 @@ fn environment(delivery: &Delivery, info: &JobInfo, attempt: u64) -> [(&'static 
 }
 
 impl JobCommands {
-    /// Runs the command of a job. Returns the outcome for the job.
-    pub fn run(&self, delivery: &Delivery) -> Outcome {
-        let Some(info) = &delivery.info else {
-            return Outcome::Failed("its counters are not known".to_owned());
+    /// Runs the command of a job. Returns the result for the worker.
+    pub fn run(&self, job: &WorkerJob) -> Handled {
+        let Some(info) = &job.info else {
+            return Handled::Failed("its counters are not known".to_owned());
         };
         let failures = lock(&self.attempts).failures(info, &self.limits);
         if failures >= self.limits.attempts {
-            return Outcome::Bury(format!("has failed {failures} times, the last time by a time-out"));
+            return Handled::Bury(format!("has failed {failures} times, the last time by a time-out"));
         }
         let attempt = failures + 1;
         let began = Instant::now();
-        let environment = environment(delivery, info, attempt);
-        let status = match child::run(&self.command, self.group, &environment, delivery.body.clone()) {
+        let environment = environment(job, info, attempt);
+        let status = match child::run(&self.command, self.group, &environment, job.body.clone()) {
             Ok(status) => status,
-            Err(error) => return self.cannot_start(delivery, &error),
+            Err(error) => return self.cannot_start(job, &error),
         };
         if status.success() {
             ResultCounts::add(&self.counts.done);
-            lock(&self.attempts).forget(delivery.id);
-            return Outcome::Done;
+            lock(&self.attempts).forget(job.id);
+            return Handled::Done;
         }
         ResultCounts::add(&self.counts.failed);
         let why = format!("{status} after {:.1}s, attempt {attempt}", began.elapsed().as_secs_f32());
         if attempt >= self.limits.attempts {
-            return Outcome::Bury(why);
+            return Handled::Bury(why);
         }
         lock(&self.attempts).failed(info, attempt);
-        Outcome::RetryAfter(Duration::from_secs(self.limits.delay_after(attempt).into()), why)
+        Handled::RetryAfter(Duration::from_secs(self.limits.delay_after(attempt).into()), why)
     }
 
     /// Why no command could run, if none could.
@@ -113,24 +113,24 @@ impl JobCommands {
 
     /// Stops the worker because the command cannot be started: every other job would also fail. The job goes back
     /// without a change.
-    fn cannot_start(&self, delivery: &Delivery, error: &std::io::Error) -> Outcome {
-        let (command, job) = (self.command[0].to_string_lossy(), name_of(delivery));
+    fn cannot_start(&self, job: &WorkerJob, error: &std::io::Error) -> Handled {
+        let (command, job) = (self.command[0].to_string_lossy(), name_of(job));
         let failure = Failure::Local(format!("{command} cannot be started: {error}; {job} stays as it was"));
         lock(&self.failure).get_or_insert(failure);
         self.stopper.stop();
-        Outcome::Postpone(Duration::ZERO)
+        Handled::Postpone(Duration::ZERO)
     }
 
     /// Reports an event of the worker.
     pub fn report(&self, event: &Event<'_>) {
         match event {
-            Event::Ended { delivery, outcome, settled, took } => {
-                self.ended(delivery, outcome, *settled, *took);
+            Event::Ended { job, handled, settled, took } => {
+                self.ended(job, handled, *settled, *took);
             }
             // If there is a session, it has the job.
             Event::NotTouched(_, error) if self.has_session && is_lost(error) => {}
-            Event::NotTouched(delivery, error) => {
-                say(&format!("job {}: {error}; the server may give it to another worker", delivery.id));
+            Event::NotTouched(job, error) => {
+                say(&format!("job {}: {error}; the server may give it to another worker", job.id));
             }
             Event::Disconnected { error, attempt: 1 } => {
                 say(&format!("{}: {error}; connecting again", self.server));
@@ -139,27 +139,27 @@ impl JobCommands {
         }
     }
 
-    fn ended(&self, delivery: &Delivery, outcome: &Outcome, settled: Settled, took: Duration) {
+    fn ended(&self, job: &WorkerJob, handled: &Handled, settled: Settled, took: Duration) {
         if settled == Settled::Buried {
             ResultCounts::add(&self.counts.buried);
-            delivery.info.iter().for_each(|info| lock(&self.attempts).buried(info));
+            job.info.iter().for_each(|info| lock(&self.attempts).buried(info));
         }
-        let result = match outcome {
-            Outcome::Failed(why) | Outcome::RetryAfter(_, why) | Outcome::Bury(why) => why.clone(),
+        let result = match handled {
+            Handled::Failed(why) | Handled::RetryAfter(_, why) | Handled::Bury(why) => why.clone(),
             // The failure of the program names the job.
-            Outcome::Postpone(_) => return,
-            // `Done`: the handler returns no other outcome.
+            Handled::Postpone(_) => return,
+            // `Done`: the handler returns no other result.
             _ => format!("done in {:.1}s", took.as_secs_f32()),
         };
         let end = match settled {
             Settled::Released(delay) => format!("; again in {}s", delay.as_secs()),
-            Settled::Buried if matches!(outcome, Outcome::Bury(_)) => "; buried".to_owned(),
+            Settled::Buried if matches!(handled, Handled::Bury(_)) => "; buried".to_owned(),
             Settled::Buried => "; the server has buried it, by its own limit".to_owned(),
             Settled::Lost => "; its reservation had ended, and another worker may have it".to_owned(),
             Settled::Unconfirmed => "; the result could not be sent".to_owned(),
             _ => String::new(),
         };
-        say(&format!("{}: {result}{end}", name_of(delivery)));
+        say(&format!("{}: {result}{end}", name_of(job)));
     }
 }
 
