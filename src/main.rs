@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use beanstalkd::access::report;
 use beanstalkd::log_setup::{self, Count};
-use beanstalkd::options::{self, Action, BinlogPlace, ExitReason, Options, StoreOptions};
+use beanstalkd::options::{self, Action, BinlogPlace, ExitReason, Options};
 use beanstalkd::tube_rules;
 use beanstalkd_binlog::{self as binlog, OpenError, Storage};
 use beanstalkd_os::{self as os, memory::WithReserve};
@@ -62,9 +62,9 @@ fn run(program: &str, arguments: impl Iterator<Item = OsString>) -> Result<(), E
     match Options::parse(arguments).map_err(wrong)? {
         Action::ShowVersion => print(&format!("beanstalkd {VERSION}\n")),
         Action::ShowHelp => print(&options::help(program)),
-        Action::Check(place, options) => check(&place, &options),
-        Action::Dump(place, options) => dump(&place, &options),
-        Action::Copy(from, to, options) => copy(&from, &to, &options),
+        Action::Check(place) => check(&place),
+        Action::Dump(place) => dump(&place),
+        Action::Copy(from, to) => copy(&from, &to),
         Action::CheckTubes(file) => {
             let rules = tubes::read(&file);
             let rules =
@@ -98,8 +98,8 @@ fn check_access(program: &str, file: &Path, identity: Option<&str>) -> Result<()
 }
 
 /// `--check`: exits with 0 if the binlog is sound, with 1 if it is damaged or missing.
-fn check(place: &BinlogPlace, options: &StoreOptions) -> Result<(), Exit> {
-    let mut storage = open("--check", place, options)?;
+fn check(place: &BinlogPlace) -> Result<(), Exit> {
+    let mut storage = open("--check", place)?;
     let report = binlog::check(&mut *storage).map_err(|error| cannot_read("--check", place, &error))?;
     if report.files.is_empty() {
         return Err(no_binlog("--check", place));
@@ -109,8 +109,8 @@ fn check(place: &BinlogPlace, options: &StoreOptions) -> Result<(), Exit> {
 }
 
 /// `--dump`: prints a job in each line.
-fn dump(place: &BinlogPlace, options: &StoreOptions) -> Result<(), Exit> {
-    let mut storage = open("--dump", place, options)?;
+fn dump(place: &BinlogPlace) -> Result<(), Exit> {
+    let mut storage = open("--dump", place)?;
     let written = binlog::dump(&mut *storage, &mut BufWriter::new(std::io::stdout().lock()));
     match written.map_err(|error| cannot_read("--dump", place, &error))? {
         Ok(0) => Err(no_binlog("--dump", place)),
@@ -120,14 +120,14 @@ fn dump(place: &BinlogPlace, options: &StoreOptions) -> Result<(), Exit> {
 }
 
 /// The binlog at `place`, for reading.
-fn open(flag: &str, place: &BinlogPlace, options: &StoreOptions) -> Result<Box<dyn Storage>, Exit> {
-    let storage = store::prepare(place, options).and_then(|prepared| prepared.read_only());
+fn open(flag: &str, place: &BinlogPlace) -> Result<Box<dyn Storage>, Exit> {
+    let storage = store::prepare(place).and_then(|prepared| prepared.read_only());
     storage.map_err(|error| Exit::new(ExitReason::BinlogDirectory, format!("{flag} {place}: {error}")))
 }
 
 /// `--copy`: reports what it has copied.
-fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Result<(), Exit> {
-    let Copied { files, jobs } = copy::copy(from, to, options).map_err(|error| {
+fn copy(from: &BinlogPlace, to: &BinlogPlace) -> Result<(), Exit> {
+    let Copied { files, jobs } = copy::copy(from, to).map_err(|error| {
         Exit::new(ExitReason::BinlogDirectory, format!("--copy: {error}; nothing was copied"))
     })?;
     print(&format!("copied {} with {}\n", Count(files, "file"), Count(jobs, "job")))
@@ -140,7 +140,7 @@ fn failed(message: String) -> Exit {
 fn no_binlog(flag: &str, place: &BinlogPlace) -> Exit {
     let expected = match place {
         BinlogPlace::Directory(_) => "expected files binlog.1, binlog.2, ...",
-        BinlogPlace::Database(_) => "the database has no queue of this name",
+        BinlogPlace::Database(..) => "the database has no queue of this name",
     };
     failed(format!("{flag} {place}: no binlog here: {expected}"))
 }

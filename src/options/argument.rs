@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{BinlogPlace, ListenAddress, LogFormat, SocketOwner, UsageError};
+use super::{BinlogPlace, ListenAddress, LogFormat, SocketOwner, StoreOptions, UsageError};
 use crate::binlog::{DatabaseUrl, is_database_url};
 use crate::number;
 
@@ -45,14 +45,14 @@ impl FlagArgument {
         &self.flag
     }
 
-    /// The place of a binlog: the path of a directory, of any bytes, or the URL of a database.
+    /// The place of a binlog: the path of a directory, of any bytes, or the URL of a database, with default settings.
     pub(crate) fn place(&self) -> Result<BinlogPlace, UsageError> {
         if self.value.is_empty() {
             return Err(self.refused("a directory"));
         }
         match self.value.to_str() {
             Some(text) if is_database_url(text) => match DatabaseUrl::parse(text) {
-                Ok(url) => Ok(BinlogPlace::Database(Box::new(url))),
+                Ok(url) => Ok(BinlogPlace::Database(Box::new(url), StoreOptions::default())),
                 // The URL may contain a password, so no message repeats it.
                 Err(expected) => Err(UsageError::InvalidArgument {
                     flag: self.flag.clone(),

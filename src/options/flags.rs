@@ -1,7 +1,7 @@
 //! All flags: the spelling, the requirements and the effect of each.
 //!
-//! Owns: the table. A new option is one row, a field of [`Options`](super::Options), and its lines in `help.txt` and in
-//! the manual. Driven by [`Options::parse`](super::Options::parse).
+//! Owns: the table. A new option is one row, a field of a part of [`Options`](super::Options), and its lines in
+//! `help.txt` and in the manual. Driven by [`Options::parse`](super::Options::parse).
 
 use std::time::Duration;
 
@@ -96,12 +96,12 @@ fn memory(option: &mut MemoryLimit, argument: &FlagArgument) -> Result<(), Usage
 pub(crate) const FLAGS: &[Flag] = &[
     // Where to listen.
     Flag::with("l", "", |draft, argument| {
-        draft.options.overridden_if_inherited.push(argument.to_string());
+        draft.options.listen.overridden_if_inherited.push(argument.to_string());
         argument.address(DEFAULT_PORT)?;
         put(&mut draft.own_address, Ok(argument.clone()))
     }),
     Flag::with("p", "port", |draft, argument| {
-        draft.options.overridden_if_inherited.push(argument.to_string());
+        draft.options.listen.overridden_if_inherited.push(argument.to_string());
         draft.options.warnings.extend(argument.doubt_as_port());
         put(&mut draft.port, argument.text())
     }),
@@ -110,9 +110,9 @@ pub(crate) const FLAGS: &[Flag] = &[
         draft.further_addresses.push(argument.clone());
         Ok(())
     }),
-    Flag::with("", "socket-mode", |draft, argument| put(&mut draft.options.socket_mode, argument.mode()))
+    Flag::with("", "socket-mode", |draft, argument| put(&mut draft.options.listen.socket_mode, argument.mode()))
         .needing(Needs::UnixSocket),
-    Flag::with("", "socket-owner", |draft, argument| put(&mut draft.options.socket_owner, argument.owner()))
+    Flag::with("", "socket-owner", |draft, argument| put(&mut draft.options.listen.socket_owner, argument.owner()))
         .needing(Needs::UnixSocket),
     Flag::with("", "tls-cert", |draft, argument| put(&mut draft.tls.certificate, argument.file()))
         .needing(Needs::Tls),
@@ -122,58 +122,60 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag::with("", "tls-crl", |draft, argument| put(&mut draft.tls.crl, argument.file()))
         .needing(Needs::TlsClientCa),
     // The binlog.
-    Flag::with("b", "binlog", |draft, argument| put(&mut draft.options.binlog, argument.place())),
-    Flag::with("", "binlog-dir", |draft, argument| put(&mut draft.options.binlog, argument.place())),
+    Flag::with("b", "binlog", |draft, argument| put(&mut draft.binlog, argument.place())),
+    Flag::with("", "binlog-dir", |draft, argument| put(&mut draft.binlog, argument.place())),
     Flag::with("f", "fsync-ms", Draft::set_fsync_ms).needing(OF_C),
-    Flag::plain("D", "", |draft, _| draft.set_fsync(Fsync::Within(Duration::ZERO))).needing(OF_OURS),
-    Flag::plain("F", "no-fsync", |draft, _| draft.set_fsync(Fsync::Never)),
+    Flag::plain("D", "", |draft, _| put(&mut draft.fsync, Ok(Fsync::Within(Duration::ZERO)))).needing(OF_OURS),
+    Flag::plain("F", "no-fsync", |draft, _| put(&mut draft.fsync, Ok(Fsync::Never))),
     Flag::with("s", "binlog-file-size", Draft::set_binlog_file_bytes).needing(OF_C),
-    Flag::plain("", "recover", |draft, _| set(&mut draft.options.recover, Ok(true))).needing(OF_OURS),
-    Flag::plain("", "wait-for-lock", |draft, _| set(&mut draft.options.wait_for_lock, Ok(true))).needing(OF_OURS),
+    Flag::plain("", "recover", |draft, _| set(&mut draft.recover, Ok(true))).needing(OF_OURS),
+    Flag::plain("", "wait-for-lock", |draft, _| set(&mut draft.wait_for_lock, Ok(true))).needing(OF_OURS),
     Flag::plain("c", "", |draft, _| draft.warn("-c flag was removed. binlog is always compacted.".to_owned())),
     Flag::plain("n", "", |draft, _| draft.warn("-n flag was removed. binlog is always compacted.".to_owned())),
-    Flag::with("", "takeover-after", |draft, argument| set(&mut draft.options.store.takeover_after, argument.seconds()))
+    Flag::with("", "takeover-after", |draft, argument| set(&mut draft.store.takeover_after, argument.seconds()))
         .needing(Needs::Database),
-    Flag::with("", "store-timeout", |draft, argument| set(&mut draft.options.store.timeout, argument.seconds()))
+    Flag::with("", "store-timeout", |draft, argument| set(&mut draft.store.timeout, argument.seconds()))
         .needing(Needs::Database),
     Flag::with("", "store-password-file",
-        |draft, argument| put(&mut draft.options.store.password_file, argument.file())).needing(Needs::Database),
-    Flag::plain("", "allow-async", |draft, _| set(&mut draft.options.store.allow_async, Ok(true)))
+        |draft, argument| put(&mut draft.store.password_file, argument.file())).needing(Needs::Database),
+    Flag::plain("", "allow-async", |draft, _| set(&mut draft.store.allow_async, Ok(true)))
         .needing(Needs::Database),
     // Limits.
     Flag::with("z", "max-job-size", Draft::set_max_job_bytes),
-    Flag::with("", "max-connections", |draft, argument| limit(&mut draft.options.max_connections, argument.number())),
-    Flag::with("", "max-memory", |draft, argument| memory(&mut draft.options.max_memory, argument)),
+    Flag::with("", "max-connections",
+        |draft, argument| limit(&mut draft.options.limits.max_connections, argument.number())),
+    Flag::with("", "max-memory", |draft, argument| memory(&mut draft.options.limits.max_memory, argument)),
     Flag::with("", "max-cooldown-memory",
-        |draft, argument| memory(&mut draft.options.max_cooldown_memory, argument)),
-    Flag::with("", "max-cooldown", |draft, argument| limit(&mut draft.options.max_cooldown_s, argument.number())),
+        |draft, argument| memory(&mut draft.options.limits.max_cooldown_memory, argument)),
+    Flag::with("", "max-cooldown",
+        |draft, argument| limit(&mut draft.options.limits.max_cooldown_s, argument.number())),
     Flag::with("", "max-watched-tubes",
-        |draft, argument| limit(&mut draft.options.max_watched_tubes, argument.number())),
+        |draft, argument| limit(&mut draft.options.limits.max_watched_tubes, argument.number())),
     Flag::with("", "idle-timeout", |draft, argument| {
         let seconds = argument.number::<u32>();
-        limit(&mut draft.options.idle_timeout, seconds.map(|seconds| Duration::from_secs(seconds.into())))
+        limit(&mut draft.options.limits.idle_timeout, seconds.map(|seconds| Duration::from_secs(seconds.into())))
     }),
-    Flag::with("", "max-timeouts", |draft, argument| limit(&mut draft.options.max_timeouts, argument.number())),
-    Flag::with("", "max-releases", |draft, argument| limit(&mut draft.options.max_releases, argument.number())),
+    Flag::with("", "max-timeouts", |draft, argument| limit(&mut draft.options.limits.max_timeouts, argument.number())),
+    Flag::with("", "max-releases", |draft, argument| limit(&mut draft.options.limits.max_releases, argument.number())),
     // Operation.
     Flag::with("u", "user", |draft, argument| put(&mut draft.options.user, argument.text())),
     Flag::with("", "access", |draft, argument| put(&mut draft.options.access, argument.file())),
     Flag::with("", "tubes", |draft, argument| put(&mut draft.options.tubes, argument.file())),
-    Flag::with("", "metrics", |draft, argument| put(&mut draft.options.metrics, argument.address_with_port())),
-    Flag::with("", "metrics-tubes", |draft, argument| set(&mut draft.options.metrics_tubes, argument.number()))
+    Flag::with("", "metrics", |draft, argument| put(&mut draft.metrics, argument.address_with_port())),
+    Flag::with("", "metrics-tubes", |draft, argument| put(&mut draft.metrics_tubes, argument.number()))
         .needing(Needs::Metrics),
-    Flag::with("", "admin", |draft, argument| put(&mut draft.options.admin, argument.address_with_port())),
-    Flag::with("", "admin-token-file", |draft, argument| put(&mut draft.options.admin_token_file, argument.file()))
+    Flag::with("", "admin", |draft, argument| put(&mut draft.admin, argument.address_with_port())),
+    Flag::with("", "admin-token-file", |draft, argument| put(&mut draft.admin_token_file, argument.file()))
         .needing(Needs::Admin),
-    Flag::plain("", "admin-read-only", |draft, _| set(&mut draft.options.admin_read_only, Ok(true)))
+    Flag::plain("", "admin-read-only", |draft, _| set(&mut draft.admin_read_only, Ok(true)))
         .needing(Needs::Admin),
-    Flag::with("", "log-format", |draft, argument| set(&mut draft.options.log_format, argument.log_format())),
+    Flag::with("", "log-format", |draft, argument| set(&mut draft.options.log.format, argument.log_format())),
     Flag::with("", "spin", |draft, argument| {
         let microseconds = argument.number::<u32>();
         set(&mut draft.options.spin, microseconds.map(|us| Duration::from_micros(us.into())))
     }),
     Flag::plain("V", "verbose", |draft, _| {
-        draft.options.verbosity = draft.options.verbosity.saturating_add(1);
+        draft.options.log.verbosity = draft.options.log.verbosity.saturating_add(1);
         Ok(())
     }),
     // Actions that replace serving.

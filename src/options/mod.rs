@@ -87,11 +87,11 @@ pub enum Action {
     /// Print `help` and exit.
     ShowHelp,
     /// Check a binlog without changing it.
-    Check(BinlogPlace, StoreOptions),
+    Check(BinlogPlace),
     /// Print the records of a binlog.
-    Dump(BinlogPlace, StoreOptions),
+    Dump(BinlogPlace),
     /// Copy a binlog to a place that has none.
-    Copy(BinlogPlace, BinlogPlace, StoreOptions),
+    Copy(BinlogPlace, BinlogPlace),
     /// Print the rules of a file of rules for tubes.
     CheckTubes(PathBuf),
     /// Print the permissions in an access file, of all identities or of one.
@@ -205,14 +205,14 @@ pub struct SocketOwner {
     pub group: Option<String>,
 }
 
-/// The settings of the server.
+/// The addresses for clients, and what the listeners need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ListenOptions {
     /// The address of `-l` and `-p`. `None` if only `--listen` is given. Sockets inherited from a
     /// service manager replace it.
-    pub listen: Option<ListenAddress>,
+    pub own: Option<ListenAddress>,
     /// The addresses of `--listen`, on which the server also listens.
-    pub further_listen: Vec<ListenAddress>,
+    pub further: Vec<ListenAddress>,
     /// The `-l` and `-p` of the command line, such as `-p 11300`. If inherited sockets replace them, the
     /// server warns of them.
     pub overridden_if_inherited: Vec<String>,
@@ -222,23 +222,26 @@ pub struct Options {
     pub socket_mode: Option<u32>,
     /// The owner of unix sockets.
     pub socket_owner: Option<SocketOwner>,
-    /// The user to become once the sockets listen.
-    pub user: Option<String>,
-    /// The largest body that `put` accepts, in bytes without the trailing CRLF; at most `MAX_JOB_BYTES`.
-    pub max_job_bytes: u64,
-    /// The place of the binlog; `None` keeps no binlog.
-    pub binlog: Option<BinlogPlace>,
-    /// The settings for a binlog in a database.
-    pub store: StoreOptions,
-    /// The size of each binlog file that was asked for, in bytes; the binlog rounds it up to `BINLOG_FILE_STEP_BYTES`.
-    /// At most `MAX_BINLOG_FILE_BYTES`.
-    pub binlog_file_bytes: u64,
-    /// When the binlog is synced.
+}
+
+/// The binlog that the server keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BinlogOptions {
+    /// Its place.
+    pub place: BinlogPlace,
+    /// When it is synced.
     pub fsync: Fsync,
     /// Whether to start with the readable part of a damaged binlog.
     pub recover: bool,
-    /// Whether to wait while another server holds the binlog's lock.
+    /// Whether to wait while another server holds its lock.
     pub wait_for_lock: bool,
+}
+
+/// The limits for clients and their jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitOptions {
+    /// The largest body that `put` accepts, in bytes without the trailing CRLF; at most `MAX_JOB_BYTES`.
+    pub max_job_bytes: u64,
     /// The maximum number of connections.
     pub max_connections: Option<usize>,
     /// The maximum memory for jobs and buffers. The automatic limit is a part of the limit of the control group.
@@ -255,24 +258,61 @@ pub struct Options {
     pub max_timeouts: Option<u32>,
     /// How many times a job may be released before it is buried.
     pub max_releases: Option<u32>,
-    /// The address for metrics over HTTP.
-    pub metrics: Option<ListenAddress>,
-    /// How many tubes have their own series in the metrics; 0 for none.
-    pub metrics_tubes: usize,
-    /// The address for the administration page and the API.
-    pub admin: Option<ListenAddress>,
+}
+
+/// The metrics over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsOptions {
+    /// Their address.
+    pub address: ListenAddress,
+    /// How many tubes have their own series; 0 for none.
+    pub max_tubes: usize,
+}
+
+/// The administration page and its API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminOptions {
+    /// Their address.
+    pub address: ListenAddress,
     /// The file with the API's token.
-    pub admin_token_file: Option<PathBuf>,
+    pub token_file: Option<PathBuf>,
     /// Whether the API refuses changes.
-    pub admin_read_only: bool,
+    pub is_read_only: bool,
+}
+
+/// The log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// The format of the log.
+    pub format: LogFormat,
+    /// How many times `-V` was given.
+    pub verbosity: u8,
+}
+
+/// The settings of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The addresses for clients, and what the listeners need.
+    pub listen: ListenOptions,
+    /// The user to become once the sockets listen.
+    pub user: Option<String>,
+    /// The binlog; `None` keeps no binlog.
+    pub binlog: Option<BinlogOptions>,
+    /// The size of each binlog file that was asked for, in bytes; the binlog rounds it up to `BINLOG_FILE_STEP_BYTES`.
+    /// At most `MAX_BINLOG_FILE_BYTES`. As in C, `binlog-max-size` reports it even without a binlog.
+    pub binlog_file_bytes: u64,
+    /// The limits for clients and their jobs.
+    pub limits: LimitOptions,
+    /// The metrics; `None` serves none.
+    pub metrics: Option<MetricsOptions>,
+    /// The administration page and its API; `None` serves none.
+    pub admin: Option<AdminOptions>,
     /// The access file; `None` if every client may do everything.
     pub access: Option<PathBuf>,
     /// The file of rules for tubes.
     pub tubes: Option<PathBuf>,
-    /// The format of the log.
-    pub log_format: LogFormat,
-    /// How many times `-V` was given.
-    pub verbosity: u8,
+    /// The log.
+    pub log: LogOptions,
     /// How long to poll for events before sleeping.
     pub spin: Duration,
     /// Warnings for the operator, in the order of the command line; the server logs them before anything else.
@@ -282,37 +322,33 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            listen: Some(default_address(DEFAULT_PORT)),
-            further_listen: Vec::new(),
-            overridden_if_inherited: Vec::new(),
-            tls: None,
-            socket_mode: None,
-            socket_owner: None,
+            listen: ListenOptions {
+                own: Some(default_address(DEFAULT_PORT)),
+                further: Vec::new(),
+                overridden_if_inherited: Vec::new(),
+                tls: None,
+                socket_mode: None,
+                socket_owner: None,
+            },
             user: None,
-            max_job_bytes: DEFAULT_MAX_JOB_BYTES,
             binlog: None,
-            store: StoreOptions::default(),
             binlog_file_bytes: DEFAULT_BINLOG_FILE_BYTES,
-            fsync: Fsync::Within(DEFAULT_FSYNC_INTERVAL),
-            recover: false,
-            wait_for_lock: false,
-            max_connections: None,
-            max_memory: MemoryLimit::Automatic,
-            max_cooldown_memory: MemoryLimit::Automatic,
-            max_cooldown_s: Some(DEFAULT_MAX_COOLDOWN_S),
-            max_watched_tubes: None,
-            idle_timeout: None,
-            max_timeouts: None,
-            max_releases: None,
+            limits: LimitOptions {
+                max_job_bytes: DEFAULT_MAX_JOB_BYTES,
+                max_connections: None,
+                max_memory: MemoryLimit::Automatic,
+                max_cooldown_memory: MemoryLimit::Automatic,
+                max_cooldown_s: Some(DEFAULT_MAX_COOLDOWN_S),
+                max_watched_tubes: None,
+                idle_timeout: None,
+                max_timeouts: None,
+                max_releases: None,
+            },
             metrics: None,
-            metrics_tubes: DEFAULT_METRICS_TUBES,
             admin: None,
-            admin_token_file: None,
-            admin_read_only: false,
             access: None,
             tubes: None,
-            log_format: LogFormat::Text,
-            verbosity: 0,
+            log: LogOptions { format: LogFormat::Text, verbosity: 0 },
             spin: Duration::ZERO,
             warnings: Vec::new(),
         }
@@ -346,7 +382,9 @@ impl Options {
     }
 
     fn addresses(&self) -> impl Iterator<Item = &ListenAddress> {
-        self.listen.iter().chain(&self.further_listen).chain(&self.metrics).chain(&self.admin)
+        let metrics = self.metrics.iter().map(|metrics| &metrics.address);
+        let admin = self.admin.iter().map(|admin| &admin.address);
+        self.listen.own.iter().chain(&self.listen.further).chain(metrics).chain(admin)
     }
 
     /// The first address for TLS.
@@ -363,12 +401,11 @@ impl Options {
     ) -> Result<(), UsageError> {
         let has_unix_socket = self.addresses().any(|address| matches!(address, ListenAddress::Unix(_)));
         let has_tls = self.tls_address().is_some();
+        let place = self.binlog.as_ref().map(|binlog| &binlog.place);
         for (argument, needs) in dependent {
             let (is_met, other) = match needs {
-                Needs::Binlog { .. } => (self.binlog.is_some(), "-b DIR"),
-                Needs::Database => {
-                    (matches!(self.binlog, Some(BinlogPlace::Database(_))), "-b postgresql://...")
-                }
+                Needs::Binlog { .. } => (place.is_some(), "-b DIR"),
+                Needs::Database => (matches!(place, Some(BinlogPlace::Database(..))), "-b postgresql://..."),
                 Needs::UnixSocket => (has_unix_socket, "an address unix:PATH"),
                 Needs::Metrics => (self.metrics.is_some(), "--metrics ADDR"),
                 Needs::Admin => (self.admin.is_some(), "--admin ADDR"),
@@ -399,7 +436,7 @@ impl Options {
 }
 
 /// The action that reads a binlog at a place.
-type ReadAction = fn(BinlogPlace, StoreOptions) -> Action;
+type ReadAction = fn(BinlogPlace) -> Action;
 
 /// The options that have been read so far, and those that can be decided only at the end of the line. Each field is
 /// one flag, or a pair.
@@ -412,8 +449,16 @@ struct Draft {
     further_addresses: Vec<FlagArgument>,
     port: Option<String>,
     tls: TlsFiles<Option<PathBuf>>,
-    /// Whether a flag sets when the binlog is synced.
-    has_fsync: bool,
+    binlog: Option<BinlogPlace>,
+    store: StoreOptions,
+    fsync: Option<Fsync>,
+    recover: bool,
+    wait_for_lock: bool,
+    metrics: Option<ListenAddress>,
+    metrics_tubes: Option<usize>,
+    admin: Option<ListenAddress>,
+    admin_token_file: Option<PathBuf>,
+    admin_read_only: bool,
     /// The flags that have no effect without another setting.
     dependent: Vec<(FlagArgument, Needs)>,
     /// `-v` or `-h`: nothing after it is read.
@@ -443,7 +488,7 @@ impl Draft {
     }
 
     fn set_max_job_bytes(&mut self, argument: &FlagArgument) -> Result<(), UsageError> {
-        self.options.max_job_bytes = self.size(argument, "maximum job size", MAX_JOB_BYTES)?;
+        self.options.limits.max_job_bytes = self.size(argument, "maximum job size", MAX_JOB_BYTES)?;
         Ok(())
     }
 
@@ -461,34 +506,41 @@ impl Draft {
             self.warn(format!("{argument}: taken as 0: changes are synced before they are acknowledged"))?;
             ms = 0;
         }
-        self.set_fsync(Fsync::Within(Duration::from_millis(ms)))
-    }
-
-    fn set_fsync(&mut self, fsync: Fsync) -> Result<(), UsageError> {
-        (self.options.fsync, self.has_fsync) = (fsync, true);
+        self.fsync = Some(Fsync::Within(Duration::from_millis(ms)));
         Ok(())
     }
 
     /// The action, at the end of the line.
     fn finish(self) -> Result<Action, UsageError> {
         let mut options = self.options;
-        let reading = self.reading.map(|(action, place)| action(place, options.store.clone()));
-        let copying = self.copying.map(|(from, to)| Action::Copy(from, to, options.store.clone()));
+        let in_store = |place: BinlogPlace| place.with(&self.store);
+        let reading = self.reading.map(|(action, place)| action(in_store(place)));
+        let copying = self.copying.map(|(from, to)| Action::Copy(in_store(from), in_store(to)));
         if let Some(action) = self.check_rules_or_hash.or(reading).or(copying) {
             return Ok(action);
         }
-        if matches!(options.binlog, Some(BinlogPlace::Database(_))) && !self.has_fsync {
-            options.fsync = Fsync::Within(Duration::ZERO);
-        }
+        options.binlog = self.binlog.map(|place| BinlogOptions {
+            fsync: self.fsync.unwrap_or(place.default_fsync()),
+            place: in_store(place),
+            recover: self.recover,
+            wait_for_lock: self.wait_for_lock,
+        });
+        let max_tubes = self.metrics_tubes.unwrap_or(DEFAULT_METRICS_TUBES);
+        options.metrics = self.metrics.map(|address| MetricsOptions { address, max_tubes });
+        options.admin = self.admin.map(|address| AdminOptions {
+            address,
+            token_file: self.admin_token_file,
+            is_read_only: self.admin_read_only,
+        });
         let port = self.port.as_deref().unwrap_or(DEFAULT_PORT);
-        options.listen = match &self.own_address {
+        options.listen.own = match &self.own_address {
             Some(address) => Some(address.address(port)?),
             None => self.further_addresses.is_empty().then(|| default_address(port)),
         };
         let further = self.further_addresses.iter().map(|address| address.address(port));
-        options.further_listen = further.collect::<Result<_, _>>()?;
+        options.listen.further = further.collect::<Result<_, _>>()?;
         options.check_needs(self.dependent, self.tls.client_ca.is_some())?;
-        options.tls = options.tls_files(self.tls)?;
+        options.listen.tls = options.tls_files(self.tls)?;
         let options = Box::new(options);
         Ok(match self.checked_hand_over {
             Some(descriptor) => Action::CheckHandOver(descriptor, options),

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::{DEFAULT_FSYNC_INTERVAL, Fsync};
 use crate::binlog::DatabaseUrl;
 
 /// The default of `--takeover-after`: a standby takes over if the owner's heartbeat has not changed for this long.
@@ -20,14 +21,32 @@ pub enum BinlogPlace {
     /// In a directory.
     Directory(PathBuf),
     /// In a database.
-    Database(Box<DatabaseUrl>),
+    Database(Box<DatabaseUrl>, StoreOptions),
+}
+
+impl BinlogPlace {
+    /// The place with these settings, if it is in a database.
+    pub(super) fn with(self, store: &StoreOptions) -> Self {
+        match self {
+            Self::Directory(_) => self,
+            Self::Database(url, _) => Self::Database(url, store.clone()),
+        }
+    }
+
+    /// When a binlog at this place is synced by default.
+    pub(super) fn default_fsync(&self) -> Fsync {
+        match self {
+            Self::Directory(_) => Fsync::Within(DEFAULT_FSYNC_INTERVAL),
+            Self::Database(..) => Fsync::Within(Duration::ZERO),
+        }
+    }
 }
 
 impl fmt::Display for BinlogPlace {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => write!(out, "{}", path.display()),
-            Self::Database(url) => url.fmt(out),
+            Self::Database(url, _) => url.fmt(out),
         }
     }
 }
@@ -59,30 +78,34 @@ impl Default for StoreOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Action, Fsync, Options, UsageError};
+    use crate::options::{Action, BinlogOptions, Options, UsageError};
 
     const URL: &str = "postgresql://db/jobs?queue=mail";
 
-    fn serve(words: &[&str]) -> Options {
+    /// The binlog of this command line.
+    fn binlog(words: &[&str]) -> BinlogOptions {
         match Options::parse(words.iter().copied()) {
-            Ok(Action::Serve(options)) => *options,
+            Ok(Action::Serve(options)) => options.binlog.unwrap(),
             other => panic!("{words:?}: {other:?}"),
         }
     }
 
+    fn database(options: StoreOptions) -> BinlogPlace {
+        BinlogPlace::Database(Box::new(DatabaseUrl::parse(URL).unwrap()), options)
+    }
+
     #[test]
     fn a_database_is_synced_before_each_reply_unless_the_line_says_otherwise() {
-        let options = serve(&["-b", URL]);
-        assert_eq!(options.binlog, Some(BinlogPlace::Database(Box::new(DatabaseUrl::parse(URL).unwrap()))));
-        assert_eq!((options.fsync, options.store), (Fsync::Within(Duration::ZERO), StoreOptions::default()));
-        assert_eq!(serve(&["-f", "7", "-b", URL]).fsync, Fsync::Within(Duration::from_millis(7)));
-        assert_eq!(serve(&["-b", URL, "-F"]).fsync, Fsync::Never);
-        assert_eq!(serve(&["-b", "d"]).fsync, Fsync::Within(Duration::from_millis(50)));
+        let BinlogOptions { place, fsync, .. } = binlog(&["-b", URL]);
+        assert_eq!((place, fsync), (database(StoreOptions::default()), Fsync::Within(Duration::ZERO)));
+        assert_eq!(binlog(&["-f", "7", "-b", URL]).fsync, Fsync::Within(Duration::from_millis(7)));
+        assert_eq!(binlog(&["-b", URL, "-F"]).fsync, Fsync::Never);
+        assert_eq!(binlog(&["-b", "d"]).fsync, Fsync::Within(Duration::from_millis(50)));
     }
 
     #[test]
     fn options_of_a_database_are_refused_without_one() {
-        let options = serve(&[
+        let BinlogOptions { place, .. } = binlog(&[
             "--takeover-after",
             "3",
             "--store-timeout=9",
@@ -98,7 +121,7 @@ mod tests {
             allow_async: true,
             password_file: Some("p".into()),
         };
-        assert_eq!(options.store, expected);
+        assert_eq!(place, database(expected));
         for words in [
             &["--allow-async"][..],
             &["--takeover-after", "3", "-b", "d"],
@@ -115,14 +138,14 @@ mod tests {
     #[test]
     fn a_copy_has_two_places() {
         let copy = |words: &[&str]| Options::parse(words.iter().copied());
-        let url = || BinlogPlace::Database(Box::new(DatabaseUrl::parse(URL).unwrap()));
         let directory = || BinlogPlace::Directory("d".into());
         let store = StoreOptions { allow_async: true, ..StoreOptions::default() };
-        assert_eq!(copy(&["--copy", "d", URL, "--allow-async"]), Ok(Action::Copy(directory(), url(), store)));
         assert_eq!(
-            copy(&["--copy", URL, "d"]),
-            Ok(Action::Copy(url(), directory(), StoreOptions::default()))
+            copy(&["--copy", "d", URL, "--allow-async"]),
+            Ok(Action::Copy(directory(), database(store)))
         );
+        let database = database(StoreOptions::default());
+        assert_eq!(copy(&["--copy", URL, "d"]), Ok(Action::Copy(database, directory())));
         assert_eq!(copy(&["--copy", "d"]), Err(UsageError::MissingArgument("--copy".to_owned())));
         assert!(copy(&["--copy", "d", "--allow-async", URL]).is_err());
     }

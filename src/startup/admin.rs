@@ -8,15 +8,15 @@ use std::path::Path;
 
 use beanstalkd::http::SiteKind;
 use beanstalkd::http::access::Access;
-use beanstalkd::options::{ExitReason, Options};
+use beanstalkd::options::{AdminOptions, ExitReason, Options};
 use beanstalkd::server::event_loop::EventLoop;
 use beanstalkd::token::{MAX_API_BYTES, TokenHash};
 use beanstalkd_os::listen::Listener;
 use beanstalkd_os::secret_file;
 use log::{error, info, warn};
 
-use super::Sockets;
 use super::path_advice::advice;
+use super::{Sockets, host};
 
 /// The settings of the API until the loop runs.
 pub struct Admin {
@@ -27,13 +27,19 @@ pub struct Admin {
 impl Admin {
     /// Reads the token, for which only root may have the permission.
     pub fn new(options: &Options) -> Result<Self, ExitReason> {
-        let token = options.admin_token_file.as_deref().map(read_token).transpose()?;
-        Ok(Self { access: Access { token, is_read_only: options.admin_read_only }, listener: None })
+        let access = match &options.admin {
+            None => Access::default(),
+            Some(AdminOptions { token_file, is_read_only, .. }) => {
+                let token = token_file.as_deref().map(read_token).transpose()?;
+                Access { token, is_read_only: *is_read_only }
+            }
+        };
+        Ok(Self { access, listener: None })
     }
 
     /// Listens, if the command line has an address.
     pub fn listen(&mut self, options: &Options, sockets: &mut Sockets) -> Result<(), ExitReason> {
-        let Some(address) = &options.admin else { return Ok(()) };
+        let Some(AdminOptions { address, .. }) = &options.admin else { return Ok(()) };
         let listener = sockets.listen_on(&format!("--admin {address}"), address)?;
         if self.access.token.is_none() && !listener.is_local() {
             error!(
@@ -54,10 +60,12 @@ impl Admin {
     }
 
     /// Serves in the loop, if there is a listener.
-    pub fn serve(self, event_loop: &mut EventLoop, host: Option<String>) -> io::Result<()> {
-        match self.listener {
-            Some(listener) => event_loop.serve_http(listener, host, SiteKind::Admin(self.access)),
-            None => Ok(()),
+    pub fn serve(self, event_loop: &mut EventLoop, options: &Options) -> io::Result<()> {
+        match (self.listener, &options.admin) {
+            (Some(listener), Some(AdminOptions { address, .. })) => {
+                event_loop.serve_http(listener, host(address), SiteKind::Admin(self.access))
+            }
+            _ => Ok(()),
         }
     }
 }

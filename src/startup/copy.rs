@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use beanstalkd::options::{BinlogPlace, StoreOptions};
+use beanstalkd::options::BinlogPlace;
 use beanstalkd_binlog::{self as binlog, FileName, Storage};
 use beanstalkd_os as os;
 use beanstalkd_os::directory_lock::DirectoryLock;
@@ -38,9 +38,9 @@ pub struct Copied {
 }
 
 /// Copies the log at `from` to `to`, which must not have one. The error is for the operator.
-pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Result<Copied, Box<dyn Error>> {
-    let source = prepare(from, options).map_err(|error| of(from, &error))?;
-    let target = prepare(to, options).map_err(|error| of(to, &error))?;
+pub fn copy(from: &BinlogPlace, to: &BinlogPlace) -> Result<Copied, Box<dyn Error>> {
+    let source = prepare(from).map_err(|error| of(from, &error))?;
+    let target = prepare(to).map_err(|error| of(to, &error))?;
     let mut source = open_source(&source).map_err(|error| of(from, &error))?;
     let report = binlog::check(&mut *source).map_err(|error| of(from, &error))?;
     if report.files.is_empty() {

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use beanstalkd::log_setup;
-use beanstalkd::options::{BinlogPlace, ExitReason, Options, TlsFiles};
+use beanstalkd::options::{AdminOptions, BinlogOptions, BinlogPlace, ExitReason, Options, TlsFiles};
 use beanstalkd::server::event_loop::{Clock, EventLoop, HandOverInputs, answer};
 use beanstalkd::server::hand_over::{self, DescribedFile, DescribedProcess, ListenerKind, ListenerRole};
 use beanstalkd_binlog::{DirectoryStorage, Storage};
@@ -50,11 +50,11 @@ struct Adopted {
 /// Reads a description as a trial, with the files that the options name, and changes nothing; the error is the
 /// reason of the exit.
 pub fn check(options: &Options, descriptor: i32) -> Result<(), ExitReason> {
-    log_setup::start(options.log_format, options.verbosity);
+    log_setup::start(options.log.format, options.log.verbosity);
     let description = Description::of(descriptor).map_err(failed(ExitReason::Failed))?;
     let process = hand_over::read_process(&mut Reader::new(&description));
     process.and_then(|process| check_lock(options, &process)).map_err(failed(ExitReason::Failed))?;
-    let limits = EffectiveLimits::of(options);
+    let limits = EffectiveLimits::of(&options.limits);
     drop(read_again(options)?);
     let rules = (read_rules(options)?, tubes::load(options)?);
     drop(prepare_store(options)?);
@@ -72,7 +72,7 @@ pub fn resume(options: &Options, description: Description) -> Result<(), ExitRea
     let program = Program::this().ok();
     let signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Start))?;
     os::hand_over::unblock_signals();
-    let limits = EffectiveLimits::of(options);
+    let limits = EffectiveLimits::of(&options.limits);
     let (reload, rules, mut admin) = patiently(|| {
         let rules = (read_rules(options)?, tubes::load(options)?);
         Ok((read_again(options)?, rules, Admin::new(options)?))
@@ -97,8 +97,8 @@ pub fn resume(options: &Options, description: Description) -> Result<(), ExitRea
     hand_over::read_end(from).map_err(malformed)?;
     drop(touched_ahead);
     description.drop_beside();
-    if let (Some(place), Some(lock)) = (&options.binlog, adopted.lock.take()) {
-        open_binlog(&mut event_loop, place, lock, options, clock)?;
+    if let (Some(binlog), Some(lock)) = (&options.binlog, adopted.lock.take()) {
+        open_binlog(&mut event_loop, binlog, lock, options, clock)?;
     }
     os::memory::allow_huge_pages(false);
     admin.take_over(adopted.admin.take());
@@ -142,20 +142,20 @@ pub fn inputs(
 
 /// The reason why a server with these options cannot be handed over.
 fn unsupported(options: &Options) -> Option<&'static str> {
-    match &options.binlog {
-        Some(BinlogPlace::Database(_)) => Some("the binlog is in a database: restart the server instead"),
-        Some(BinlogPlace::Directory(_)) | None => None,
+    match options.binlog.as_ref()?.place {
+        BinlogPlace::Database(..) => Some("the binlog is in a database: restart the server instead"),
+        BinlogPlace::Directory(_) => None,
     }
 }
 
 /// The files of settings that a program with these options reads at its start.
 fn files_of_settings(options: &Options) -> Vec<PathBuf> {
-    let of_tls = options.tls.iter().flat_map(|tls| {
+    let of_tls = options.listen.tls.iter().flat_map(|tls| {
         let TlsFiles { certificate, key, client_ca, crl } = tls;
         [certificate, key].into_iter().chain(client_ca).chain(crl)
     });
-    let others = [&options.access, &options.tubes, &options.admin_token_file];
-    of_tls.chain(others.into_iter().flatten()).cloned().collect()
+    let token = options.admin.iter().flat_map(|AdminOptions { token_file, .. }| token_file);
+    of_tls.chain(&options.access).chain(&options.tubes).chain(token).cloned().collect()
 }
 
 /// The files of unix sockets, for a description.
@@ -194,18 +194,18 @@ fn adopt(process: &DescribedProcess) -> Result<Adopted, ExitReason> {
 /// Continues with the log, whose jobs the queue already has.
 fn open_binlog(
     event_loop: &mut EventLoop,
-    place: &BinlogPlace,
+    binlog: &BinlogOptions,
     lock: OwnedFd,
     options: &Options,
     clock: Clock,
 ) -> Result<(), ExitReason> {
-    let BinlogPlace::Directory(path) = place else { return Err(ExitReason::BinlogDirectory) };
+    let BinlogPlace::Directory(path) = &binlog.place else { return Err(ExitReason::BinlogDirectory) };
     let lock = DirectoryLock::adopt(path, lock).map_err(|error| refuse_lock(path, &error))?;
     let storage: Box<dyn Storage> = Box::new(DirectoryStorage::new(path, Some(lock)));
     let now = clock.now();
-    let (config, wall_offset_ns) = (super::binlog_config(options), Clock::wall_offset_ns(now));
+    let (config, wall_offset_ns) = (super::binlog_config(binlog, options), Clock::wall_offset_ns(now));
     let executor = event_loop.executor_mut();
     executor
         .continue_with_binlog(storage, config, now, wall_offset_ns)
-        .map_err(|error| refuse_binlog(place, &error))
+        .map_err(|error| refuse_binlog(&binlog.place, &error))
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use beanstalkd::access::AccessRules;
 use beanstalkd::http::{self, SiteKind, StartupHealth};
 use beanstalkd::log_setup::{self, Count};
-use beanstalkd::options::{BinlogPlace, ExitReason, Fsync, ListenAddress, Options};
+use beanstalkd::options::{
+    BinlogOptions, BinlogPlace, ExitReason, Fsync, LimitOptions, ListenAddress, MetricsOptions, Options,
+};
 use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, LoopSettings, Reload};
 use beanstalkd::server::{Executor, ExecutorConfig, MemoryShares};
 use beanstalkd::stats::ServerInfo;
@@ -51,7 +53,7 @@ const MIN_WATCHED_TUBES: u64 = 100;
 
 /// Runs the server to its end; the error is the reason of the exit.
 pub fn serve(options: &Options) -> Result<(), ExitReason> {
-    log_setup::start(options.log_format, options.verbosity);
+    log_setup::start(options.log.format, options.log.verbosity);
     os::process::end_on_panic();
     info!("beanstalkd {VERSION}, pid {}", std::process::id());
     options.warnings.iter().for_each(|warning| warn!("{warning}"));
@@ -68,7 +70,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
     let inherited = service_manager::inherited_listeners().map_err(failed(ExitReason::Start))?;
     // This comes before other programs can see that the server runs, because SIGUSR1 kills a process without a handler.
     let mut signals = Signals::install(serves_sighup(options)).map_err(failed(ExitReason::Start))?;
-    let limits = EffectiveLimits::of(options);
+    let limits = EffectiveLimits::of(&options.limits);
     info!("limits: {limits}");
     // These files may be readable only for root.
     let (reload, rules, tube_rules) = (read_again(options)?, read_rules(options)?, tubes::load(options)?);
@@ -78,7 +80,8 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
     // A standby cannot listen yet, because its predecessor still uses the address. Any other server listens here, so
     // that clients can connect while it reads the binlog, and because ports below 1024 need the rights that `-u` drops.
     let mut admin = admin::Admin::new(options)?;
-    if !options.wait_for_lock {
+    let waits_for_lock = options.binlog.as_ref().is_some_and(|binlog| binlog.wait_for_lock);
+    if !waits_for_lock {
         sockets.listen_for_clients(options)?;
         admin.listen(options, &mut sockets)?;
     }
@@ -89,15 +92,15 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
         .map(|listener| StartupHealth::start(listener, credentials, move || clock.now(), "starting"))
         .transpose()
         .map_err(failed(ExitReason::Start))?;
-    let take = |(place, prepared)| {
-        let taken = store::take(place, prepared, options.wait_for_lock, &mut signals, health.as_ref());
-        taken.map(|taken| (place, taken))
-    };
-    let taken = prepared.map(take).transpose()?;
+    let taken = prepared.map(|(binlog, prepared)| {
+        let BinlogOptions { place, wait_for_lock, .. } = binlog;
+        store::take(place, prepared, *wait_for_lock, &mut signals, health.as_ref()).map(|taken| (binlog, taken))
+    });
+    let taken = taken.transpose()?;
     if matches!(taken, Some((_, Taken::Stopped))) {
         return Ok(());
     }
-    if options.wait_for_lock {
+    if waits_for_lock {
         sockets.listen_for_clients(options)?;
         admin.listen(options, &mut sockets)?;
     }
@@ -122,7 +125,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
 
 /// Whether SIGHUP has a meaning; otherwise it ends the process, as it ends C.
 fn serves_sighup(options: &Options) -> bool {
-    options.tls.is_some()
+    options.listen.tls.is_some()
         || options.access.is_some()
         || options.tubes.is_some()
         || service_manager::is_listening()
@@ -131,7 +134,7 @@ fn serves_sighup(options: &Options) -> bool {
 /// Reads the files that SIGHUP makes a server with these options read, and reports errors; the error is the reason of
 /// the exit.
 pub fn check_files(options: &Options) -> Result<(), ExitReason> {
-    log_setup::start(options.log_format, options.verbosity);
+    log_setup::start(options.log.format, options.log.verbosity);
     let reload = read_again(options)?;
     let rules = reload.access.map_or(Ok(()), |read| read().map(drop));
     let tube_rules = reload.tubes.map_or(Ok(()), |read| read().map(drop));
@@ -141,13 +144,13 @@ pub fn check_files(options: &Options) -> Result<(), ExitReason> {
     })
 }
 
-/// The place of the binlog, if there is one, with its files read.
-fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, ExitReason> {
-    let prepare = |place| match store::prepare(place, &options.store) {
-        Ok(prepared) => Ok((place, prepared)),
-        Err(error) => Err(store::refuse(place, &error)),
-    };
-    options.binlog.as_ref().map(prepare).transpose()
+/// The binlog, if there is one, with the files of its place read.
+fn prepare_store(options: &Options) -> Result<Option<(&BinlogOptions, Prepared)>, ExitReason> {
+    let Some(binlog) = &options.binlog else { return Ok(None) };
+    match store::prepare(&binlog.place) {
+        Ok(prepared) => Ok(Some((binlog, prepared))),
+        Err(error) => Err(store::refuse(&binlog.place, &error)),
+    }
 }
 
 /// An executor with the contents of the binlog. In the meantime the server keeps free memory, and uses huge pages.
@@ -155,18 +158,18 @@ fn restore(
     options: &Options,
     limits: &EffectiveLimits<'_>,
     rules: (Option<AccessRules>, Vec<TubeRule>),
-    taken: Option<(&BinlogPlace, Taken)>,
+    taken: Option<(&BinlogOptions, Taken)>,
     health: Option<&StartupHealth>,
     clock: Clock,
 ) -> Result<Executor, ExitReason> {
     os::memory::keep_freed_memory();
     os::memory::allow_huge_pages(true);
     let mut executor = executor(options, limits.max_memory_bytes, rules, clock)?;
-    if let Some((place, Taken::Store(storage, _))) = taken {
+    if let Some((binlog, Taken::Store(storage, _))) = taken {
         if let Some(health) = health {
             health.set_reason("reading the binlog");
         }
-        open_binlog(&mut executor, place, storage, options, clock)?;
+        open_binlog(&mut executor, storage, binlog_config(binlog, options), &binlog.place, clock)?;
     }
     os::memory::allow_huge_pages(false);
     Ok(executor)
@@ -231,15 +234,16 @@ fn read_rules(options: &Options) -> Result<Option<AccessRules>, ExitReason> {
 fn settings(options: &Options, open_files: u64) -> LoopSettings {
     LoopSettings {
         accept: AcceptLimits {
-            max_connections: options.max_connections,
+            max_connections: options.limits.max_connections,
             open_files,
             spare_files: SPARE_FILES
                 + options.binlog.as_ref().map_or(0, |_| binlog::MAX_DESCRIPTORS)
-                + options.metrics.iter().chain(&options.admin).count() * http::MAX_CONNECTIONS,
+                + options.metrics.as_ref().map_or(0, |_| http::MAX_CONNECTIONS)
+                + options.admin.as_ref().map_or(0, |_| http::MAX_CONNECTIONS),
         },
         fill_memory_reserve: || ALLOCATOR.fill(),
         spin: options.spin,
-        idle_timeout: options.idle_timeout,
+        idle_timeout: options.limits.idle_timeout,
     }
 }
 
@@ -256,40 +260,40 @@ fn equip(
         };
         event_loop.start_binlog().map_err(named)?;
     }
-    if let Some(listener) = metrics {
-        let kind = SiteKind::Metrics(options.metrics_tubes);
-        event_loop.serve_http(listener, host(&options.metrics), kind)?;
+    if let (Some(listener), Some(MetricsOptions { address, max_tubes })) = (metrics, &options.metrics) {
+        event_loop.serve_http(listener, host(address), SiteKind::Metrics(*max_tubes))?;
     }
-    admin.serve(event_loop, host(&options.admin))
+    admin.serve(event_loop, options)
 }
 
 /// The host in an address.
-fn host(address: &Option<ListenAddress>) -> Option<String> {
+fn host(address: &ListenAddress) -> Option<String> {
     match address {
-        Some(ListenAddress::Tcp { host, .. }) => host.clone(),
-        Some(ListenAddress::Unix(_)) | None => None,
+        ListenAddress::Tcp { host, .. } => host.clone(),
+        ListenAddress::Unix(_) => None,
     }
 }
 
 /// The shares that options set, or otherwise parts of the memory for jobs and buffers.
-fn memory_shares(options: &Options, max_memory_bytes: Option<u64>) -> MemoryShares {
+fn memory_shares(limits: &LimitOptions, max_memory_bytes: Option<u64>) -> MemoryShares {
     let part = max_memory_bytes.map(|bytes| bytes / MEMORY_SHARES);
     let watched_tubes = part.map(|part| (part / WATCHED_TUBE_BYTES).max(MIN_WATCHED_TUBES) as usize);
     MemoryShares {
-        cooldown_bytes: options.max_cooldown_memory.in_bytes(|| part),
-        max_cooldown_s: options.max_cooldown_s,
-        watched_tubes: options.max_watched_tubes,
+        cooldown_bytes: limits.max_cooldown_memory.in_bytes(|| part),
+        max_cooldown_s: limits.max_cooldown_s,
+        watched_tubes: limits.max_watched_tubes,
         watched_tubes_of_identity: watched_tubes,
     }
 }
 
 fn config(options: &Options, max_memory_bytes: Option<u64>) -> ExecutorConfig {
+    let limits = &options.limits;
     ExecutorConfig {
-        max_job_bytes: options.max_job_bytes,
+        max_job_bytes: limits.max_job_bytes,
         max_memory_bytes,
         binlog_file_bytes: options.binlog_file_bytes,
-        poison: PoisonLimits { timeouts: options.max_timeouts, releases: options.max_releases },
-        shares: memory_shares(options, max_memory_bytes),
+        poison: PoisonLimits { timeouts: limits.max_timeouts, releases: limits.max_releases },
+        shares: memory_shares(limits, max_memory_bytes),
         seed: os::process::random_u64(),
     }
 }
@@ -309,8 +313,8 @@ fn server_info(clock: Clock) -> Result<ServerInfo, ExitReason> {
 }
 
 /// The settings of the binlog.
-fn binlog_config(options: &Options) -> binlog::Config {
-    let sync = match options.fsync {
+fn binlog_config(binlog: &BinlogOptions, options: &Options) -> binlog::Config {
+    let sync = match binlog.fsync {
         Fsync::Never => SyncPolicy::Never,
         Fsync::Within(Duration::ZERO) => SyncPolicy::EachCommit,
         Fsync::Within(time) => SyncPolicy::Every(u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
@@ -318,7 +322,7 @@ fn binlog_config(options: &Options) -> binlog::Config {
     binlog::Config {
         file_bytes: options.binlog_file_bytes,
         sync,
-        recover: options.recover,
+        recover: binlog.recover,
         nonce_seed: os::process::random_u64(),
     }
 }
@@ -326,16 +330,15 @@ fn binlog_config(options: &Options) -> binlog::Config {
 /// Restores the jobs of the binlog, and gives the binlog to the executor.
 fn open_binlog(
     executor: &mut Executor,
-    place: &BinlogPlace,
     storage: Box<dyn Storage>,
-    options: &Options,
+    config: binlog::Config,
+    place: &BinlogPlace,
     clock: Clock,
 ) -> Result<(), ExitReason> {
-    let config = binlog_config(options);
     // If the disk does not report its free space, it is assumed to be large enough; the same holds for a database.
     let free = match place {
         BinlogPlace::Directory(path) => os::limits::disk_room(path).unwrap_or(u64::MAX),
-        BinlogPlace::Database(_) => u64::MAX,
+        BinlogPlace::Database(..) => u64::MAX,
     };
     if free / 2 < config.file_bytes {
         warn!(
@@ -386,10 +389,10 @@ struct Sockets {
 impl Sockets {
     /// The sockets that the service manager has passed.
     fn new(options: &Options, inherited: Vec<Listener>) -> Result<Self, ExitReason> {
-        let owner = options.socket_owner.as_ref();
+        let owner = options.listen.socket_owner.as_ref();
         let user = owner.map(|owner| owner.user.as_str());
         let group = owner.and_then(|owner| owner.group.as_deref());
-        let access = UnixAccess::new(options.socket_mode, user, group)
+        let access = UnixAccess::new(options.listen.socket_mode, user, group)
             .map_err(|error| refuse_privileges("--socket-owner", &error))?;
         Ok(Self { inherited: inherited.len(), listeners: inherited, access, files: Vec::new() })
     }
@@ -404,21 +407,21 @@ impl Sockets {
     /// Listens on the addresses of the command line. Inherited sockets replace `-l` and `-p`.
     fn listen_for_clients(&mut self, options: &Options) -> Result<(), ExitReason> {
         let own = if self.listeners.is_empty() {
-            options.listen.as_ref()
+            options.listen.own.as_ref()
         } else {
             // The unit of the service always names an address, so a warning is due only if the address is not that of
             // an inherited socket.
-            let named = options.listen.as_ref().map(ToString::to_string);
+            let named = options.listen.own.as_ref().map(ToString::to_string);
             if !self.listeners.iter().any(|listener| Some(listener.address()) == named) {
-                for option in &options.overridden_if_inherited {
+                for option in &options.listen.overridden_if_inherited {
                     warn!("inherited listen fd; ignoring option: {option}");
                 }
             }
             None
         };
-        let flags = options.overridden_if_inherited.join(" ");
+        let flags = options.listen.overridden_if_inherited.join(" ");
         let own = own.map(|address| (flags, address));
-        let further = options.further_listen.iter().map(|address| (format!("--listen {address}"), address));
+        let further = options.listen.further.iter().map(|address| (format!("--listen {address}"), address));
         for (flags, address) in own.into_iter().chain(further) {
             let listener = self.listen_on(&flags, address)?;
             self.listeners.push(listener);
@@ -427,7 +430,7 @@ impl Sockets {
     }
 
     fn listen_for_metrics(&mut self, options: &Options) -> Result<Option<Listener>, ExitReason> {
-        let Some(address) = &options.metrics else { return Ok(None) };
+        let Some(MetricsOptions { address, .. }) = &options.metrics else { return Ok(None) };
         let listener = self.listen_on(&format!("--metrics {address}"), address)?;
         info!("serving metrics on {}", listener.address());
         Ok(Some(listener))
@@ -457,36 +460,36 @@ impl Sockets {
 
 /// The limits in force, for a line of the log.
 struct EffectiveLimits<'a> {
-    options: &'a Options,
+    requested: &'a LimitOptions,
     open_files: u64,
     max_memory_bytes: Option<u64>,
 }
 
 impl<'a> EffectiveLimits<'a> {
     /// The limits that the options request and the system allows. Raises the limit of open files.
-    fn of(options: &'a Options) -> Self {
+    fn of(requested: &'a LimitOptions) -> Self {
         let open_files = os::limits::raise_open_files().unwrap_or_else(|error| {
             warn!("cannot raise the limit of open files: {error}");
             u64::MAX
         });
         // The rest of the control group's memory is for memory that the server does not count, and for the kernel.
         let part_of_group = || os::limits::group_memory_bytes().map(|limit| limit / 4 * 3);
-        Self { options, open_files, max_memory_bytes: options.max_memory.in_bytes(part_of_group) }
+        Self { requested, open_files, max_memory_bytes: requested.max_memory.in_bytes(part_of_group) }
     }
 }
 
 impl fmt::Display for EffectiveLimits<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { options, open_files, max_memory_bytes } = self;
-        let (job_bytes, open_files) = (Count(options.max_job_bytes, "byte"), Count(*open_files, "open file"));
+        let Self { requested, open_files, max_memory_bytes } = self;
+        let (job_bytes, open_files) = (Count(requested.max_job_bytes, "byte"), Count(*open_files, "open file"));
         write!(out, "jobs up to {job_bytes}, {open_files}")?;
-        if let Some(connections) = options.max_connections {
+        if let Some(connections) = requested.max_connections {
             write!(out, ", {}", Count(connections as u64, "connection"))?;
         }
         if let Some(bytes) = max_memory_bytes {
             write!(out, ", {} of memory", Count(*bytes, "byte"))?;
         }
-        if let Some(timeout) = options.idle_timeout {
+        if let Some(timeout) = requested.idle_timeout {
             write!(out, ", {} s idle time-out", timeout.as_secs())?;
         }
         Ok(())

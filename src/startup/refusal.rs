@@ -41,7 +41,7 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> ExitReason {
         OpenError::Faulty(_) => {
             let place_kind = match place {
                 BinlogPlace::Directory(_) => "directory",
-                BinlogPlace::Database(_) => "database",
+                BinlogPlace::Database(..) => "database",
             };
             error!(
                 "-b {place}: the binlog is damaged: {error}; make a copy of the {place_kind} as a backup, see what is \
@@ -54,7 +54,7 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> ExitReason {
         | OpenError::Keep { error: source, .. } => {
             let advice = match place {
                 BinlogPlace::Directory(path) => advice(path, source),
-                BinlogPlace::Database(_) => String::new(),
+                BinlogPlace::Database(..) => String::new(),
             };
             error!("-b {place}: {error}{advice}");
         }

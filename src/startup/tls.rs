@@ -10,7 +10,7 @@ use super::path_advice::advice;
 
 /// Reads the files, if there are any, and returns what SIGHUP reads again.
 pub fn load(options: &Options) -> Result<Reload, ExitReason> {
-    let Some(TlsFiles { certificate, key, client_ca, crl }) = options.tls.clone() else {
+    let Some(TlsFiles { certificate, key, client_ca, crl }) = options.listen.tls.clone() else {
         return Ok(Reload::default());
     };
     let files = CredentialFiles { certificate, key, client_ca, crl };

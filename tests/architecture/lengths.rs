@@ -92,7 +92,6 @@ const LARGE_TYPES: &[(&str, &str)] = &[
     ("crates/protocol/src/samples.rs", "Arguments"),
     ("crates/queue/src/operations/views.rs", "TubeView"),
     ("src/options/mod.rs", "Draft"),
-    ("src/options/mod.rs", "Options"),
     ("src/stats/server.rs", "ServerView"),
     // The model keeps each fact by itself.
     ("tests/model/src/queue/mod.rs", "Job"),

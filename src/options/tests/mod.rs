@@ -21,6 +21,18 @@ fn refused(line: &[&str]) -> String {
     }
 }
 
+fn binlog(options: &mut Options) -> &mut BinlogOptions {
+    options.binlog.as_mut().unwrap()
+}
+
+fn metrics(options: &mut Options) -> &mut MetricsOptions {
+    options.metrics.as_mut().unwrap()
+}
+
+fn admin(options: &mut Options) -> &mut AdminOptions {
+    options.admin.as_mut().unwrap()
+}
+
 fn tcp(host: &str, port: &str) -> ListenAddress {
     ListenAddress::Tcp { host: Some(host.into()), port: port.into(), is_tls: false }
 }
@@ -29,11 +41,10 @@ fn tcp(host: &str, port: &str) -> ListenAddress {
 fn without_flags_the_defaults_are_those_of_c() {
     let options = serve(&[]);
     assert_eq!(options, Options::default());
-    assert_eq!(options.listen, Some(tcp("0.0.0.0", "11300")));
-    assert_eq!(options.max_job_bytes, 65535);
+    assert_eq!(options.listen.own, Some(tcp("0.0.0.0", "11300")));
+    assert_eq!(options.limits.max_job_bytes, 65535);
     assert_eq!(options.binlog_file_bytes, 10_485_760);
-    assert_eq!(options.fsync, Fsync::Within(Duration::from_millis(50)));
-    assert_eq!((options.binlog, options.user, options.verbosity), (None, None, 0));
+    assert_eq!((options.binlog, options.user, options.log.verbosity), (None, None, 0));
 }
 
 /// The change that a line makes to the options.
@@ -56,31 +67,31 @@ fn assert_same(table: &[Spellings]) {
 fn short_long_and_combined_forms_mean_the_same() {
     assert_same(&[
         (&[&["-b", "d"], &["-bd"], &["--binlog", "d"], &["--binlog-dir=d"]], |options| {
-            options.binlog = Some(BinlogPlace::Directory("d".into()));
+            binlog(options).place = BinlogPlace::Directory("d".into());
         }),
         (&[&["-f", "7"], &["-f7"], &["--fsync-ms", "7"], &["-F", "-f7"], &["-Ff7"]], |options| {
-            options.fsync = Fsync::Within(Duration::from_millis(7));
+            binlog(options).fsync = Fsync::Within(Duration::from_millis(7));
         }),
         (&[&["-f0"], &["-D"], &["--fsync-ms=0"], &["-F", "-D"]], |options| {
-            options.fsync = Fsync::Within(Duration::ZERO);
+            binlog(options).fsync = Fsync::Within(Duration::ZERO);
         }),
         (&[&["-F"], &["--no-fsync"], &["-f", "7", "-F"], &["-DF"]], |options| {
-            options.fsync = Fsync::Never;
+            binlog(options).fsync = Fsync::Never;
         }),
         (&[&["-s", "8192"], &["-s8192"], &["--binlog-file-size", "8192"]], |options| {
             options.binlog_file_bytes = 8192;
         }),
         (&[&["-u", "jo"], &["-ujo"], &["--user", "jo"]], |options| options.user = Some("jo".into())),
         (&[&["-z", "7"], &["-z7"], &["-z", "9", "-z7"], &["--max-job-size", "7"]], |options| {
-            options.max_job_bytes = 7;
+            options.limits.max_job_bytes = 7;
         }),
         (&[&["-VVV"], &["-V", "-VV"], &["--verbose", "--verbose", "--verbose"]], |options| {
-            options.verbosity = 3;
+            options.log.verbosity = 3;
         }),
         (&[&["-FVb", "d"], &["-FVbd"], &["-b", "d", "-VF"]], |options| {
-            options.fsync = Fsync::Never;
-            options.verbosity = 1;
-            options.binlog = Some(BinlogPlace::Directory("d".into()));
+            binlog(options).fsync = Fsync::Never;
+            options.log.verbosity = 1;
+            binlog(options).place = BinlogPlace::Directory("d".into());
         }),
     ]);
 }
@@ -88,40 +99,44 @@ fn short_long_and_combined_forms_mean_the_same() {
 #[test]
 fn options_that_c_lacks_change_what_they_name() {
     assert_same(&[
-        (&[&["--recover"]], |options| options.recover = true),
-        (&[&["--wait-for-lock"]], |options| options.wait_for_lock = true),
-        (&[&["--max-connections", "9"]], |options| options.max_connections = Some(9)),
+        (&[&["--recover"]], |options| binlog(options).recover = true),
+        (&[&["--wait-for-lock"]], |options| binlog(options).wait_for_lock = true),
+        (&[&["--max-connections", "9"]], |options| options.limits.max_connections = Some(9)),
         (&[&["--max-memory", "2k"], &["--max-memory=2048"], &["--max-memory", "2K"]], |options| {
-            options.max_memory = MemoryLimit::of(2048);
+            options.limits.max_memory = MemoryLimit::of(2048);
         }),
         (&[&["--max-memory", "9", "--max-memory", "0"]], |options| {
-            options.max_memory = MemoryLimit::Unlimited;
+            options.limits.max_memory = MemoryLimit::Unlimited;
         }),
-        (&[&["--max-memory", "3m"]], |options| options.max_memory = MemoryLimit::of(3 << 20)),
-        (&[&["--max-memory", "3G"]], |options| options.max_memory = MemoryLimit::of(3 << 30)),
-        (&[&["--idle-timeout", "60"]], |options| options.idle_timeout = Some(Duration::from_secs(60))),
-        (&[&["--max-cooldown-memory", "2k"]], |options| options.max_cooldown_memory = MemoryLimit::of(2048)),
-        (&[&["--max-cooldown-memory", "0"]], |options| options.max_cooldown_memory = MemoryLimit::Unlimited),
-        (&[&["--max-cooldown", "60"]], |options| options.max_cooldown_s = Some(60)),
-        (&[&["--max-cooldown", "0"]], |options| options.max_cooldown_s = None),
-        (&[&["--max-watched-tubes", "9"]], |options| options.max_watched_tubes = Some(9)),
-        (&[&["--max-timeouts", "3"]], |options| options.max_timeouts = Some(3)),
-        (&[&["--max-releases", "4"]], |options| options.max_releases = Some(4)),
+        (&[&["--max-memory", "3m"]], |options| options.limits.max_memory = MemoryLimit::of(3 << 20)),
+        (&[&["--max-memory", "3G"]], |options| options.limits.max_memory = MemoryLimit::of(3 << 30)),
+        (&[&["--idle-timeout", "60"]], |options| options.limits.idle_timeout = Some(Duration::from_secs(60))),
+        (&[&["--max-cooldown-memory", "2k"]], |options| {
+            options.limits.max_cooldown_memory = MemoryLimit::of(2048)
+        }),
+        (&[&["--max-cooldown-memory", "0"]], |options| {
+            options.limits.max_cooldown_memory = MemoryLimit::Unlimited
+        }),
+        (&[&["--max-cooldown", "60"]], |options| options.limits.max_cooldown_s = Some(60)),
+        (&[&["--max-cooldown", "0"]], |options| options.limits.max_cooldown_s = None),
+        (&[&["--max-watched-tubes", "9"]], |options| options.limits.max_watched_tubes = Some(9)),
+        (&[&["--max-timeouts", "3"]], |options| options.limits.max_timeouts = Some(3)),
+        (&[&["--max-releases", "4"]], |options| options.limits.max_releases = Some(4)),
         (&[&["--socket-mode", "660"], &["--socket-mode", "0660"]], |options| {
-            options.socket_mode = Some(0o660);
+            options.listen.socket_mode = Some(0o660);
         }),
         (&[&["--socket-owner", "jo"]], |options| {
-            options.socket_owner = Some(SocketOwner { user: "jo".into(), group: None });
+            options.listen.socket_owner = Some(SocketOwner { user: "jo".into(), group: None });
         }),
         (&[&["--socket-owner", "jo:www"]], |options| {
-            options.socket_owner = Some(SocketOwner { user: "jo".into(), group: Some("www".into()) });
+            options.listen.socket_owner = Some(SocketOwner { user: "jo".into(), group: Some("www".into()) });
         }),
-        (&[&["--metrics-tubes", "0"]], |options| options.metrics_tubes = 0),
+        (&[&["--metrics-tubes", "0"]], |options| metrics(options).max_tubes = 0),
         (&[&["--admin-token-file", "token"]], |options| {
-            options.admin_token_file = Some(PathBuf::from("token"));
+            admin(options).token_file = Some(PathBuf::from("token"));
         }),
-        (&[&["--admin-read-only"]], |options| options.admin_read_only = true),
-        (&[&["--log-format", "json"]], |options| options.log_format = LogFormat::Json),
+        (&[&["--admin-read-only"]], |options| admin(options).is_read_only = true),
+        (&[&["--log-format", "json"]], |options| options.log.format = LogFormat::Json),
         (&[&["--log-format", "json", "--log-format", "text"]], |_| {}),
         (&[&["--spin", "50"]], |options| options.spin = Duration::from_micros(50)),
     ]);
@@ -178,13 +193,15 @@ fn addresses_come_from_l_and_p_and_besides_from_listen() {
     ];
     for (line, listen, further_listen) in table {
         let options = serve(line);
-        assert_eq!(&options.listen, listen, "{line:?}");
-        assert_eq!(&options.further_listen, further_listen, "{line:?}");
+        assert_eq!(&options.listen.own, listen, "{line:?}");
+        assert_eq!(&options.listen.further, further_listen, "{line:?}");
     }
-    assert_eq!(serve(&["--metrics", "127.0.0.1:9"]).metrics, Some(tcp("127.0.0.1", "9")));
-    assert_eq!(serve(&["--metrics", ":9"]).metrics, Some(every("9")));
-    assert_eq!(serve(&["--metrics", "unix:m"]).metrics, Some(unix("m")));
-    assert_eq!(serve(&["--admin", "[::1]:9"]).admin, Some(tcp("::1", "9")));
+    for (address, expected) in
+        [("127.0.0.1:9", tcp("127.0.0.1", "9")), (":9", every("9")), ("unix:m", unix("m"))]
+    {
+        assert_eq!(serve(&["--metrics", address]).metrics.unwrap().address, expected);
+        assert_eq!(serve(&["--admin", address]).admin.unwrap().address, expected);
+    }
 }
 
 /// As in C, the argument is the text after the letter, or the next word if there is no such text.
@@ -212,22 +229,22 @@ fn an_argument_is_the_rest_of_the_word_or_the_next_word_whatever_it_looks_like()
         (&["-p80", "--"], "80"),
     ];
     for (line, port) in table {
-        assert_eq!(serve(line).listen, Some(tcp("0.0.0.0", port)), "{line:?}");
+        assert_eq!(serve(line).listen.own, Some(tcp("0.0.0.0", port)), "{line:?}");
     }
-    assert_eq!(serve(&["--port="]).listen, Some(tcp("0.0.0.0", "")));
+    assert_eq!(serve(&["--port="]).listen.own, Some(tcp("0.0.0.0", "")));
 }
 
 #[test]
 fn inherited_sockets_override_l_and_p_but_not_listen() {
     let options = serve(&["-l", "10.0.0.1", "-p7", "--listen", "a", "-p", "8"]);
-    assert_eq!(options.overridden_if_inherited, ["-l 10.0.0.1", "-p 7", "-p 8"]);
+    assert_eq!(options.listen.overridden_if_inherited, ["-l 10.0.0.1", "-p 7", "-p 8"]);
 }
 
 #[test]
 fn addresses_read_as_they_were_given() {
     for text in ["*:1", "a:1", "[::1]:1", "unix:/run/b"] {
         let given = text.replace('*', "");
-        assert_eq!(serve(&["--listen", &given]).further_listen[0].to_string(), text);
+        assert_eq!(serve(&["--listen", &given]).listen.further[0].to_string(), text);
     }
 }
 
@@ -272,7 +289,7 @@ fn job_sizes_are_cut_to_cs_bound_with_a_warning() {
         ("99999999999999999999999", 1 << 30, true),
     ] {
         let options = serve(&["-z", argument]);
-        assert_eq!(options.max_job_bytes, bytes, "{argument}");
+        assert_eq!(options.limits.max_job_bytes, bytes, "{argument}");
         let warning = format!("-z {argument}: maximum job size was set to 1073741824");
         assert_eq!(options.warnings, if warned { vec![warning] } else { vec![] }, "{argument}");
     }
@@ -281,9 +298,13 @@ fn job_sizes_are_cut_to_cs_bound_with_a_warning() {
 #[test]
 fn sizes_take_suffixes_where_c_refuses_the_argument() {
     for (argument, bytes) in [("12k", 12 << 10), ("10M", 10 << 20), ("1g", 1 << 30)] {
-        assert_eq!(serve(&["-z", argument]).max_job_bytes, bytes, "{argument}");
+        assert_eq!(serve(&["-z", argument]).limits.max_job_bytes, bytes, "{argument}");
         assert_eq!(serve(&["-b", "d", "-s", argument]).binlog_file_bytes, bytes, "{argument}");
-        assert_eq!(serve(&["--max-memory", argument]).max_memory, MemoryLimit::of(bytes), "{argument}");
+        assert_eq!(
+            serve(&["--max-memory", argument]).limits.max_memory,
+            MemoryLimit::of(bytes),
+            "{argument}"
+        );
     }
 }
 
@@ -309,7 +330,7 @@ fn binlog_files_are_as_long_as_asked_up_to_what_c_can_count() {
 fn a_negative_sync_interval_becomes_zero_with_a_warning() {
     for (ms, interval, warned) in [("-1", 0, true), ("86400000", 86400, false)] {
         let options = serve(&["-b", "d", "-f", ms]);
-        assert_eq!(options.fsync, Fsync::Within(Duration::from_secs(interval)), "{ms}");
+        assert_eq!(options.binlog.unwrap().fsync, Fsync::Within(Duration::from_secs(interval)), "{ms}");
         assert_eq!(options.warnings.len(), usize::from(warned), "{ms}");
     }
 }
@@ -355,14 +376,14 @@ fn ports_that_cannot_be_meant_are_warned_of_where_c_takes_them() {
     {
         let options = serve(&["-p", port]);
         assert_eq!(options.warnings.len(), usize::from(warned), "{port}");
-        assert_eq!(options.listen, Some(tcp("0.0.0.0", port)));
+        assert_eq!(options.listen.own, Some(tcp("0.0.0.0", port)));
     }
 }
 
 #[test]
 fn flags_that_c_removed_are_warned_of_and_change_nothing() {
     let options = serve(&["-cVn"]);
-    assert_eq!(options.verbosity, 1);
+    assert_eq!(options.log.verbosity, 1);
     assert_eq!(
         options.warnings,
         [
@@ -390,8 +411,8 @@ fn the_first_of_version_help_and_errors_counts() {
         (&["-Vhx", "-q"], Action::ShowHelp),
         (&["-v", "\u{e9}"], Action::ShowVersion),
         (&["-v", "--port"], Action::ShowVersion),
-        (&["--check", "d"], Action::Check(BinlogPlace::Directory("d".into()), StoreOptions::default())),
-        (&["--dump=d", "-V"], Action::Dump(BinlogPlace::Directory("d".into()), StoreOptions::default())),
+        (&["--check", "d"], Action::Check(BinlogPlace::Directory("d".into()))),
+        (&["--dump=d", "-V"], Action::Dump(BinlogPlace::Directory("d".into()))),
         (&["--check", "d", "-v"], Action::ShowVersion),
     ];
     for (line, action) in table {
@@ -500,16 +521,16 @@ fn paths_are_bytes_and_names_are_text() {
     let odd = OsStr::from_bytes(b"/\xff");
     let path = PathBuf::from(odd);
     let Ok(Action::Serve(options)) = Options::parse(["-b".as_ref(), odd]) else { panic!() };
-    assert_eq!(options.binlog, Some(BinlogPlace::Directory(path.clone())));
+    assert_eq!(options.binlog.unwrap().place, BinlogPlace::Directory(path.clone()));
     let socket = OsStr::from_bytes(b"-lunix:/\xff");
     let Ok(Action::Serve(options)) = Options::parse([socket]) else { panic!() };
-    assert_eq!(options.listen, Some(ListenAddress::Unix(path.clone())));
+    assert_eq!(options.listen.own, Some(ListenAddress::Unix(path.clone())));
     let long = OsStr::from_bytes(b"--binlog-dir=/\xff");
     let Ok(Action::Serve(options)) = Options::parse([long]) else { panic!() };
-    assert_eq!(options.binlog, Some(BinlogPlace::Directory(path)));
+    assert_eq!(options.binlog.unwrap().place, BinlogPlace::Directory(path));
     // Each byte that an argument can have is kept.
     let every: Vec<u8> = (1..=255).rev().collect();
-    let Ok(Action::Check(BinlogPlace::Directory(path), _)) =
+    let Ok(Action::Check(BinlogPlace::Directory(path))) =
         Options::parse(["--check".as_ref(), OsStr::from_bytes(&every)])
     else {
         panic!()

@@ -19,15 +19,16 @@ fn addresses_for_tls_need_a_certificate_and_the_files_need_an_address() {
     ];
     for (argument, address) in table {
         let options = serve(&with(&["--listen", argument]));
-        assert_eq!((options.listen, options.further_listen), (None, vec![address]), "{argument}");
+        assert_eq!((options.listen.own, options.listen.further), (None, vec![address]), "{argument}");
     }
     let sites = serve(&with(&["--metrics", "tls://h:9130", "--admin", "tls://[::1]:11380"]));
-    assert_eq!((sites.metrics, sites.admin), (Some(tls(Some("h"), "9130")), Some(tls(Some("::1"), "11380"))));
+    assert_eq!(sites.metrics.unwrap().address, tls(Some("h"), "9130"));
+    assert_eq!(sites.admin.unwrap().address, tls(Some("::1"), "11380"));
     let options = serve(&with(&["-l", "tls://h", "-p", "7", "--tls-client-ca", "a", "--tls-crl", "r"]));
-    assert_eq!(options.listen, Some(tls(Some("h"), "7")));
+    assert_eq!(options.listen.own, Some(tls(Some("h"), "7")));
     let [certificate, key] = ["c", "k"].map(PathBuf::from);
     let [client_ca, crl] = ["a", "r"].map(|name| Some(PathBuf::from(name)));
-    assert_eq!(options.tls, Some(TlsFiles { certificate, key, client_ca, crl }));
+    assert_eq!(options.listen.tls, Some(TlsFiles { certificate, key, client_ca, crl }));
     let listen: &[&str] = &["--listen", "tls://[::1]:7"];
     for (line, message) in [
         (listen.to_vec(), "tls://[::1]:7 needs --tls-cert FILE"),

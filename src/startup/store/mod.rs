@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use beanstalkd::http::StartupHealth;
-use beanstalkd::options::{BinlogPlace, ExitReason, StoreOptions};
+use beanstalkd::options::{BinlogPlace, ExitReason};
 use beanstalkd_binlog::{DirectoryStorage, Storage};
 use beanstalkd_os::directory_lock::{DirectoryLock, LockError};
 use beanstalkd_os::service_manager;
@@ -42,10 +42,12 @@ pub enum Prepared {
 }
 
 /// Reads the files that the place needs.
-pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, Box<dyn Error>> {
+pub fn prepare(place: &BinlogPlace) -> Result<Prepared, Box<dyn Error>> {
     Ok(match place {
         BinlogPlace::Directory(path) => Prepared::Directory(path.clone()),
-        BinlogPlace::Database(url) => Prepared::Database(Box::new(database::settings(url, options)?)),
+        BinlogPlace::Database(url, options) => {
+            Prepared::Database(Box::new(database::settings(url, options)?))
+        }
     })
 }
 
