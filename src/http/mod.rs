@@ -44,7 +44,7 @@ use std::fmt::{self, Write};
 
 pub use self::exchange::HttpExchange;
 pub use self::history::SampleHistory;
-pub use self::server::{HttpServer, MAX_CONNECTIONS, ServerState, SiteKind};
+pub use self::server::{HttpServer, MAX_CONNECTIONS};
 pub use self::startup_health::StartupHealth;
 
 use self::access::{Access, RequestRefusal};
@@ -68,47 +68,43 @@ pub struct Sources<'a> {
     pub usage: fn(usize) -> Usage,
     /// The samples of the last minutes.
     pub history: &'a SampleHistory,
-    /// How many tubes can have their own series; 0 for none.
-    pub max_tubes: usize,
     /// The address at which HTTP is served.
     pub address: HttpAddress<'a>,
     /// The site at this address.
-    pub site: Site<'a>,
+    pub site: &'a Site,
+    /// The server's tasks for the API.
+    pub tasks: &'a Tasks,
+    /// The connected clients.
+    pub clients: &'a LookUpClient<'a>,
 }
 
-/// The site of a listener.
-#[derive(Clone, Copy)]
-pub enum Site<'a> {
-    /// Metrics, health checks, and a page that cannot change anything.
-    Metrics,
+/// The site of a listener, with its settings.
+#[derive(Debug)]
+pub enum Site {
+    /// Metrics, health checks, and a page that cannot change anything. The number is the maximum of tubes with their
+    /// own series.
+    Metrics(usize),
     /// The API and its page.
-    Admin {
-        /// The access rules.
-        access: &'a Access,
-        /// The server's tasks for the API.
-        tasks: &'a Tasks,
-        /// The connected clients.
-        clients: &'a LookUpClient<'a>,
-    },
+    Admin(Access),
 }
 
 /// Looks up a client with its connection; `None` if it has disconnected.
 pub type LookUpClient<'a> = dyn Fn(ClientId, Timestamp) -> Option<ClientView<'a>> + 'a;
 
-impl Site<'_> {
+impl Site {
     /// The access rules of the site's API.
     fn access(&self) -> &Access {
         match self {
-            Self::Metrics => &Access { token: None, is_read_only: true },
-            Self::Admin { access, .. } => access,
+            Self::Metrics(_) => &Access { token: None, is_read_only: true },
+            Self::Admin(access) => access,
         }
     }
 
     /// The option of the command line that opens the site.
     fn option(&self) -> &'static str {
         match self {
-            Self::Metrics => "--metrics",
-            Self::Admin { .. } => "--admin",
+            Self::Metrics(_) => "--metrics",
+            Self::Admin(_) => "--admin",
         }
     }
 }
@@ -126,8 +122,8 @@ impl Sources<'_> {
     /// Whether the request is for the API.
     fn is_api_request(&self, request: &HttpRequest) -> bool {
         match self.site {
-            Site::Metrics => page::API_PATHS.contains(&request.path.as_str()),
-            Site::Admin { .. } => request.path.starts_with("/api/"),
+            Site::Metrics(_) => page::API_PATHS.contains(&request.path.as_str()),
+            Site::Admin(_) => request.path.starts_with("/api/"),
         }
     }
 
@@ -153,11 +149,11 @@ impl Sources<'_> {
 
 /// The phase of the server.
 #[derive(Clone, Copy)]
-pub enum ServerPhase<'a> {
+pub enum ServerPhase<'a, Data = &'a Sources<'a>> {
     /// The server does not serve yet; the text is the reason.
     Starting(&'a str),
     /// The server serves, and has this data.
-    Serving(&'a Sources<'a>),
+    Serving(Data),
 }
 
 fn put(out: &mut String, text: fmt::Arguments<'_>) {

@@ -30,9 +30,9 @@ pub(crate) struct NextLine {
     tube: usize,
 }
 
-/// A scrape that is not rendered yet.
-pub(crate) fn scrape(sources: &Sources<'_>) -> Rendering<TextFormat> {
-    Rendering::new(TubeChoice::Oldest(sources.max_tubes), sources)
+/// A scrape with the series of at most this many tubes; nothing is rendered yet.
+pub(crate) fn scrape(max_tubes: usize, sources: &Sources<'_>) -> Rendering<TextFormat> {
+    Rendering::new(TubeChoice::Oldest(max_tubes), sources)
 }
 
 impl ResponseFormat for TextFormat {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token, Waker};
 
-use super::{HttpServer, ServerState, SiteKind};
+use super::{HttpServer, ServerPhase, Site};
 use crate::clock::Timestamp;
 use crate::os::listen::Listener;
 use crate::tls::{Acceptor, Credentials};
@@ -86,7 +86,7 @@ fn serve(
 ) -> io::Result<Listener> {
     // An acceptor must stay on its thread, so this thread has its own.
     let tls = credentials.map(Acceptor::new);
-    let mut server = HttpServer::new(listener, tls.as_ref(), None, SiteKind::Metrics(0), poll.registry())?;
+    let mut server = HttpServer::new(listener, tls.as_ref(), None, Site::Metrics(0), poll.registry())?;
     let mut events = Events::with_capacity(MAX_EVENTS);
     loop {
         let Some(reason) = shared.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
@@ -96,7 +96,7 @@ fn serve(
         for event in &events {
             server.notice(event);
         }
-        server.turn(ServerState::Starting(&reason), now);
+        server.turn(ServerPhase::Starting(&reason), now);
         if let Some(acceptor) = &tls {
             acceptor.report(now);
         }

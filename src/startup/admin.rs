@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
-use beanstalkd::http::SiteKind;
+use beanstalkd::http::Site;
 use beanstalkd::http::access::Access;
 use beanstalkd::options::{AdminOptions, ExitReason, Options};
 use beanstalkd::server::event_loop::EventLoop;
@@ -63,7 +63,7 @@ impl Admin {
     pub fn serve(self, event_loop: &mut EventLoop, options: &Options) -> io::Result<()> {
         match (self.listener, &options.admin) {
             (Some(listener), Some(AdminOptions { address, .. })) => {
-                event_loop.serve_http(listener, host(address), SiteKind::Admin(self.access))
+                event_loop.serve_http(listener, host(address), Site::Admin(self.access))
             }
             _ => Ok(()),
         }

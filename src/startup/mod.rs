@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use beanstalkd::access::AccessRules;
-use beanstalkd::http::{self, SiteKind, StartupHealth};
+use beanstalkd::http::{self, Site, StartupHealth};
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{
     BinlogOptions, BinlogPlace, ExitReason, Fsync, LimitOptions, ListenAddress, MetricsOptions, Options,
@@ -94,7 +94,8 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
         .map_err(failed(ExitReason::Start))?;
     let taken = prepared.map(|(binlog, prepared)| {
         let BinlogOptions { place, wait_for_lock, .. } = binlog;
-        store::take(place, prepared, *wait_for_lock, &mut signals, health.as_ref()).map(|taken| (binlog, taken))
+        store::take(place, prepared, *wait_for_lock, &mut signals, health.as_ref())
+            .map(|taken| (binlog, taken))
     });
     let taken = taken.transpose()?;
     if matches!(taken, Some((_, Taken::Stopped))) {
@@ -261,7 +262,7 @@ fn equip(
         event_loop.start_binlog().map_err(named)?;
     }
     if let (Some(listener), Some(MetricsOptions { address, max_tubes })) = (metrics, &options.metrics) {
-        event_loop.serve_http(listener, host(address), SiteKind::Metrics(*max_tubes))?;
+        event_loop.serve_http(listener, host(address), Site::Metrics(*max_tubes))?;
     }
     admin.serve(event_loop, options)
 }
@@ -481,7 +482,8 @@ impl<'a> EffectiveLimits<'a> {
 impl fmt::Display for EffectiveLimits<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { requested, open_files, max_memory_bytes } = self;
-        let (job_bytes, open_files) = (Count(requested.max_job_bytes, "byte"), Count(*open_files, "open file"));
+        let (job_bytes, open_files) =
+            (Count(requested.max_job_bytes, "byte"), Count(*open_files, "open file"));
         write!(out, "jobs up to {job_bytes}, {open_files}")?;
         if let Some(connections) = requested.max_connections {
             write!(out, ", {}", Count(connections as u64, "connection"))?;

@@ -6,7 +6,7 @@ use super::problem::Problem;
 use super::url::QueryParameters;
 use super::write::{close_page, figures};
 use crate::http::rendering::SlicedText;
-use crate::http::{SLICE_BYTES, Site, Sources};
+use crate::http::{SLICE_BYTES, Sources};
 use crate::json;
 use crate::protocol::{ClientCursor, MAX_LIMIT};
 use crate::stats::CLIENT;
@@ -41,7 +41,6 @@ impl ClientList {
 
 impl SlicedText for ClientList {
     fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
-        let Site::Admin { clients, .. } = sources.site else { return true };
         out.push_str(std::mem::take(&mut self.opening));
         let (queue, now) = (sources.server.queue, sources.server.now);
         let end = queue.client_index_end().min(self.index.saturating_add(INDEXES_PER_SLICE));
@@ -56,7 +55,7 @@ impl SlicedText for ClientList {
                 return false;
             }
             self.index = id.index as usize + 1;
-            let Some(client) = clients(id, now) else { continue };
+            let Some(client) = (sources.clients)(id, now) else { continue };
             out.push_str(if self.found == 0 { "" } else { "," });
             self.found += 1;
             json::push(out, &figures(CLIENT, &client));

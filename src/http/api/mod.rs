@@ -22,7 +22,6 @@ use self::orders::{UnreadKeys, tube_name};
 use self::url::QueryParameters;
 use self::write::{JobAndBody, TaskNow, figures};
 use super::Sources;
-use super::access::Access;
 use super::rendering::SlicedText;
 use super::request::{HttpRequest, Method};
 use crate::job::{self, JobId, JobState};
@@ -65,8 +64,6 @@ pub(crate) struct PermittedRequest<'r, 'a> {
     parameters: &'r mut QueryParameters,
     /// Empty if the request has none.
     body: &'r [u8],
-    access: &'r Access,
-    tasks: &'r Tasks,
     sources: &'r Sources<'a>,
 }
 
@@ -77,7 +74,7 @@ pub(crate) type Handler = fn(PermittedRequest<'_, '_>, &str) -> Result<ApiAnswer
 #[rustfmt::skip]
 pub(crate) const ROUTES: &[(Method, &str, Handler)] = &[
     (Method::Get, "server", |request, _| {
-        Ok(ApiAnswer::Json(json::line(&ServerObject(request.access, request.sources))))
+        Ok(ApiAnswer::Json(json::line(&ServerObject(request.sources))))
     }),
     (Method::Post, "server/actions", |request, _| orders::on_server(request.fields()?).map(ApiAnswer::Order)),
     (Method::Get, "tubes", |request, _| tubes::list(request.parameters, request.sources).map(stream)),
@@ -120,13 +117,13 @@ pub(crate) const ROUTES: &[(Method, &str, Handler)] = &[
     }),
     (Method::Get, "tasks", |request, _| {
         let tasks: Vec<_> =
-            request.tasks.newest_first().map(|task| TaskNow(task, request.sources.server.now)).collect();
+            request.sources.tasks.newest_first().map(|task| TaskNow(task, request.sources.server.now)).collect();
         Ok(ApiAnswer::Json(json::line(&Object([("tasks", &tasks)]))))
     }),
     (Method::Get, "tasks/{task}", |request, id| {
-        Ok(ApiAnswer::Json(json::line(&TaskNow(task(id, request.tasks)?, request.sources.server.now))))
+        Ok(ApiAnswer::Json(json::line(&TaskNow(task(id, request.sources.tasks)?, request.sources.server.now))))
     }),
-    (Method::Post, "tasks/{task}/stop", |request, id| Ok(ApiAnswer::Stop(task(id, request.tasks)?.id))),
+    (Method::Post, "tasks/{task}/stop", |request, id| Ok(ApiAnswer::Stop(task(id, request.sources.tasks)?.id))),
 ];
 
 /// Answers a request that has passed the access rules. `body` is empty if the request has none.
@@ -136,8 +133,6 @@ pub(crate) const ROUTES: &[(Method, &str, Handler)] = &[
 pub(crate) fn answer(
     request: &HttpRequest,
     body: &[u8],
-    access: &Access,
-    tasks: &Tasks,
     sources: &Sources<'_>,
 ) -> Result<ApiAnswer, Problem> {
     let nothing = || Problem::not_found("there is nothing here; /openapi.yaml has all paths");
@@ -172,8 +167,7 @@ pub(crate) fn answer(
         .map_err(|part| Problem::bad(format!("{part:?}: the query has a broken escape")))?;
     let mut parts = path.split('/').zip(&segments);
     let segment = parts.find(|(part, _)| part.starts_with('{')).map_or("", |(_, segment)| segment);
-    let permitted =
-        PermittedRequest { http: request, parameters: &mut parameters, body, access, tasks, sources };
+    let permitted = PermittedRequest { http: request, parameters: &mut parameters, body, sources };
     let answer = answer(permitted, segment)?;
     parameters.end()?;
     Ok(answer)
@@ -191,14 +185,14 @@ fn stream(text: impl SlicedText + 'static) -> ApiAnswer {
 }
 
 /// The figures of the server.
-struct ServerObject<'s, 'a>(&'s Access, &'s Sources<'a>);
+struct ServerObject<'s, 'a>(&'s Sources<'a>);
 
 impl Serialize for ServerObject<'_, '_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(access, sources) = self;
+        let Self(sources) = self;
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry("stats", &figures(&SERVER, &sources.server))?;
-        members.serialize_entry("read_only", &access.is_read_only)?;
+        members.serialize_entry("read_only", &sources.site.access().is_read_only)?;
         members.serialize_entry("history", &sources.history.at(sources.server.now))?;
         members.end()
     }

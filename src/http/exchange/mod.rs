@@ -371,7 +371,7 @@ impl HttpExchange {
             _ if !request.has_proper_host => self.refuse("400 Bad Request"),
             (phase, BodyLength::Bytes(0)) => self.answer(&request, &[], phase),
             // No request to the site of `--metrics` may have a body.
-            (ServerPhase::Serving(sources @ Sources { site: Site::Admin { .. }, .. }), length)
+            (ServerPhase::Serving(sources @ Sources { site: Site::Admin(_), .. }), length)
                 if sources.is_api_request(&request) =>
             {
                 self.read_body(request, length, sources);

@@ -9,7 +9,6 @@ use crate::http::followed::Followed;
 use crate::http::rendering::SlicedText;
 use crate::http::request::{HttpRequest, Method};
 use crate::http::{ServerPhase, Site, Sources, app, page, prometheus, put};
-use crate::orders::Tasks;
 
 /// The media type of the API's answers.
 const JSON: &str = "application/json";
@@ -44,7 +43,7 @@ impl HttpExchange {
             self.respond(Method::Get, &plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", ""));
             return;
         }
-        if let ServerPhase::Serving(Sources { site: Site::Admin { .. }, .. }) = phase {
+        if let ServerPhase::Serving(Sources { site: Site::Admin(_), .. }) = phase {
             return self.respond(request.method, &file(app::FILES, &request.path));
         }
         self.answer_monitoring(request, phase);
@@ -66,8 +65,8 @@ impl HttpExchange {
                 unavailable("no lease: the database has not confirmed who owns the queue\n")
             }
             ("/readyz", _) => plain("200 OK", "", "ready\n"),
-            ("/metrics", ServerPhase::Serving(sources)) => {
-                let metrics = prometheus::scrape(sources);
+            ("/metrics", ServerPhase::Serving(sources @ Sources { site: Site::Metrics(max_tubes), .. })) => {
+                let metrics = prometheus::scrape(*max_tubes, sources);
                 return self.stream(request, prometheus::CONTENT_TYPE, Box::new(metrics));
             }
             (path, ServerPhase::Starting(reason))
@@ -81,14 +80,8 @@ impl HttpExchange {
     }
 
     fn answer_api(&mut self, request: &HttpRequest, body: &[u8], sources: &Sources<'_>) {
-        let (access, none) = (sources.site.access(), Tasks::none());
-        let tasks = match sources.site {
-            Site::Metrics => &none,
-            Site::Admin { tasks, .. } => tasks,
-        };
         let access_checked = self.check_access(request, sources);
-        let answer = access_checked.and_then(|()| api::answer(request, body, access, tasks, sources));
-        match answer {
+        match access_checked.and_then(|()| api::answer(request, body, sources)) {
             Err(problem) => self.respond_problem(request.method, &problem),
             Ok(ApiAnswer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
             Ok(ApiAnswer::Follow(job, seconds)) => {

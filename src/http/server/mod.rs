@@ -16,9 +16,8 @@ use mio::event::Event;
 use mio::{Interest, Registry};
 
 use self::connection::{HttpConnection, HttpStage, SocketState};
-use super::access::Access;
 use super::exchange::ServerRequest;
-use super::{HttpAddress, HttpExchange, SampleHistory, ServerPhase, Site, Sources};
+use super::{HttpAddress, HttpExchange, LookUpClient, SampleHistory, ServerPhase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::orders::{Control, Order};
 use crate::os;
@@ -59,7 +58,7 @@ pub struct HttpServer {
     has_more_work: bool,
     registry: Rc<Registry>,
     history: SampleHistory,
-    kind: SiteKind,
+    site: Site,
 }
 
 /// The listener of the site.
@@ -71,16 +70,10 @@ struct SiteListener {
     accept_at: Option<Timestamp>,
 }
 
-/// The kind of a listener, which keeps its settings. [`ServerState`] is borrowed for one turn.
-#[derive(Debug)]
-pub enum SiteKind {
-    /// Metrics, health checks and the status page. The number is the maximum of tubes with their own series.
-    Metrics(usize),
-    /// The API and its page.
-    Admin(Access),
-}
+/// The server in a turn, with the connections of its clients, before its figures are read.
+type ServerInTurn<'a> = ServerPhase<'a, (&'a mut dyn Control, &'a dyn Connections)>;
 
-impl SiteKind {
+impl Site {
     /// Distinguishes the poll tokens of the two sites.
     fn number(&self) -> u32 {
         match self {
@@ -90,20 +83,12 @@ impl SiteKind {
     }
 
     /// Whether responses may be sent now. Figures and health may always be sent.
-    fn may_answer(&self, state: &ServerState<'_>) -> bool {
-        match (self, state) {
-            (Self::Metrics(_), _) | (_, ServerState::Starting(_)) => true,
-            (Self::Admin(_), ServerState::Serving(control, _)) => control.may_answer(),
+    fn may_answer(&self, server: &ServerInTurn<'_>) -> bool {
+        match (self, server) {
+            (Self::Metrics(_), _) | (_, ServerPhase::Starting(_)) => true,
+            (Self::Admin(_), ServerPhase::Serving((control, _))) => control.may_answer(),
         }
     }
-}
-
-/// The state of the server, like [`ServerPhase`], but before its figures are read.
-pub enum ServerState<'a> {
-    /// The server does not serve yet; the text is the reason.
-    Starting(&'a str),
-    /// The server serves; its clients have these connections.
-    Serving(&'a mut dyn Control, &'a dyn Connections),
 }
 
 impl HttpServer {
@@ -115,12 +100,12 @@ impl HttpServer {
         listener: Listener,
         tls: Option<&Rc<Acceptor>>,
         host: Option<String>,
-        kind: SiteKind,
+        site: Site,
         registry: &Registry,
     ) -> io::Result<Self> {
         let registry = Rc::new(registry.try_clone()?);
         let mut socket = ListenerSocket::new(listener, tls)?;
-        let token = PollToken::HttpListener(kind.number());
+        let token = PollToken::HttpListener(site.number());
         registry.register(socket.source(), token.into(), Interest::READABLE)?;
         Ok(Self {
             listener: SiteListener { socket, host, accept_at: Some(Timestamp::AT_ONCE) },
@@ -133,7 +118,7 @@ impl HttpServer {
             has_more_work: false,
             registry,
             history: SampleHistory::default(),
-            kind,
+            site,
         })
     }
 
@@ -153,7 +138,7 @@ impl HttpServer {
     /// event is for an earlier connection in the slot.
     pub fn notice(&mut self, event: &Event) {
         match PollToken::decode(event.token()) {
-            Some(PollToken::HttpListener(site)) if site == self.kind.number() => {
+            Some(PollToken::HttpListener(number)) if number == self.site.number() => {
                 self.listener.accept_at = Some(Timestamp::AT_ONCE);
             }
             Some(PollToken::HttpConnection(number)) => {
@@ -168,7 +153,7 @@ impl HttpServer {
 
     /// The number of the first connection in poll tokens.
     fn first_number(&self) -> usize {
-        self.kind.number() as usize * MAX_CONNECTIONS
+        self.site.number() as usize * MAX_CONNECTIONS
     }
 
     /// When the next turn is due if no event comes before it.
@@ -207,8 +192,8 @@ impl HttpServer {
     }
 
     /// A turn: accepts, reads, does one slice of work, writes, and closes finished connections.
-    pub fn turn(&mut self, mut state: ServerState<'_>, now: Timestamp) {
-        if let ServerState::Serving(control, _) = &state
+    pub fn turn(&mut self, mut server: ServerInTurn<'_>, now: Timestamp) {
+        if let ServerPhase::Serving((control, _)) = &server
             && now >= self.history.next_at()
         {
             self.history.take_sample(&control.server_view(now));
@@ -221,17 +206,17 @@ impl HttpServer {
                 connection.read(now);
                 connection.note_stage(now);
             }
-            if let ServerState::Serving(control, _) = &state {
+            if let ServerPhase::Serving((control, _)) = &server {
                 connection.exchange.check_task(control.tasks(), now);
                 if connection.exchange.follows_until().is_some() {
                     connection.exchange.check_job(control.server_view(now).queue, now);
                 }
             }
-            if self.kind.may_answer(&state) {
+            if self.site.may_answer(&server) {
                 connection.write(now);
             }
         }
-        self.has_more_work = self.work(&mut state, now) || handshake.is_some();
+        self.has_more_work = self.work(&mut server, now) || handshake.is_some();
         self.ended.pop_if(HttpExchange::free_slice);
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
@@ -261,29 +246,23 @@ impl HttpServer {
     }
 
     /// Does a slice of work for the next connection that has work. Returns whether there was one.
-    fn work(&mut self, state: &mut ServerState<'_>, now: Timestamp) -> bool {
+    fn work(&mut self, server: &mut ServerInTurn<'_>, now: Timestamp) -> bool {
         for step in 0..MAX_CONNECTIONS {
             let slot = (self.next + step) % MAX_CONNECTIONS;
             let has_work = |connection: &mut HttpConnection| connection.exchange.has_work();
             let Some(mut connection) = self.connections[slot].take_if(has_work) else { continue };
-            let worked = match state {
-                ServerState::Starting(reason) => connection.exchange.turn(ServerPhase::Starting(reason)),
-                ServerState::Serving(control, connections) => {
+            let worked = match server {
+                ServerPhase::Starting(reason) => connection.exchange.turn(ServerPhase::Starting(reason)),
+                ServerPhase::Serving((control, connections)) => {
                     let clients = |id, at| control.client(id, *connections, at);
-                    let site = match &self.kind {
-                        SiteKind::Metrics(_) => Site::Metrics,
-                        SiteKind::Admin(access) => {
-                            Site::Admin { access, tasks: control.tasks(), clients: &clients }
-                        }
-                    };
-                    let sources = self.sources(&**control, site, now);
+                    let sources = self.sources(&**control, &clients, now);
                     let worked = connection.exchange.turn(ServerPhase::Serving(&sources));
                     forward_command(&mut connection, &mut **control, now);
                     connection.log_denial(&mut self.denials, now);
                     worked
                 }
             };
-            if worked && self.kind.may_answer(state) {
+            if worked && self.site.may_answer(server) {
                 connection.write(now);
             }
             self.connections[slot] = Some(connection);
@@ -295,16 +274,19 @@ impl HttpServer {
         false
     }
 
-    fn sources<'a>(&'a self, control: &'a dyn Control, site: Site<'a>, now: Timestamp) -> Sources<'a> {
+    fn sources<'a>(
+        &'a self,
+        control: &'a dyn Control,
+        clients: &'a LookUpClient<'a>,
+        now: Timestamp,
+    ) -> Sources<'a> {
         Sources {
-            site,
+            site: &self.site,
+            tasks: control.tasks(),
+            clients,
             server: control.server_view(now),
             usage: os::process::usage,
             history: &self.history,
-            max_tubes: match self.kind {
-                SiteKind::Metrics(max_tubes) => max_tubes,
-                SiteKind::Admin(_) => 0,
-            },
             address: match self.listener.socket {
                 ListenerSocket::Tcp(_) | ListenerSocket::Tls(..) => {
                     HttpAddress::Tcp(self.listener.host.as_deref())

@@ -16,10 +16,10 @@ fn many_new_connections_are_accepted_over_several_turns() {
     let mut server = serve_at(&path, &poll);
     let _crowd: Vec<_> = (0..2 * MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
     for turn in 1..=2 {
-        server.turn(ServerState::Starting("starting"), Timestamp(turn));
+        server.turn(ServerPhase::Starting("starting"), Timestamp(turn));
         assert_eq!(server.next_event_at(), Some(Timestamp::AT_ONCE), "there may be more of them");
     }
-    server.turn(ServerState::Starting("starting"), Timestamp(3));
+    server.turn(ServerPhase::Starting("starting"), Timestamp(3));
     assert_eq!(server.next_event_at(), Some(Timestamp(2) + HEAD_TIMEOUT_NS), "nobody waits");
 }
 
@@ -27,7 +27,7 @@ fn many_new_connections_are_accepted_over_several_turns() {
 fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
     listener.set_nonblocking(true).unwrap();
-    HttpServer::new(Listener::Unix(listener), None, None, SiteKind::Metrics(0), poll.registry()).unwrap()
+    HttpServer::new(Listener::Unix(listener), None, None, Site::Metrics(0), poll.registry()).unwrap()
 }
 
 /// A turn at `now` that accepts new connections and reads from all connections.
@@ -38,7 +38,7 @@ fn turn(server: &mut HttpServer, now: u64) {
             *readable = true;
         }
     }
-    server.turn(ServerState::Starting("starting"), Timestamp(now));
+    server.turn(ServerPhase::Starting("starting"), Timestamp(now));
 }
 
 fn connect(path: &std::path::Path, request: &[u8]) -> UnixStream {

@@ -10,7 +10,7 @@ use crate::token::TokenHash;
 const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n";
 
 /// Sends the requests in pieces of this many bytes, to a server without jobs. Returns the responses and the orders.
-fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, HttpExchange) {
+fn talk(access: Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, HttpExchange) {
     talk_to(&FigureSources::default(), access, requests, piece)
 }
 
@@ -24,13 +24,11 @@ fn with_a_job() -> FigureSources {
 
 fn talk_to(
     figures: &FigureSources,
-    access: &Access,
+    access: Access,
     requests: &[u8],
     piece: usize,
 ) -> (String, Vec<Order>, HttpExchange) {
-    let tasks = Tasks::default();
-    let sources =
-        Sources { site: Site::Admin { access, tasks: &tasks, clients: &|_, _| None }, ..figures.sources() };
+    let sources = Sources { site: &Site::Admin(access), ..figures.sources() };
     let (mut exchange, mut sent, mut orders) = (HttpExchange::default(), Vec::new(), Vec::new());
     let mut rest = requests;
     loop {
@@ -74,7 +72,7 @@ fn is_there(method: &str, path: &str) -> bool {
         "post" => post(path, MARK, "{}"),
         _ => format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     };
-    let (text, ..) = talk(&Access::default(), request.as_bytes(), 10_000);
+    let (text, ..) = talk(Access::default(), request.as_bytes(), 10_000);
     statuses(&text)[0] != "405" && !text.contains("there is nothing here")
 }
 
@@ -113,7 +111,7 @@ fn bodies_may_come_in_pieces_and_be_followed_by_requests() {
     let put = post("/api/v1/tubes/t/jobs", MARK, "{\"body\":\"x\"}");
     let requests = format!("{drain}{put}GET /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n{drain}");
     for piece in [1, 2, 7, 50, 10_000] {
-        let (text, orders, exchange) = talk(&Access::default(), requests.as_bytes(), piece);
+        let (text, orders, exchange) = talk(Access::default(), requests.as_bytes(), piece);
         assert_eq!(statuses(&text), ["429", "429", "200", "429"], "{piece}: {text}");
         assert!(matches!(orders[..], [Order::Drain(true), Order::Put(_), Order::Drain(true)]));
         assert!(exchange.is_finished());
@@ -124,7 +122,7 @@ fn bodies_may_come_in_pieces_and_be_followed_by_requests() {
 fn a_parameter_that_is_unknown_or_given_twice_is_refused_at_every_path() {
     let figures = with_a_job();
     let ask = |request: &str| {
-        let (text, orders, _) = talk_to(&figures, &Access::default(), request.as_bytes(), 10_000);
+        let (text, orders, _) = talk_to(&figures, Access::default(), request.as_bytes(), 10_000);
         (statuses(&text)[0].to_owned(), text, orders)
     };
     for path in [
@@ -153,9 +151,8 @@ fn a_parameter_that_is_unknown_or_given_twice_is_refused_at_every_path() {
 
 #[test]
 fn a_request_behind_one_that_waits_for_the_end_of_a_job_is_no_incomplete_one() {
-    let (figures, access, tasks) = (with_a_job(), Access::default(), Tasks::default());
-    let site = Site::Admin { access: &access, tasks: &tasks, clients: &|_, _| None };
-    let sources = Sources { site, ..figures.sources() };
+    let figures = with_a_job();
+    let sources = Sources { site: &Site::Admin(Access::default()), ..figures.sources() };
     let request = |path: &str| format!("GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut exchange = HttpExchange::default();
     exchange.feed((request("jobs/1?wait=20") + &request("server")).as_bytes());
@@ -190,7 +187,7 @@ fn a_body_is_bounded_and_its_length_is_announced_once() {
         ),
     ] {
         let request = format!("{request}GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        let (text, orders, _) = talk(&Access::default(), request.as_bytes(), 10_000);
+        let (text, orders, _) = talk(Access::default(), request.as_bytes(), 10_000);
         assert_eq!(statuses(&text)[0], expected, "{request}: {text}");
         let goes_on = expected == "415";
         assert_eq!(
@@ -202,7 +199,7 @@ fn a_body_is_bounded_and_its_length_is_announced_once() {
     }
     // A client that disconnects in the middle of its body gets no answer.
     let half = format!("{path}Content-Length: 100\r\n\r\n{{");
-    let (text, _, exchange) = talk(&Access::default(), half.as_bytes(), 10_000);
+    let (text, _, exchange) = talk(Access::default(), half.as_bytes(), 10_000);
     assert_eq!(text, "");
     assert!(exchange.is_finished());
 }
@@ -214,7 +211,7 @@ fn expect_continue_is_answered_only_if_access_rules_allow_the_request() {
                 Expect: 100-continue\r\n";
     let request = format!("{head}{MARK}\r\n{{\"action\":\"drain\"}}");
     for (access, expected) in [(Access::default(), vec!["100", "429"]), (access, vec!["403"])] {
-        let (text, ..) = talk(&access, request.as_bytes(), head.len() + MARK.len() + 2);
+        let (text, ..) = talk(access, request.as_bytes(), head.len() + MARK.len() + 2);
         assert_eq!(statuses(&text), expected);
     }
 }
@@ -246,7 +243,7 @@ fn only_this_servers_own_pages_and_programs_may_change_anything() {
     ] {
         let headers = format!("{headers}Content-Type: application/json\r\n");
         let request = post("/api/v1/server/actions", &headers, "{\"action\":\"drain\"}");
-        let (text, orders, _) = talk(&access, request.as_bytes(), 10_000);
+        let (text, orders, _) = talk(access, request.as_bytes(), 10_000);
         assert_eq!(statuses(&text), [expected], "{headers}");
         assert_eq!(orders.len(), usize::from(expected == "429"), "{headers}");
     }
@@ -263,7 +260,7 @@ fn the_pages_files_and_nothing_of_the_metrics_are_at_this_site() {
         ("/page.json", "404"),
     ] {
         let (text, ..) = talk(
-            &Access::default(),
+            Access::default(),
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes(),
             10_000,
         );

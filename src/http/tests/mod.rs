@@ -22,7 +22,8 @@ struct FigureSources {
     commands: CommandCounts,
     timings: Timings,
     history: SampleHistory,
-    max_tubes: usize,
+    tasks: Tasks,
+    site: Site,
     draining: bool,
 }
 
@@ -47,7 +48,8 @@ impl Default for FigureSources {
             commands,
             timings: Timings::default(),
             history: SampleHistory::default(),
-            max_tubes: 1000,
+            tasks: Tasks::default(),
+            site: Site::Metrics(1000),
             draining: false,
         }
     }
@@ -89,9 +91,10 @@ impl FigureSources {
             },
             usage: |_| Usage::default(),
             history: &self.history,
-            max_tubes: self.max_tubes,
             address: HttpAddress::Tcp(Some("metrics.example")),
-            site: Site::Metrics,
+            site: &self.site,
+            tasks: &self.tasks,
+            clients: &|_, _| None,
         }
     }
 }
@@ -315,7 +318,7 @@ fn the_history_of_the_page_is_sampled_from_the_stats() {
 #[test]
 fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
     const TUBES: usize = 20_000;
-    let mut figures = FigureSources { max_tubes: TUBES, ..FigureSources::default() };
+    let mut figures = FigureSources { site: Site::Metrics(TUBES), ..FigureSources::default() };
     let client = figures.queue.connect();
     for number in 1..TUBES {
         figures.queue.watch(client, &format!("tube-{number}"));
@@ -358,7 +361,7 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
 #[test]
 fn a_tube_that_is_made_again_during_a_scrape_appears_once() {
     const TUBES: usize = 3 * snapshot::TUBES_PER_SLICE;
-    let mut figures = FigureSources { max_tubes: 2 * TUBES, ..FigureSources::default() };
+    let mut figures = FigureSources { site: Site::Metrics(2 * TUBES), ..FigureSources::default() };
     let client = figures.queue.connect();
     for number in 0..TUBES {
         figures.queue.watch(client, &format!("tube-{number}"));
@@ -426,7 +429,7 @@ fn the_page_finds_a_tube_among_twenty_thousand() {
 
 #[test]
 fn series_of_tubes_are_capped_and_the_page_has_the_fullest() {
-    let mut figures = FigureSources { max_tubes: 2, ..FigureSources::default() };
+    let mut figures = FigureSources { site: Site::Metrics(2), ..FigureSources::default() };
     let client = figures.queue.connect();
     for number in 0..1500 {
         figures.queue.watch(client, &format!("tube-{number}"));
@@ -436,7 +439,7 @@ fn series_of_tubes_are_capped_and_the_page_has_the_fullest() {
     let metrics = body(&answer(&figures, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     assert_eq!(metrics.matches("beanstalkd_tube_jobs_total{").count(), 2);
     assert!(metrics.contains("beanstalkd_metrics_tubes_omitted 1499\n"));
-    figures.max_tubes = 0;
+    figures.site = Site::Metrics(0);
     let metrics = body(&answer(&figures, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     assert!(!metrics.contains("beanstalkd_tube_"));
     let data = body(&answer(&figures, "GET /api/v1/tubes?limit=500 HTTP/1.1\r\nHost: localhost\r\n\r\n"));

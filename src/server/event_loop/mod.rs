@@ -29,7 +29,7 @@ use super::{Executor, Readiness, Server};
 use crate::binlog::BinlogError;
 use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
-use crate::http::{HttpServer, ServerState, SiteKind};
+use crate::http::{HttpServer, ServerPhase, Site};
 use crate::os;
 use crate::os::listen::Listener;
 use crate::os::signals::{Signal, Signals};
@@ -198,9 +198,9 @@ impl EventLoop {
     ///
     /// # Errors
     /// If the system does not add the socket to its poll.
-    pub fn serve_http(&mut self, listener: Listener, host: Option<String>, kind: SiteKind) -> io::Result<()> {
-        let is_admin = matches!(kind, SiteKind::Admin(_));
-        let site = HttpServer::new(listener, self.reload.acceptor(), host, kind, &self.registry)?;
+    pub fn serve_http(&mut self, listener: Listener, host: Option<String>, site: Site) -> io::Result<()> {
+        let is_admin = matches!(site, Site::Admin(_));
+        let site = HttpServer::new(listener, self.reload.acceptor(), host, site, &self.registry)?;
         if is_admin {
             self.server.executor_mut().accept_orders(os::process::random_u64() as u32);
             self.admin = Some(site);
@@ -283,7 +283,7 @@ impl EventLoop {
     fn turn_http_and_report(&mut self, now: Timestamp) {
         for site in [&mut self.metrics, &mut self.admin].into_iter().flatten() {
             let (executor, connections) = self.server.parts();
-            site.turn(ServerState::Serving(executor, &connections), now);
+            site.turn(ServerPhase::Serving((executor, &connections)), now);
         }
         if let Some(acceptor) = self.reload.acceptor() {
             acceptor.report(now);
