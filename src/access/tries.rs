@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_wrong_tokens_in_a_minute_are_all_that_the_log_has_of_an_address() {
+    fn the_log_has_at_most_ten_wrong_tokens_of_an_address_in_a_minute() {
         let mut tries = Tries::default();
         for _ in 0..MAX_WRONG {
             assert!(!tries.note_wrong(v4(1), START));

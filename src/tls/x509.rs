@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_with_a_wrong_bit_has_no_names_but_its_own() {
+    fn every_name_read_from_a_damaged_certificate_is_in_its_bytes() {
         let mut params = with_common_name("worker");
         params.subject_alt_names = vec![SanType::DnsName(Ia5String::try_from("worker.example.org").unwrap())];
         let certificate = issue(&params);

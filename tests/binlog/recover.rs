@@ -195,7 +195,7 @@ fn a_damaged_byte_where_a_file_begins_loses_no_more_than_its_record() {
 }
 
 #[test]
-fn two_files_without_their_beginning_lose_no_more_than_that() {
+fn two_files_with_damaged_beginnings_lose_only_the_damaged_records() {
     let mut random = Random::new(1);
     for (number, log) in logs().iter().enumerate() {
         for round in 0..60 {

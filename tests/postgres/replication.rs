@@ -145,7 +145,7 @@ fn a_server_that_has_seen_a_higher_epoch_uses_no_older_copy_of_the_database() {
 }
 
 #[test]
-fn a_setting_that_any_standby_fulfils_is_warned_of() {
+fn a_setting_that_any_standby_fulfils_gives_a_warning() {
     let Some(installation) = installation() else { return };
     let pair = Pair::start(&installation).unwrap();
     let (url, servers) = (pair.primary.url("mail"), Servers::new());

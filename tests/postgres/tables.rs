@@ -90,7 +90,7 @@ fn commits_leave_no_versions_of_the_row_of_the_queue() {
 }
 
 #[test]
-fn much_that_waits_comes_in_several_transactions() {
+fn a_large_backlog_is_committed_in_several_transactions() {
     let Some(installation) = installation() else { return };
     let cluster = Cluster::start(&installation).unwrap();
     let (url, servers) = (cluster.url("mail"), Servers::new());

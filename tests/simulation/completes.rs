@@ -387,7 +387,7 @@ fn a_full_disk_refuses_a_complete_and_keeps_its_job() {
 
 /// All jobs of a `complete` must fit into one file of the log, also those from the first full tube on.
 #[test]
-fn a_complete_that_is_too_long_for_the_log_is_so_before_one_of_its_tubes_is_full() {
+fn a_complete_that_is_too_long_for_the_log_is_refused_before_a_full_tube_counts() {
     let put = format!("put 0 0 60 100\r\n{}\r\n", "y".repeat(100));
     let put_into_full_tube = "put 0 0 60 1 tub:few\r\ny\r\n";
     for (before, after, reply) in [

@@ -49,7 +49,7 @@ fn the_last_commands_of_a_client_that_has_gone_away_are_executed() {
 }
 
 #[test]
-fn an_event_of_a_connection_that_is_gone_is_not_one_of_the_next_in_its_place() {
+fn a_late_event_of_a_closed_connection_does_not_reach_the_next_at_its_index() {
     let mut server = SimulatedServer::with_max_job_bytes(10);
     let gone = server.connect();
     gone.end();

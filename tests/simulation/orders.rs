@@ -43,7 +43,7 @@ fn put(tube: &str, bytes: usize) -> Order {
 }
 
 #[test]
-fn a_task_is_over_when_the_disk_has_what_it_changed() {
+fn a_task_is_over_once_its_changes_are_on_the_disk() {
     let mut harness = harness(SyncPolicy::EachCommit);
     while harness.help() {}
     let id = order(&mut harness, put("default", 1)).unwrap();

@@ -182,7 +182,7 @@ fn is_dead_after_kill(fill: usize, operation: u64) -> bool {
 }
 
 #[test]
-fn a_kill_leaves_no_job_in_its_tube_with_the_failure_of_which_it_has_died() {
+fn after_a_kill_a_job_with_its_last_failure_is_in_the_dead_tube() {
     const MAX_OPERATIONS: u64 = 20;
     let operations = |fill| (1..=MAX_OPERATIONS).map(move |operation| (fill, operation));
     let dead = (0..MAX_FILL).flat_map(operations).filter(|&(fill, at)| is_dead_after_kill(fill, at)).count();
@@ -246,7 +246,7 @@ fn records_of(harness: &mut SimulatedServer, client: &Connection, command: &str,
 }
 
 #[test]
-fn a_session_that_reserves_a_job_lets_the_log_get_its_lacking_state() {
+fn when_a_session_reserves_a_job_the_log_gets_the_state_that_it_lacks() {
     for is_handed_over in [false, true] {
         let disk = SimDisk::default();
         let (mut harness, client) = start_with_lacking_state(&disk);

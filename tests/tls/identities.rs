@@ -61,7 +61,7 @@ fn a_revoked_client_does_not_get_in() {
 }
 
 #[test]
-fn a_list_that_is_out_of_date_still_counts_and_is_warned_of() {
+fn an_outdated_revocation_list_still_counts_and_gives_a_warning() {
     let clients = Authority::new("clients");
     let server = start(&clients, Some(&clients.revoke(&[7], 2021)));
     assert!(server.server.log().contains("a newer list was due at 2021-01-01T00:00:00Z"));

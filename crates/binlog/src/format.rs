@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_says_what_belongs_to_it_and_one_of_cs_says_nothing() {
+    fn a_delete_record_has_its_kind_and_a_delete_record_of_c_is_plain() {
         use DeleteKind::{Completion, Departure, Plain, WithSideEffects};
         for (kind, body_size) in [(Plain, 0), (Departure, -1), (WithSideEffects, -2), (Completion, -3)] {
             let record = DiskRecord::delete(JobId(7), kind);

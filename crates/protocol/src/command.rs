@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_a_plain_cycle_come_to_the_same_by_the_table() {
+    fn the_table_parses_put_reserve_and_delete_as_the_shortcut_does() {
         for line in
             ["put 1 2 3 4", "put 1 2 3 4 idp:a", "put 1 2 3 4\0", "put x", "reserve", "delete 7", "delete x"]
         {

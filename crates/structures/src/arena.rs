@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_keep_their_addresses_and_empty_chunks_their_memory_to_nobody() {
+    fn records_keep_their_addresses_and_empty_chunks_free_their_memory() {
         let mut arena = Arena::default();
         let mut held: Vec<(RecordAddress, u32)> = Vec::new();
         let mut random = Generator::new(7);

@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_very_many_is_found_by_and_by_and_of_those_in_order_at_once() {
+    fn the_oldest_key_is_found_at_once_if_keys_are_in_order_and_else_after_some_calls() {
         let mut queue = OrderedQueue::default();
         let least = (0..1_000_000u64).map(Key::id).min();
         (0..1_000_000u64).for_each(|key| queue.insert(key));

@@ -336,7 +336,7 @@ fn a_negative_sync_interval_becomes_zero_with_a_warning() {
 }
 
 #[test]
-fn flags_that_do_nothing_are_warned_of_where_c_takes_them() {
+fn flags_without_effect_that_c_accepts_give_a_warning() {
     for (line, flag) in [
         (["-f", "10"], "-f"),
         (["-f0", "-F"], "-f"),
@@ -350,7 +350,7 @@ fn flags_that_do_nothing_are_warned_of_where_c_takes_them() {
 }
 
 #[test]
-fn flags_that_do_nothing_are_refused_where_c_does_not_know_them() {
+fn flags_without_effect_that_c_does_not_know_are_refused() {
     let table: &[(&[&str], &str, &[&str])] = &[
         (&["-D"], "-b DIR", &["-b", "d"]),
         (&["--recover"], "-b DIR", &["-b", "d"]),
@@ -370,7 +370,7 @@ fn flags_that_do_nothing_are_refused_where_c_does_not_know_them() {
 }
 
 #[test]
-fn ports_that_cannot_be_meant_are_warned_of_where_c_takes_them() {
+fn invalid_ports_that_c_accepts_give_a_warning() {
     for (port, warned) in
         [("65535", false), ("0", false), ("http", false), ("65536", true), ("99999", true), ("", true)]
     {
@@ -381,7 +381,7 @@ fn ports_that_cannot_be_meant_are_warned_of_where_c_takes_them() {
 }
 
 #[test]
-fn flags_that_c_removed_are_warned_of_and_change_nothing() {
+fn flags_that_c_removed_give_a_warning_and_change_nothing() {
     let options = serve(&["-cVn"]);
     assert_eq!(options.log.verbosity, 1);
     assert_eq!(

@@ -118,8 +118,8 @@ fn flags() -> Vec<Case> {
         served("f_apart", &["-f", "10", "-b", "{dir}"], "a: put 0 0 60 1 | x -> INSERTED 1"),
         served("never_sync", &["-F", "-b", "{dir}"], "a: put 0 0 60 1 | x -> INSERTED 1"),
         served("f_without_b", &["-f", "10"], "a: put 0 0 60 1 | x -> INSERTED 1"),
-        served("the_removed_flag_c_is_only_warned_of", &["-c"], "a: list-tube-used -> USING default"),
-        served("the_removed_flag_n_is_only_warned_of", &["-n"], "a: list-tube-used -> USING default"),
+        served("the_removed_flag_c_only_gives_a_warning", &["-c"], "a: list-tube-used -> USING default"),
+        served("the_removed_flag_n_only_gives_a_warning", &["-n"], "a: list-tube-used -> USING default"),
         served("s_without_b", &["-s", "8192"], "a: stats => binlog-max-size: 8192"),
     ]
 }

@@ -300,7 +300,7 @@ fn with_other_commands() -> Vec<Case> {
              v: reserve -> RESERVED 1 1 | 1",
         ),
         script(
-            "drain_mode_comes_before_the_look_at_a_key",
+            "drain_mode_comes_before_the_probe_of_a_key",
             "a: put 9 0 60 1 idp:k | x -> INSERTED 1
              a: drain -> DRAINING
              a: put 1 0 60 1 idp:k | y -> DRAINING
@@ -333,7 +333,7 @@ fn with_other_commands() -> Vec<Case> {
              v: -> RESERVED 2 1 | 2",
         ),
         script(
-            "a_flush_frees_places_and_groups_of_other_tubes",
+            "a_flush_frees_slots_and_groups_of_other_tubes",
             "a: put 0 0 60 1 grp:g con:k | 1 -> INSERTED 1
              a: use t -> USING t
              a: put 0 0 60 1 aft:g | 2 -> INSERTED 2

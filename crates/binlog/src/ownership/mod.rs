@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_without_a_commit_is_not_searched() {
+    fn a_connection_lost_without_a_commit_leaves_no_commit_to_check() {
         let mut owner = Owner::new(TIMES, 7, at(0));
         assert_eq!(answer(&mut owner, StepAnswer::Lost, at(1000)), (OwnerStep::Beat(7), false));
         answer(&mut owner, StepAnswer::Connected, at(1200));

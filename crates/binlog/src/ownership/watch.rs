@@ -94,7 +94,7 @@ mod tests {
     const SEEN: SeenRow = SeenRow { epoch: 3, heartbeat: Some(5), is_own: false, takeover_after_ns: 0 };
 
     #[test]
-    fn a_standby_takes_over_without_an_owner_from_itself_and_from_a_stopped_heartbeat() {
+    fn a_standby_takes_over_if_there_is_no_owner_or_its_heartbeat_has_stopped() {
         let mut watch = Watch::new(TIMES);
         assert!(watch.observe(SeenRow { heartbeat: None, ..SEEN }, at(0)));
         assert!(watch.observe(SeenRow { is_own: true, ..SEEN }, at(0)));

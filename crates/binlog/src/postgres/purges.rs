@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_deleted_as_rows_are_added_and_many_when_there_is_nothing_else() {
+    fn old_rows_are_deleted_as_rows_are_added_and_faster_while_idle() {
         let mut purges = Purges::new(vec![3], Instant::now());
         purges.add(4);
         for _ in 0..31 {

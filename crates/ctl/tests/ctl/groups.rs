@@ -282,7 +282,7 @@ fn a_job_is_not_put_if_the_same_import_was_refused_a_member_of_its_group() {
 }
 
 #[test]
-fn a_begun_batch_is_not_put_before_a_member_that_an_earlier_one_lacks() {
+fn a_continued_batch_waits_for_group_members_that_were_not_put() {
     let Ruled { address, directory, .. } = &start("[[tube]]\nname = \"full\"\nmax-jobs = 1\n");
     let (file, journal) = (directory.path().join("jobs"), directory.path().join("jobs.journal"));
     // The member is so long that it has a batch of its own.

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn another_client_takes_the_session_over_and_the_first_has_nothing_of_it() {
+    fn a_client_that_takes_over_a_session_has_its_jobs_and_the_first_has_none() {
         let mut queue = Queue::default();
         let (first, ids) = worker(&mut queue, 1, 1000);
         assert_eq!(queue.reserve(first, None, NOW), Reserve::Waiting);
