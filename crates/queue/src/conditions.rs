@@ -12,7 +12,7 @@ use crate::state::keys::{ClientKey, ReadyKey, Reservation, TubeKey};
 use crate::state::sessions::SessionState;
 use crate::{Change, JobCounts, Queue};
 
-/// The jobs of one tube and those of all tubes, by state.
+/// The jobs of one tube and the jobs of all tubes, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     tube: JobCounts,

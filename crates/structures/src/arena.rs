@@ -11,8 +11,8 @@ use std::num::NonZeroU32;
 /// round blocks of this size up to about the next power of two.
 const CHUNK_RECORDS: usize = 146;
 
-/// The low bits of an address are the number of the entry in its chunk, the others that of the chunk. With as many bits
-/// as a byte has, an address is taken apart without a division.
+/// The low bits of an address are the number of the entry in its chunk, the other bits are the number of the chunk.
+/// With as many bits as a byte has, an address is taken apart without a division.
 const ENTRY_BITS: u32 = u8::BITS;
 /// The number of chunks that have an address, with room for more than two thousand million records.
 const MAX_CHUNKS: usize = 1 << (u32::BITS - ENTRY_BITS);

@@ -459,8 +459,8 @@ mod tests {
         assert_eq!(map.leaves(), 1, "it goes when the next insert is in another page");
     }
 
-    /// The memory of the map for each id that is left, in bytes, if of the first `count` ids those stay for which
-    /// `stays` is true.
+    /// The memory of the map for each id that is left, in bytes. Of the first `count` ids, an id stays if `stays` is
+    /// true for it.
     fn bytes_of_each(count: u64, goes_at_once: bool, stays: impl Fn(u64) -> bool) -> usize {
         let mut map = IdMap::default();
         for id in 0..count {

@@ -1,6 +1,6 @@
 //! The data structures of the hot path: each grows in small steps, and never copies its keys, records or entries as a
-//! whole. Only the lists of their parts double: those of the blocks of an [`OrderedQueue`] (an entry for at most 256
-//! keys), of the chunks of an [`Arena`] (an entry for 146 records) and of the segments of a [`HashIndex`] (an entry for
+//! whole. Only the lists of their parts double: the blocks of an [`OrderedQueue`] (an entry for at most 256 keys), the
+//! chunks of an [`Arena`] (an entry for 146 records) and the segments of a [`HashIndex`] (an entry for
 //! 256 buckets). [`Deadlines`] doubles its vectors; it has an entry for each client and tube, and none for a job.
 //!
 //! Owns: how keys, records and deadlines are stored and found. Knows jobs, tubes and clients only by their ids, does no

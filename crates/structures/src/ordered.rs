@@ -4,11 +4,11 @@
 //! first key and adding a last key, touch one block each; any other key is found by bisection. A heap would have to
 //! write the position of each moved entry into its job, which is a cache miss for each level.
 //!
-//! An operation moves at most the keys of a block. The insertion that splits a full block, and the removal after which
-//! a block is empty or joined with the next, also move entries of the list of blocks, at most half of it: in a queue of
-//! n keys it has n/256 entries or more, of some 56 bytes each. With ten million keys that came in random order, this
-//! is up to 2 MB. A block takes half its keys again before the next split, and the first keys have a block of their own
-//! outside the list.
+//! An operation moves at most the keys of a block. Two operations also move entries of the list of blocks, at most half
+//! of the list: an insertion that splits a full block, and a removal that empties a block or joins it with the next. In
+//! a queue of n keys the list has n/256 entries or more, of some 56 bytes each. With ten million keys that came in
+//! random order, this is up to 2 MB. A block takes half its keys again before the next split, and the first keys have a
+//! block of their own outside the list.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -463,7 +463,7 @@ mod tests {
                         let near = random.draw() >> 33;
                         let old =
                             model.range(near..).next().or(model.first()).copied().expect("there is one");
-                        // Most often one that has no other between them.
+                        // Most often there is no other key between the two.
                         let new = old ^ (1 << (random.draw() % 24));
                         if !model.contains(&new) {
                             assert_eq!(queue.replace(old, new), Some(old));

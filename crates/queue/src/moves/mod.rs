@@ -149,7 +149,7 @@ impl Queue {
         }
     }
 
-    /// Adds a job to the ready ones of a tube that may have a rotation.
+    /// Adds a job to the ready jobs of a tube that may have a rotation.
     #[inline(never)]
     fn push_ruled(&mut self, id: JobId, tube: TubeKey, priority: Priority) {
         self.show_ready(ReadyKey::new(priority, id), tube);

@@ -22,7 +22,7 @@ pub struct CompletedPut<'a> {
     /// The job, if it is new.
     pub new: NewJob,
     pub tags: &'a EncodedTags<'a>,
-    /// The tube of the job, if that is not the one that the client uses.
+    /// The tube of the job, if that is not the tube that the client uses.
     pub tube: Option<&'a str>,
     pub body_bytes: usize,
 }

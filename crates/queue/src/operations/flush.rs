@@ -103,7 +103,8 @@ impl Queue {
                         next.filter(|_| has_more).map(|reservation| reservation.id)
                     }
                     FlushStage::Cooldowns => {
-                        // Later cooldowns have larger ids, except those of jobs whose ids were taken long before.
+                        // Later cooldowns have larger ids, except the cooldowns of jobs whose ids were taken long
+                        // before.
                         let first = tubes.get(key).tag_state().and_then(|tagged| tagged.cooldowns.first());
                         match first.filter(|id| id.0 < flush.next_id) {
                             Some(id) => return FlushStep::Cooldown(id),

@@ -113,8 +113,8 @@ impl Queue {
             let id = key.job();
             let job = self.jobs.expect_mut(id);
             let (tube, marks) = (job.tube, job.marks);
-            // Not earlier: the jobs that follow still count in their tubes, one of which may be the dead tube of
-            // another.
+            // Not earlier: the jobs that follow still count in their tubes, and one of these tubes may be the dead tube
+            // of another.
             let before = in_debug(|| self.counted(tube));
             self.count_unreserved(tube);
             let after = in_debug(|| before.less(JobState::Reserved, key.priority()));

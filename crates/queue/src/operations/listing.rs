@@ -1,9 +1,9 @@
 //! Makes the list of all tubes, a few tubes at a time.
 //!
 //! Owns: the next tubes of the list, whose position is in `state/tube_listing.rs`. A tube that exists from the request
-//! to the end is in the list exactly once. The order is that of `list-tubes`, except for a tube that replaced a removed
-//! tube: it is at the position that the list had at that moment. A tube that was created after the request is not in
-//! the list. Driven by [`Queue`].
+//! to the end is in the list exactly once. The tubes have the order of `list-tubes`, except for a tube that replaced a
+//! removed tube: it is at the position that the list had reached at that moment. A tube that was created after the
+//! request is not in the list. Driven by [`Queue`].
 
 use std::mem;
 
@@ -37,8 +37,8 @@ impl Queue {
         self.tubes.listing.moved = Vec::new();
     }
 
-    /// Examines the next `count` tubes of the current list and calls `each` with those that belong to it; returns
-    /// whether these were the last.
+    /// Examines the next `count` tubes of the current list and calls `each` with the tubes that belong to it; returns
+    /// whether these were the last tubes.
     ///
     /// # Errors
     /// The error of `each`. The list is then abandoned.

@@ -24,7 +24,7 @@ pub(super) enum ReserveSearch {
 
 impl Queue {
     /// Notes that the client has `tube` at `position` of its list from now on. If the list is long now, the client
-    /// becomes one that watches many tubes.
+    /// becomes a client that watches many tubes.
     pub(super) fn index_watched(&mut self, client: ClientKey, tube: TubeKey, position: usize) {
         let record = &mut self.clients[client];
         if let Some(many) = &mut record.many {
@@ -57,7 +57,7 @@ impl Queue {
                 let found = subscribers.remove(client);
                 assert!(found.is_some(), "a client subscribes to each tube that it need not probe");
                 if subscribers.is_empty() {
-                    // Its memory is freed now: freeing that of 300,000 tubes at once would take long.
+                    // Its memory is freed now: freeing the memory of 300,000 tubes at once would take long.
                     *subscribers = OrderedQueue::default();
                 }
             }

@@ -105,7 +105,8 @@ impl Queue {
         }
     }
 
-    /// The tube from which a client that is not plain gets its next job, or any client while heads must be refreshed.
+    /// The tube from which a client gets its next job. Called for a client that is not plain, and for any client while
+    /// heads must be refreshed.
     pub(super) fn search(&mut self, index: ClientKey, now: Timestamp) -> ReserveSearch {
         if self.rules.must_refresh_heads() && !self.refresh_heads(index, now) {
             return ReserveSearch::Unfinished;
@@ -192,8 +193,8 @@ impl Queue {
         found
     }
 
-    /// Gives the tube at `position` of a long watch list its chance, which is that of its weight if the client knows a
-    /// job in it.
+    /// Gives the tube at `position` of a long watch list its chance: the chance of its weight if the client knows a job
+    /// in it.
     fn weigh(&mut self, index: ClientKey, position: usize, now: Timestamp) {
         let Self { clients: Clients { records, .. }, tubes, .. } = self;
         let Client { watching, many: Some(many), settings: Some(settings), .. } =

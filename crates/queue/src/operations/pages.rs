@@ -3,11 +3,12 @@
 //! Owns: the contents of a page, and its end. The position of a job in the order is a number and its id: the priority
 //! of a ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come
 //! after the delayed ones, ordered by the end of their delay. A job that keeps its position while a client goes from
-//! page to page is on exactly one of them, regardless of what other clients do.
+//! page to page is on exactly one page, whatever other clients do.
 //!
 //! A tube has no index of its reserved jobs: every reserve and delete would pay for it. Instead, a search goes through
-//! the reservations of all clients, which are in order for each client, a few in each call. Those of sessions come
-//! last: a reservation that joins a session, at any time, is found in one of the two places. Driven by the server.
+//! the reservations of all clients, which are in order for each client, a few in each call. The reservations of
+//! sessions come last: so a reservation that joins a session, at any time, is found in one of the two places. Driven by
+//! the server.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +46,7 @@ pub struct Search {
     order: PageOrder,
     after: Option<Position>,
     limit: usize,
-    /// The client whose reservations are probed, and the last one that was.
+    /// The client whose reservations are probed, and the last reservation that was probed.
     client: Probed,
     last: Option<Reservation>,
     /// The first positions so far.
@@ -66,7 +67,7 @@ enum Probed {
 }
 
 impl Search {
-    /// A page of at most `limit` of the tube's jobs, those after the position `after`.
+    /// A page of at most `limit` of the tube's jobs, all after the position `after`.
     #[must_use]
     pub fn new(tube: TubeName, order: PageOrder, after: Option<Position>, limit: usize) -> Self {
         let (first, has_more) = (BTreeSet::new(), false);

@@ -107,7 +107,7 @@ impl Queue {
     }
 
     /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into
-    /// this tube, which is created if it does not exist, or into the one that the client uses.
+    /// this tube, which is created if it does not exist, or into the tube that the client uses.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
@@ -298,8 +298,8 @@ impl Queue {
         }
     }
 
-    /// The end of a delay for a command at `now`. It is a nanosecond later than that of the previous command, because
-    /// many commands share an instant, and of equal delays the first must end first.
+    /// The end of a delay for a command at `now`. It counts from an instant that is at least a nanosecond later than
+    /// for the previous command: many commands share an instant, and of equal delays the first must end first.
     pub(super) fn end_of_delay(&mut self, delay_s: Seconds, now: Timestamp) -> Timestamp {
         self.numbers.last_delay = now.max(self.numbers.last_delay + 1);
         let until = self.numbers.last_delay.plus_seconds(delay_s);

@@ -15,7 +15,7 @@ use crate::{Change, ClientId, Queue, Released};
 pub enum Reserve {
     /// The client has now reserved this job.
     Job(JobId),
-    /// There is no job, and one of its reservations is in its safety margin.
+    /// There is no job, and one of the client's reservations is in its safety margin.
     DeadlineSoon,
     /// There is no job, and the client asked not to wait.
     TimedOut,
@@ -26,7 +26,7 @@ pub enum Reserve {
 }
 
 impl Queue {
-    /// The reserves: the most urgent job of the watched tubes, or, in another mode, that of the chosen tube. With a
+    /// The reserves: take the most urgent job of the watched tubes or, in another mode, of the chosen tube. With a
     /// `timeout_s` of `None` the wait has no limit.
     #[inline(always)]
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<Seconds>, now: Timestamp) -> Reserve {

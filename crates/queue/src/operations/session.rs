@@ -91,8 +91,8 @@ impl Queue {
         Ok(index)
     }
 
-    /// Moves the client's earlier reservations to its session, and notes a new grace for the log: for at most `left` of
-    /// them, from which their number is subtracted; returns whether none is left.
+    /// Moves the client's earlier reservations to its session, and notes a new grace for the log. Handles at most
+    /// `left` reservations, and subtracts their number from `left`. Returns whether no reservation is left to move.
     pub fn join_session(&mut self, client: ClientId, joining: &mut SessionJoin, left: &mut usize) -> bool {
         let holder = self.holder_for(client.key());
         if holder == client.key() {

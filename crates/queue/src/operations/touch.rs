@@ -1,8 +1,8 @@
 //! `touch`, and `touch-all`, which touches all reservations of a client, a few jobs at a time.
 //!
-//! Owns: the walk through the client's reservations. It follows the order of their ends, so that those that would end
-//! first come first. All are touched as of one instant: a reservation then never moves to before the walk, and one that
-//! moves to after it and is met again stays unchanged. Driven by the server.
+//! Owns: the walk through the client's reservations. It follows the order of their ends, so that the reservations that
+//! would end first come first. All are touched as of one instant. So no reservation moves to a position behind the
+//! walk. A reservation that moves ahead of the walk is met again, and then stays unchanged. Driven by the server.
 
 use beanstalkd_structures::Timer;
 

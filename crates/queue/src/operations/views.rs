@@ -47,7 +47,7 @@ pub struct Figures {
     pub clients: usize,
     /// Clients that wait in a reserve.
     pub waiting: u64,
-    /// Clients of which the line of a put was accepted.
+    /// Clients that have sent an accepted line of a put.
     pub producers: u64,
     /// Clients that have sent a reserve, or got a job with `reserve-job`.
     pub workers: u64,
@@ -56,7 +56,7 @@ pub struct Figures {
     pub cooldowns: CooldownSums,
     /// The memory of the cooldowns that existing jobs will begin when they are deleted, in bytes.
     pub reserved_cooldown_bytes: u64,
-    /// The jobs that rules have sent to dead tubes, those of removed tubes included.
+    /// The jobs that rules have sent to dead tubes, including jobs from removed tubes.
     pub dead: u64,
 }
 
@@ -179,7 +179,7 @@ impl Queue {
     }
 
     /// The job that a peek shows: the first of the used tube in this state. Parked jobs are ready; held jobs come after
-    /// the other delayed ones. The protocol has no peek for reserved jobs.
+    /// the other delayed ones. `None` for reserved jobs: `peek-reserved` uses [`Queue::search_reserved`].
     #[must_use]
     pub fn peek(&self, client: ClientId, state: JobState) -> Option<JobId> {
         let tube = self.used(client);
@@ -208,7 +208,7 @@ impl Queue {
         &self.used(client).name
     }
 
-    /// The name of the tube of a put, which need not exist: this one, or the one that the client uses.
+    /// The name of the tube of a put: this tube, which need not exist, or the tube that the client uses.
     #[must_use]
     pub fn target_tube_name<'a>(&'a self, client: ClientId, tube: Option<&'a str>) -> &'a str {
         tube.unwrap_or_else(|| self.used_tube(client).as_str())

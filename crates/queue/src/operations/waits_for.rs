@@ -11,7 +11,7 @@ impl Queue {
     /// The words, separated by spaces; empty if there is no such job. A reserved job waits for its `client`, a buried
     /// one for a `kick`, a delayed one for the end of its `group` or of its `delay`. A ready one waits for everything
     /// that keeps it back: the end of a `pause`, a slot of its `key`, or of its tube (`max-reserved`), the next token
-    /// of its `rate`, its `turn` in a fair tube in which another job goes first. If none of these applies, it waits for
+    /// of its `rate`, its `turn` in a fair tube while another job goes first. If none of these applies, it waits for
     /// a `worker`: any reserve of its tube may take it.
     #[must_use]
     pub fn waits_for(&self, id: JobId, now: Timestamp) -> String {

@@ -52,8 +52,8 @@ impl Queue {
         client
     }
 
-    /// Adds a client for the server itself. It is in no count of clients: not the connections, nor those that use or
-    /// watch a tube, nor producers and workers. A tube that it uses can therefore end as if no client used it, so it
+    /// Adds a client for the server itself. It is in no count of clients: neither connections, nor clients that use or
+    /// watch a tube, nor producers, nor workers. A tube that it uses can therefore end as if no client used it, so it
     /// uses "default" again before any other client gives a command.
     pub fn connect_internal(&mut self) -> ClientId {
         self.clients.counts.unconnected += 1;

@@ -24,7 +24,7 @@ use crate::tags::JobTags;
 /// The memory for the position of a job, in bytes, in the usual case.
 pub(crate) const BYTES_PER_JOB: usize = 20;
 
-/// The ages of jobs. Each tube with a rule has those of its jobs.
+/// The ages of jobs. Each tube with a rule keeps the ages of its jobs.
 #[derive(Debug)]
 pub(crate) struct Ages;
 

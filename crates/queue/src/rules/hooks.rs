@@ -54,7 +54,7 @@ pub(crate) trait Rule {
     /// The job has come into its tube from the tube `from`. Called for jobs with marks, and in tubes with a rule.
     fn moved(_queue: &mut Queue, _job: &MarkedJob<'_>, _from: TubeKey) {}
 
-    /// The job has new tags, those of `after`.
+    /// The job has new tags: the tags of `after`.
     fn retagged(_queue: &mut Queue, _before: &MarkedJob<'_>, _after: &MarkedJob<'_>) {}
 
     const ENDED: Marks = Marks::empty();

@@ -1,4 +1,4 @@
-//! The rules for the tags of a `put`, and those for tubes; C has neither. There is a file for each rule.
+//! The rules for the tags of a `put`, and the rules for tubes; C has neither. There is a file for each rule.
 //!
 //! | rule | file | what it decides |
 //! |---|---|---|
@@ -204,8 +204,8 @@ impl Queue {
         job.has(Marks::KEYED).then(|| JobTags::concurrency_in(self.rules.tags.get(id, job)))?
     }
 
-    /// The encoded tags of the job for the log, empty if it has none. They are in `room` if they differ from those that
-    /// the queue keeps: the job is free, but still among the held ones.
+    /// The encoded tags of the job for the log, empty if it has none. They are in `room` if they differ from the tags
+    /// that the queue keeps: the job is free, but still among the held jobs.
     pub fn tags_for_log<'a>(&'a self, id: JobId, room: &'a mut Vec<u8>) -> &'a [u8] {
         let Some(job) = self.jobs.get(id).filter(|job| job.has(Marks::TAGGED)) else { return &[] };
         let tags = self.rules.tags.get(id, job);

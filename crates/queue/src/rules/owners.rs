@@ -123,7 +123,7 @@ impl SharedScope<Box<str>> {
     }
 }
 
-/// The bytes that a job counts for its owner: its own, and those of the cooldown that its delete begins.
+/// The bytes that a job counts for its owner: its own bytes, and the bytes of the cooldown that its delete begins.
 fn job_bytes(body_bytes: usize, mut tags: JobTags<'_>) -> u64 {
     tags.owner = None;
     let cooldown = tags

@@ -6,7 +6,7 @@
 //! between two reservations with a key, each other key that always had a job of the same priority has had one. All jobs
 //! without a key share a position. Within a key, the most urgent and oldest job goes first.
 //!
-//! Of all these jobs, only the first is in the tube's ready queue. The others are parked like those without a slot, and
+//! Of all these jobs, only the first is in the tube's ready queue. The others are parked like jobs without a slot, and
 //! are marked (`Marks::IN_ROTATION`, as is the first one), so that the choice among the heads of tubes need not know
 //! rotations. A tube without the rule has no rotation. A reload adds and removes jobs one by one, in the slices of its
 //! walk.
@@ -85,7 +85,7 @@ impl Queue {
         ruled.and_then(|ruled| ruled.rotation.as_mut()).expect("a tube with a rotation has its rule")
     }
 
-    /// Adds a job that is in no collection, and that no rule keeps back, to those that may be reserved.
+    /// Adds a job that is in no collection, and that no rule keeps back, to the jobs that may be reserved.
     #[cold]
     pub(crate) fn show_ready(&mut self, key: ReadyKey, tube: TubeKey) {
         if !self.uses_rotation(tube) {
@@ -134,7 +134,7 @@ impl Queue {
         }
     }
 
-    /// Takes a job of the rotation out of those that may be reserved; then it is in no collection.
+    /// Takes a job of the rotation out of the jobs that may be reserved; then it is in no collection.
     pub(crate) fn remove_from_rotation(&mut self, key: ReadyKey, tube: TubeKey) {
         self.leave_rotation(key, tube, false);
         let job = self.jobs.expect_mut(key.job());

@@ -209,7 +209,7 @@ impl Queue {
         max_s.map_or(tag.cooldown_s, |max_s| tag.cooldown_s.min(max_s.into()))
     }
 
-    /// The memory of the cooldowns, plus that of a job with these tags, in bytes.
+    /// The memory of the cooldowns, and of the cooldown of a job with these tags, in bytes.
     #[must_use]
     pub fn cooldown_bytes_with(&self, tags: &TagSet<'_>) -> u64 {
         let unique = &self.rules.unique;

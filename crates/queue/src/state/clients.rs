@@ -87,7 +87,7 @@ pub(crate) struct ClientCounts {
     pub waiting: u64,
     pub producers: u64,
     pub workers: u64,
-    /// Clients without a connection: those of sessions, and those of the server itself.
+    /// Clients without a connection: the clients of sessions, and the clients of the server itself.
     pub unconnected: usize,
     /// Entries in all watch lists.
     pub watched: usize,
@@ -101,7 +101,7 @@ impl Clients {
         ClientId { index: key.0, generation: self[key].generation }
     }
 
-    /// The client's number, of which its record has 40 bits.
+    /// The client's number. Its record has 40 bits of it.
     pub(crate) fn number_of(&self, client: &Client) -> u64 {
         const KEPT: u64 = (1 << 40) - 1;
         let kept = u64::from(client.era) << u32::BITS | u64::from(client.generation);
@@ -133,7 +133,7 @@ impl IndexMut<ClientKey> for Clients {
     }
 }
 
-/// A client: that of a connection, of a session, or the server itself. All of it lies in one block of memory.
+/// A client: a connection, a session, or the server itself. All of it lies in one block of memory.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The low half of its number.
@@ -162,8 +162,8 @@ pub(crate) struct Client {
     /// be, because it has no connection.
     pub has_reserved: bool,
     pub kind: ClientKind,
-    /// The next eight bits of its number. The highest bits are those of the last number: no client stays for 2^40
-    /// others.
+    /// The next eight bits of its number. The higher bits are taken from the last number: no client stays while 2^40
+    /// others come.
     pub era: u8,
     /// Whether the server keeps a list of fields for it. The queue does not know fields, but every reserve has loaded
     /// this part of the record.

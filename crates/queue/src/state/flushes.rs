@@ -1,11 +1,11 @@
 //! The running flushes.
 //!
-//! Owns: which jobs each of them deletes, and how far its walk has come. A flush walks through the held jobs, none of
-//! which goes to a client in the meantime, the ready ones, parked or not, the delayed, the buried, and the reservations
-//! of all clients, once each. Last, it ends the cooldowns of the tube. A job that changes its state in the meantime may
-//! get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids are larger,
-//! they were put at a later instant, or they were moved here from another tube. While no flush is running, this costs
-//! only a check for an empty list when a job changes its state.
+//! Owns: which jobs each of them deletes, and how far its walk has come. A flush walks through the held jobs, the ready
+//! jobs, parked or not, the delayed jobs, the buried jobs, and the reservations of all clients, once each. In the
+//! meantime, no held job goes to a client. Last, it ends the cooldowns of the tube. A job that changes its state in the
+//! meantime may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids
+//! are larger, they were put at a later instant, or they were moved here from another tube. While no flush is running,
+//! this costs only a check for an empty list when a job changes its state.
 
 use std::collections::BTreeSet;
 
@@ -140,7 +140,7 @@ impl Flushes {
         }
     }
 
-    /// Whether a flush has reached its held jobs: those that it has not deleted yet may become free.
+    /// Whether a flush has reached its held jobs: held jobs that it has not deleted yet may become free.
     pub(crate) fn has_reached_held(&self) -> bool {
         self.0.iter().any(|flush| flush.tube.is_some() && matches!(flush.stage, FlushStage::Held(_)))
     }

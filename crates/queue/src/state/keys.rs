@@ -1,6 +1,6 @@
 //! The keys of the ordered queues, the key of a tube, and the hash of a name.
 //!
-//! Owns: the order of the keys, which is that of the protocol. Driven by all other files of the queue.
+//! Owns: the order of the keys, which is the protocol's order. Driven by all other files of the queue.
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -14,8 +14,8 @@
 //! The invariants ([`Queue::check_invariants`] asserts all of them, [`Queue::is_linked`] the first one around each
 //! move):
 //!
-//! - A job is in exactly one collection, the one that its record names: its tube's ready, parked, delayed, held or
-//!   buried jobs, or the reservations of one client.
+//! - A job is in exactly one collection, and its record names that collection: its tube's ready, parked, delayed, held
+//!   or buried jobs, or the reservations of one client.
 //! - An open tube (it is not paused, and no rule has closed its gate) has either ready jobs that may be reserved or
 //!   waiting clients, never both.
 //! - A job that may not be reserved now is never in a ready queue when a reserve chooses: it is parked, or held.
@@ -66,7 +66,7 @@ pub(crate) struct Sums {
 /// The numbers that are assigned in ascending order, and never twice.
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    /// The id of the next job; larger than that of any job.
+    /// The id of the next job; larger than the id of any job.
     pub(crate) next_id: u64,
     /// The number of the next burial.
     pub(crate) next_burial: u64,
@@ -80,8 +80,9 @@ impl Numbers {
         self.next_id = self.next_id.max(next);
     }
 
-    /// Makes sure that the burials of a run that starts at `now` come after those of earlier runs, so that no cursor of
-    /// a page from then leaves one out: the numbers grow more slowly than the time.
+    /// Makes sure that the burials of a run that starts at `now` have higher numbers than the burials of earlier runs.
+    /// So a cursor of a page from an earlier run leaves out no later burial: the numbers grow more slowly than the
+    /// time.
     pub(crate) fn skip_earlier_burials(&mut self, now: Timestamp) {
         self.next_burial = self.next_burial.max(now.0);
     }
@@ -231,7 +232,7 @@ pub struct Slices {
     pub delivered: usize,
     /// Tubes that one call of `reserve` probes for a client that watches many.
     pub probed_tubes: usize,
-    /// A client that watches more tubes than this counts as one that watches many.
+    /// A client that watches more tubes than this counts as a client that watches many tubes.
     pub few_tubes: usize,
 }
 

@@ -1,8 +1,8 @@
 //! The reserve mode of a client and the weights of its tubes.
 //!
 //! Owns: the weight of a tube, and the chance that it gives. The chances of a client that watches many tubes are in a
-//! tree, in which a change and a draw cost a few steps: a tube has its weight there if the client knows a job in it.
-//! Clients in the default mode whose tubes all have the default weight have none of this.
+//! tree, so that a change and a draw cost a few steps. A tube has its weight in the tree if the client knows a job in
+//! it. Clients in the default mode whose tubes all have the default weight have none of this.
 
 use std::collections::TryReserveError;
 
@@ -194,7 +194,7 @@ impl Chances {
         self.0.truncate(count);
     }
 
-    /// The index to which `point` belongs, if each index is as long as its number: an index with 0 is never found.
+    /// The index that contains `point`, if each index is as wide as its number. An index with 0 is never found.
     pub(crate) fn find(&self, mut point: u128) -> usize {
         let mut position = 0;
         let mut step = self.0.len().checked_ilog2().map_or(0, |bits| 1 << bits);

@@ -87,7 +87,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Memory of all sessions, without that of their clients, in bytes.
+    /// Memory of all sessions, without the memory of their clients, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         const PER_SESSION: usize = 512;
         self.records.len() * PER_SESSION

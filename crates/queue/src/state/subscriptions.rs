@@ -31,8 +31,8 @@ impl Queue {
         self.clients.subscribers[index].insert(client);
     }
 
-    /// Makes the subscribers of the tube probe it again, because it has a more urgent first job than before, or one
-    /// that can be reserved again.
+    /// Makes the subscribers of the tube probe it again, because its first job is more urgent than before, or can be
+    /// reserved again.
     pub(crate) fn announce(&mut self, tube: TubeKey) {
         let Some(subscribers) = self.clients.subscribers.get_mut(tube.index()) else { return };
         let subscribers = std::mem::take(subscribers);

@@ -21,7 +21,7 @@ const DOUBLINGS: usize = 24;
 /// Buckets of a doubling, so that a percentile is at most a quarter too high.
 const PARTS: usize = 4;
 const BUCKETS: usize = DOUBLINGS * PARTS + 2;
-/// How many buckets form one bucket of the totals: those of two doublings.
+/// How many buckets form one bucket of the totals: the buckets of two doublings.
 const PARTS_OF_TOTAL: usize = 2 * PARTS;
 
 /// The upper bounds of the buckets of the totals, in seconds.
@@ -41,7 +41,8 @@ pub const TOTAL_BOUNDS: [&str; DOUBLINGS / 2 + 1] = [
     "4096",
 ];
 
-/// Durations by size, in the order of [`TOTAL_BOUNDS`], not cumulative; the last are those above all bounds.
+/// Durations by size, in the order of [`TOTAL_BOUNDS`], not cumulative; the last number counts the durations above all
+/// bounds.
 pub type Totals = [u64; TOTAL_BOUNDS.len() + 1];
 
 /// The maximum number of tubes that have a record at a time: 8 MiB.

@@ -93,7 +93,7 @@ impl TubeRule {
 struct Entry {
     pattern: Pattern,
     rule: Rc<TubeRule>,
-    /// The tubes that only their buckets keep, the one that was left first before the others. Some may be used again.
+    /// The tubes that only their buckets keep. The tube that was left first comes first. Some may be used again.
     kept: VecDeque<TubeKey>,
 }
 

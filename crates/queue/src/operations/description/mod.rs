@@ -287,7 +287,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
     }
 }
 
-/// The records of the clients to describe, with their keys: those of connections and those of sessions.
+/// The records of the clients to describe, with their keys: the clients of connections and of sessions.
 fn described_records(clients: &Clients) -> impl Iterator<Item = (ClientKey, &Client)> {
     let records = clients.records.iter().map(|(index, client)| (ClientKey(index as u32), &**client));
     records.filter(|(_, client)| !client.is_leaving && (client.has_connection() || client.is_session()))

@@ -326,7 +326,7 @@ impl Queue {
         }
     }
 
-    /// Lets the clients watch their tubes, and begins the waits of those that waited.
+    /// Lets the clients watch their tubes, and begins the waits of the clients that waited.
     fn read_waits(&mut self, clients: Vec<DescribedClient>) -> Result<(), Malformed> {
         for described in &clients {
             let index = described.key();

@@ -59,17 +59,17 @@ impl<'a> KeyLine<'a> {
         Hash::new(mixed(self.key, u64::from(self.tag.limit) << 32 | u64::from(self.tube.0)))
     }
 
-    /// The position of one of its jobs if that is the first.
+    /// The position of a job of the line, if it is the first job.
     pub(super) fn first(self, id: JobId) -> Ranked {
         Ranked::new(self.hash(), self.tube.0, id)
     }
 
-    /// The position of one of its jobs behind the first.
+    /// The position of a job of the line behind the first job.
     pub(super) fn behind(self, key: ReadyKey) -> Ranked {
         Ranked::ready(self.hash_behind(), key)
     }
 
-    /// The position of one of its jobs among the parked first ones.
+    /// The position of a job of the line among the parked first jobs.
     pub(super) fn parked(self, key: ReadyKey) -> Ranked {
         Ranked::ready(self.hash(), key)
     }

@@ -204,7 +204,7 @@ impl Queue {
         self.is_line_below_limit(self.line(ANY_TUBE, tag))
     }
 
-    /// Called when a job with a key, which neither expires nor ages, was reserved: if it was the only ready one of the
+    /// Called when a job was reserved that has a key, and neither expires nor ages. If it was the only ready job of the
     /// key, this does all that `reserved` does, and returns true. Otherwise nothing has changed.
     pub(super) fn takes_only_slot(&mut self, id: JobId) -> bool {
         let tag = self.concurrency(id).expect("the job has a key");
@@ -238,8 +238,7 @@ impl Queue {
         with_hash_and_rank(&slots.first, line.hash(), line.tube.0).find(|&id| self.belongs_to_line(id, line))
     }
 
-    /// Adds a ready job to its line, in which there are others, or which is not the only one of its key. Returns
-    /// whether clients may reserve it.
+    /// Adds a ready job to its line, if the key has other jobs. Returns whether clients may reserve it.
     #[inline(never)]
     fn join_line(&mut self, id: JobId, line: KeyLine<'_>) -> bool {
         let key = self.ready_key(id);

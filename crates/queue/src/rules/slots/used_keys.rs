@@ -1,6 +1,6 @@
 //! The keys of the tag `con` that ready or reserved jobs have.
 //!
-//! Owns: a small entry for each key: how many of its jobs are reserved, and the first job of one of its lines. Most
+//! Owns: a small entry for each key: how many of its jobs are reserved, and the first job in one of its lines. Most
 //! keys have one job at a time, and then the entry is all that a put, a reserve or a delete looks up. Driven by
 //! `mod.rs`, which keeps the other jobs of a key in ordered indexes. They are counted here, and an entry says whether
 //! its key has any, so that the indexes are searched only for keys that do.

@@ -1,4 +1,4 @@
-//! The tests of several rules together, and of rules at full size. Those of one rule are in its file.
+//! The tests of several rules together, and of rules at full size. The tests of one rule are in its file.
 
 mod crowd;
 mod slots;
