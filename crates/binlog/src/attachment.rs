@@ -2,8 +2,9 @@
 //! the group that it frees, the number of puts that are one change with it. Four kinds stand alone: a copied cooldown,
 //! a group that is free, the end of a cooldown, the session of a reservation.
 //!
-//! Owns: the layout of the markers that hold these, and of their contents. Driven by the writer, which appends the
-//! first four in one piece with their record, and by the replay, which uses those only if the record follows.
+//! Owns: the layout of the markers that hold the attachments, and of their contents. Driven by the writer and by the
+//! replay. The writer appends the first four kinds in one piece with their record, and the replay uses these only if
+//! the record follows.
 
 use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, put, take};
 use super::marker::{FIXED_AT, KIND_AT, MAGIC, MAGIC_AT};

@@ -17,7 +17,7 @@ pub(super) struct Cooldowns {
 }
 
 impl Cooldowns {
-    /// Adds a cooldown, and replaces an earlier one of the same job. Returns whether its bytes are valid.
+    /// Adds a cooldown, and replaces an earlier cooldown of the same job. Returns whether its bytes are valid.
     pub(super) fn insert(&mut self, id: JobId, bytes: Box<[u8]>) -> bool {
         let is_one = LoggedCooldown::decode(&bytes).is_some();
         if is_one {

@@ -13,7 +13,7 @@ pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"BTK\x01");
 pub(super) const FIXED_AT: usize = 4;
 /// Offset of [`MAGIC`] in the fixed part.
 pub(super) const MAGIC_AT: usize = 8;
-/// Offset of the kind in the fixed part: that of a marker or of an attachment.
+/// Offset in the fixed part of the kind of a marker or of an attachment.
 pub(super) const KIND_AT: usize = 72;
 
 /// By how much the wall clock must be set back at once to count as set back. Smaller steps are constant corrections.

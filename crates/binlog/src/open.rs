@@ -28,7 +28,7 @@ pub type Restore<'a> = dyn FnMut(JobRecord, &TubeName, Body, &[u8]) + 'a;
 
 impl Binlog {
     /// Reads the log in `storage`, repairs the damage of a crash, and begins a new file. Then `restore` is called once
-    /// for each job: first those that are not buried, by ascending id, then the buried ones in the order of their
+    /// for each job: first the jobs that are not buried, by ascending id, then the buried jobs in the order of their
     /// burial. A reserved job becomes ready. `wall_offset_ns` is the clock of the log less the clock of `now`.
     ///
     /// # Errors
@@ -204,7 +204,8 @@ impl Binlog {
         for file in replay.files.iter().filter(|file| file.file_end == FileEnd::Clean) {
             let zeros = file.bytes - file.end;
             let trims = match file.kind {
-                // A shorter file counts as damaged unless another file records its end, for which `-F` does not wait.
+                // A shorter file counts as damaged unless another file records its end. With `-F`, nothing waits for
+                // that record.
                 FileKind::Ours { .. } => sync != SyncPolicy::Never && zeros >= MIN_TRIM_BYTES,
                 FileKind::C(_) => (1..SHORT_BYTES).contains(&zeros),
                 FileKind::Blank
@@ -280,7 +281,7 @@ fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, judgement: &Judgeme
     Ok(())
 }
 
-/// Passes the jobs to the server, in the order that restores its queues. Returns those whose delay ends earlier than
+/// Passes the jobs to the server, in the order that restores its queues. Returns the jobs whose delay ends earlier than
 /// the log says, because the wall clock was set back. The memory of the replay is freed job by job, because the server
 /// may have no room for both.
 fn restore_jobs(

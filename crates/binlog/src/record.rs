@@ -150,8 +150,8 @@ impl Layout {
         &bytes[self.name_at..self.fixed_at]
     }
 
-    /// Whether the parts of the whole record in `bytes` are plausible: those that [`Layout::is_plausible_except_name`]
-    /// checks, and a valid name.
+    /// Whether the whole record in `bytes` is plausible: the parts that [`Layout::is_plausible_except_name`] checks,
+    /// and the name.
     pub(super) fn is_plausible(&self, bytes: &[u8]) -> bool {
         self.has_plausible_head(bytes) && self.has_plausible_body(bytes)
     }
@@ -190,8 +190,8 @@ impl Layout {
         is_ttr && delay_ns >= 0 && delay_ns % SECOND == 0
     }
 
-    /// Whether the record, which C wrote, is a short one of which only the part before the time to run was written,
-    /// over zeros: it then looks like a delete. C stores no time to run of 0.
+    /// Whether this is a short record of C that was written only up to the time to run, over zeros: it then looks like
+    /// a delete. C stores no time to run of 0.
     pub(super) fn is_torn_short(&self) -> bool {
         matches!(self.record.logged_state(), Some(LoggedState::Deleted(_))) && self.record.ttr_ns == 0
     }

@@ -137,7 +137,7 @@ pub struct DatabaseFigures {
 pub struct Listing {
     /// Indexes of the files, in any order.
     pub indexes: Vec<u64>,
-    /// Names that look like those of the log's files but are not.
+    /// Names that look like names of the log's files but are not.
     pub strange_names: Vec<String>,
 }
 
@@ -145,8 +145,8 @@ pub struct Listing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the comment of a variant names its fields")]
 pub enum StoreTask {
-    /// Make all bytes of a file durable that were appended before this position. The log submits one of these for each
-    /// file that it has filled, so that the durable part is always the beginning of the log.
+    /// Make all bytes of a file durable that were appended before this position. The log submits a sync for each file
+    /// that it has filled, so that the durable part is always the beginning of the log.
     Sync(LogPosition),
     /// Make file `file`, which has `bytes`: `head`, and then zeros. It is complete and durable before it appears in the
     /// log.

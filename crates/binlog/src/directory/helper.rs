@@ -1,10 +1,9 @@
 //! The helper thread, which carries out the tasks of the store.
 //!
 //! Owns: the thread, its tasks, and the outcomes that the log has not polled. The thread does one task after another,
-//! in the given order, and decides nothing about the log. Syncs of one file that wait directly after each other are
-//! done as one: the loop passes none on while the thread is working, and those that come in the meantime are passed on
-//! together. The thread syncs a file through the handle with which the log appends, so that a sync never lacks a
-//! descriptor.
+//! in the given order, and decides nothing about the log. While the thread is working, the loop passes no task on.
+//! Syncs of one file that come directly after each other in that time are done as one. The thread syncs a file through
+//! the handle with which the log appends, so that a sync never lacks a descriptor.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -164,8 +164,8 @@ pub enum StepAnswer {
     Absent,
     /// After [`OwnerStep::Beat`]: the heartbeat has changed.
     Beat,
-    /// After one of these three steps: the queue has another epoch, or the database no longer replicates. Nothing has
-    /// changed.
+    /// After [`OwnerStep::Commit`], [`OwnerStep::CheckCommit`] or [`OwnerStep::Beat`]: the queue has another epoch, or
+    /// the database no longer replicates. Nothing has changed.
     NotProven,
     /// Nothing has changed, and the same step may succeed later.
     Busy,

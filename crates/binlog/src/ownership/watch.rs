@@ -19,7 +19,8 @@ pub struct SeenRow {
     pub heartbeat: Option<i64>,
     /// Whether the row names this server: it has taken over, but the answer was lost.
     pub is_own: bool,
-    /// The [`OwnershipTimes::takeover_after_ns`] of the owner, on which its lease depends; 0 if the row lacks it.
+    /// The [`OwnershipTimes::takeover_after_ns`] of the owner, which decides how long its lease lasts; 0 if the row
+    /// lacks it.
     pub takeover_after_ns: u64,
 }
 
@@ -68,7 +69,7 @@ impl Watch {
     /// nothing if the row has changed.
     #[must_use]
     pub fn observe(&mut self, seen: SeenRow, now: Timestamp) -> bool {
-        // The operator may have changed the time of this server or that of the owner first.
+        // The operator may have changed the time of this server or the time of the owner first.
         let takeover_after_ns = self.times.takeover_after_ns.max(seen.takeover_after_ns);
         let beat_ns = OwnershipTimes { takeover_after_ns, ..self.times }.beat_ns();
         let row = match &mut self.unchanged {

@@ -1,7 +1,7 @@
 //! Requests of the log that the database has not carried out yet, in order of arrival.
 //!
-//! Owns: the order, and the choice of those for the next transaction. Pure: the caller passes the time. Driven by
-//! the helper.
+//! Owns: the order, and the choice of the requests for the next transaction. Pure: the caller passes the time. Driven
+//! by the helper.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -363,7 +363,7 @@ fn take_over(
     connection.end();
     connection.flush()?;
     let rows = connection.rows()?;
-    // The row of the takeover has two columns, those of the files one.
+    // The row of the takeover has two columns, the rows of the files have one.
     let Some(epoch) = rows.first().filter(|row| row.columns.len() == 2).and_then(|row| row.number(0)) else {
         return Ok(None);
     };

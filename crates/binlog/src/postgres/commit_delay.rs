@@ -1,7 +1,7 @@
-//! Group commit: the delay of a commit, in which it waits for the clients that the last commit has answered.
+//! Group commit: a commit is delayed, to wait for the clients that the last commit has answered.
 //!
-//! Owns: the decision. Without a delay, the clients of a queue split into two halves, one of which waits while the
-//! other is answered, and each change takes the time of two commits. Pure. Driven by the helper.
+//! Owns: the decision. Without a delay, the clients of a queue split into two halves: one half waits while the other is
+//! answered. Then each change takes the time of two commits. Pure. Driven by the helper.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(super) struct CommitDelay {
 }
 
 impl CommitDelay {
-    /// Notes that a commit of some `bytes`, for which clients from `turns` turns waited, has ended at `now`. Other
+    /// Notes that a commit of some `bytes` has ended at `now`. Clients from `turns` turns waited for it. Other
     /// clients wait with `waiting` bytes.
     pub(super) fn note_commit(
         &mut self,

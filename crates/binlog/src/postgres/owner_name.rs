@@ -1,6 +1,6 @@
 //! The name of an owner in the row of its queue.
 //!
-//! Owns: its text, which operators read, and in which a standby finds how long the owner's heartbeat counts.
+//! Owns: its text. Operators read it, and a standby finds in it how long the owner's heartbeat counts.
 
 use std::fmt;
 use std::process;
@@ -15,7 +15,7 @@ const BEHIND_SECONDS: &str = " s)";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnerName {
     text: String,
-    /// The `--takeover-after` of the owner; 0 if its name does not have it, as that of an older server.
+    /// The `--takeover-after` of the owner; 0 if its name lacks it, as the name of an older server does.
     pub(super) takeover_after_ns: u64,
 }
 

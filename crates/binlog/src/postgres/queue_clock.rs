@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_successor_that_has_watched_goes_on_from_the_change_that_it_saw() {
         let mut watch = ClockWatch::default();
-        // The clocks of the machines differ, and that of the database cannot help.
+        // The clocks of the machines differ, and the clock of the database cannot help.
         watch.note(Some(1000 * S_SIGNED), 77 * S, at(50));
         watch.note(Some(1001 * S_SIGNED), 600 * S, at(50));
         for second in 51..56 {

@@ -89,9 +89,10 @@ pub(super) const HOST: &str = "
         (SELECT count(*) FROM pg_stat_replication
             WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum'))";
 
-/// The settings of each connection. They are part of the log-in, so they replace those of the server, the role and the
-/// database before the first statement. `synchronous_commit` and `default_transaction_read_only` are not among them,
-/// because with these an operator decides how durable a commit is and that nothing may be written: [`HOST`] reads them.
+/// The settings of each connection. They are part of the log-in, so they replace the settings of the server, the role
+/// and the database before the first statement. `synchronous_commit` and `default_transaction_read_only` are not among
+/// them, because with these an operator decides how durable a commit is and that nothing may be written: [`HOST`] reads
+/// them.
 ///
 /// No statement waits long for a lock, which may be held through an abandoned connection. Every statement finds its
 /// rows through a primary key: a statement that was planned while a table was empty would otherwise read the whole
@@ -156,7 +157,7 @@ macro_rules! next_heartbeat {
     };
 }
 
-/// The other values that each heartbeat sets: the time of the queue's clock, and that of the database's clock.
+/// The other values that each heartbeat sets: the time of the queue's clock, and the time of the database's clock.
 macro_rules! set_clock {
     ($clock:literal) => {
         concat!("clock = ", $clock, "::int8, clock_at = clock_timestamp()")

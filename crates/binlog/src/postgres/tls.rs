@@ -84,7 +84,7 @@ fn read_roots(roots: Option<&Path>) -> Result<RootCertStore, StoreError> {
 /// Verifies what libpq's words `require` and `verify-ca` require, but not the name.
 #[derive(Debug)]
 struct LaxVerifier {
-    /// The authorities, one of which must have signed the certificate; `None` if any certificate is accepted.
+    /// The authorities: one of them must have signed the certificate; `None` if any certificate is accepted.
     authorities: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }

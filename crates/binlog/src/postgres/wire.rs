@@ -228,8 +228,8 @@ impl DatabaseConnection {
         Ok(connection)
     }
 
-    /// Logs in with the settings of [`sql::SESSION`] and `more`, so that no statement runs with those of the role or
-    /// the database.
+    /// Logs in with the settings of [`sql::SESSION`] and `more`, so that no statement runs with the settings of the
+    /// role or the database.
     fn log_in(
         address: &DatabaseAddress,
         log_in: &LogIn,

@@ -75,7 +75,7 @@ mod tests {
 
     const DOCUMENT: &str = include_str!("../../../../doc/binlog.md");
 
-    /// The rows of the table: four conditions, of which `any` matches everything, and the decision.
+    /// The rows of the table: four conditions (`any` matches everything) and the decision.
     fn rows() -> Vec<Vec<&'static str>> {
         let table = DOCUMENT.lines().skip_while(|line| !line.starts_with("| written by"));
         let rows = table.skip(2).take_while(|line| line.starts_with('|'));

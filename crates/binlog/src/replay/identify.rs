@@ -29,7 +29,7 @@ pub(super) fn identify(
     if recover && may_be_damaged { by_records(reader, index, kind) } else { Ok(kind) }
 }
 
-/// The version in the file's first bytes; `None` if it is not one that can be read.
+/// The version in the file's first bytes; `None` if this server cannot read that version.
 pub(super) fn stated_version(reader: &mut LogFileReader<'_>) -> Result<Option<Version>, OpenError> {
     let head = reader.at(0, VERSION_BYTES as usize)?;
     Ok(head.first_chunk().and_then(|&version| Version::of(i32::from_le_bytes(version))))

@@ -47,7 +47,7 @@ impl StartTimes {
 pub(crate) struct ReplayedJob {
     pub(crate) body: Body,
     pub(crate) created_at: WallTime,
-    /// When its delay ends; for a buried job, when it was buried, of which only the order counts.
+    /// When its delay ends; for a buried job, when it was buried: only the order of these times counts.
     pub(crate) deadline_at: WallTime,
     /// One more than the index of its counters in [`LoggedJobs::histories`]; `None` if all counters are zero.
     pub(crate) history: Option<NonZeroU32>,
@@ -114,7 +114,7 @@ impl ReplayedJob {
     }
 }
 
-/// The counters of the jobs that have any: those of most jobs are zero. Replaced counters stay until the end of the
+/// The counters of the jobs that have any: most jobs have only zeros. Replaced counters stay until the end of the
 /// replay; they need little memory compared with their records.
 #[derive(Debug, Default)]
 pub(crate) struct Histories(Vec<Counters>);
@@ -126,7 +126,7 @@ impl Histories {
         at.and_then(|at| self.0.get(at)).copied().unwrap_or_default()
     }
 
-    /// Stores the counters of a job, and replaces those at `before`.
+    /// Stores the counters of a job, and replaces the counters at `before`.
     fn keep(
         &mut self,
         before: Option<NonZeroU32>,
@@ -188,7 +188,7 @@ pub(crate) struct LoggedJobs {
     pub(crate) latest_burial: Option<WallTime>,
     /// Larger than every id seen.
     pub(crate) next_id: u64,
-    /// Short records of unknown jobs: deleted ones, or ones that were migrated out of removed files.
+    /// Short records of unknown jobs: the jobs were deleted, or migrated out of removed files.
     pub(crate) ignored: u64,
     /// Jobs whose state depends on records after a damaged one.
     pub(crate) rescued: BTreeSet<JobId>,
@@ -197,7 +197,7 @@ pub(crate) struct LoggedJobs {
     pub(crate) tagged: Tagged,
     /// The sessions that have reserved jobs, until a record changes the job.
     sessions: IdMap<ReplayedReservation>,
-    /// The identities and the names of these sessions, of which many jobs have the same.
+    /// The identities and the names of these sessions: many jobs share one.
     names: HashSet<Arc<str>>,
     pending: PendingAttachments,
     /// The puts of a `complete` whose delete has not been read yet, one directly after the other.

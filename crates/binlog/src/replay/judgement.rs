@@ -241,7 +241,7 @@ impl Replay {
         self.judge_beginning(judgement);
     }
 
-    /// The fault of these files, which do not exist: the first one of which recovery has left records is missing.
+    /// The fault of these files, which do not exist: the first file is missing that recovery has not emptied.
     fn first_missing(&self, absent: impl IntoIterator<Item = u32>) -> Option<LogFault> {
         absent.into_iter().find(|&file| !self.is_emptied(file)).map(|file| LogFault::Missing { file })
     }

@@ -136,7 +136,7 @@ pub(super) struct MarkerFacts {
     /// not sync before it removed files.
     pub(super) oldest: Option<(u32, u32)>,
     pub(super) ends: BTreeMap<u32, u64>,
-    /// The ends at which recovery has cut files, which take precedence.
+    /// The ends at which recovery has cut files. They take precedence over `ends`.
     pub(super) cuts: BTreeMap<u32, u64>,
     /// Every assigned id is smaller.
     next_id: u64,
@@ -408,8 +408,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Notes the facts in a marker. After a damaged record, only those count that markers of all kinds have: the marker
-    /// will be cut off, and the new file repeats the others.
+    /// Notes the facts in a marker. After a damaged record, a fact counts only if markers of all kinds have it: the
+    /// marker will be cut off, and the new file repeats the other facts.
     fn note_marker(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
         let facts = &mut self.facts;
         // After a clean exit, ids that were announced ahead but not assigned can be assigned.
@@ -471,8 +471,9 @@ fn torn_bytes(
     if layout.total as u64 <= rest {
         return Ok(layout.total as u64);
     }
-    // C writes a job that is larger than a file beyond the end of the file: 1.4.6 anywhere, later versions as the first
-    // one of a file, after they have made the next file. If the length is damaged, there may be records after this one.
+    // C writes a job that is larger than a file beyond the end of the file: 1.4.6 anywhere; later versions only as the
+    // first job of a file, after they have made the next file. If the length is damaged, there may be records after
+    // this one.
     file.next_must_be_unused = version == Version::Seven;
     let is_being_written = (file.end == VERSION_BYTES || version == Version::Five)
         && layout.has_plausible_head(head)

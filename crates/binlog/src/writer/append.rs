@@ -48,8 +48,8 @@ fn whole_bytes(tube_len: usize, body_len: usize, tags: &EncodedTags<'_>) -> u64 
     tag_record_bytes(tags.bytes().len()) + full_record_bytes(tube_len, body_len)
 }
 
-/// The room for a `complete`: the length of its records, and how many short records they add to those that must still
-/// find room.
+/// The room for a `complete`: the length of its records, and how many short records they add to the short records that
+/// must still find room.
 #[derive(Clone, Copy, Debug)]
 pub struct CompleteRoom {
     bytes: u64,
@@ -110,7 +110,8 @@ impl Binlog {
         self.reserve_whole(SHORT_BYTES + session_bytes, tube_len, body_len, tags, 0)
     }
 
-    /// Reserves room for the whole of a job with `more` bytes of records, if its delete is one of `deletes` new ones.
+    /// Reserves room for the whole of a job with `more` bytes of records. `deletes` is 1 for a new job, because its
+    /// delete needs room, too; otherwise 0.
     fn reserve_whole(
         &mut self,
         more: u64,
@@ -144,7 +145,8 @@ impl Binlog {
         self.reserve(SHORT_BYTES, 0).map(drop)
     }
 
-    /// The target for a record of `bytes` that adds `added` short records to those that must still find room.
+    /// The target for a record of `bytes` that adds `added` short records to the short records that must still find
+    /// room.
     pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<Target, NoRoom> {
         if self.unlogged.needed.is_empty()
             && let Some(target) = self.contents.room.find(bytes, added + self.kept_units())
@@ -245,8 +247,8 @@ impl Binlog {
         );
     }
 
-    /// Logs the whole of a job whose delete is one of `deletes` new ones, and reserves the other room that the job may
-    /// need.
+    /// Logs the whole of a job, and reserves the other room that the job may need. `deletes` is 1 for a new job,
+    /// because its delete needs room, too; otherwise 0.
     fn append_whole(&mut self, job: &WholeJob<'_>, deletes: u64, now: Timestamp) {
         debug_assert!(job.record.id.0 < self.ids.next(), "the id of a job that is logged is taken");
         let room = JobRoom::of(job.tube.as_bytes().len(), job.tags.set(), false);
@@ -397,7 +399,7 @@ impl Binlog {
         }
     }
 
-    /// Logs the whole of a job, which adds at most `added` short records to those that must still find room.
+    /// Logs the whole of a job. It adds at most `added` short records to the short records that must still find room.
     pub(super) fn append_full(&mut self, job: &WholeJob<'_>, added: u64, now: Timestamp) {
         let WholeJob { record: &JobRecord { id, state, .. }, tube, body, tags, is_part_of_complete } = *job;
         let (tube, tags) = (tube.as_bytes(), tags.bytes());

@@ -31,7 +31,8 @@ pub(super) struct Appender {
     /// Length of the records of this turn in bytes, already written or not.
     turn_bytes: u64,
     appended: SequenceNumber,
-    /// The last record for which replies wait: not that of a reservation that changes nothing else.
+    /// The last record for which replies wait. No reply waits for the record of a reservation that changes nothing
+    /// else.
     awaited: SequenceNumber,
 }
 

@@ -218,8 +218,8 @@ impl Binlog {
         }
     }
 
-    /// Whether there is room for the copy of a job from `next_migration` if its tube and its tags differ from those in
-    /// the log.
+    /// Whether there is room for the copy of a job from `next_migration` if its tube and its tags differ from the
+    /// log's.
     pub fn has_room_for_copy(&mut self, job: &WholeJob<'_>) -> bool {
         let bytes = job.bytes();
         let target = self.contents.room.find(bytes, 0);
@@ -344,7 +344,7 @@ impl Binlog {
                 .is_some_and(|oldest| oldest.live == 0 && oldest.index < below),
             "a file that is removed is old and has no live records"
         );
-        // One at a time, so that no file is removed before an older one that could not be removed.
+        // One at a time: if an older file cannot be removed, no later file is removed before it.
         self.submit(StoreTask::Remove { file: self.contents.files.oldest_index() });
         self.compaction.removal = Some(FileRemoval { below, stage: RemovalStage::UnderWay });
     }

@@ -192,8 +192,8 @@ impl Durability {
             self.in_flight.pop_front();
             self.durable = mark;
         }
-        // The clients that are answered now will sync about the same amount again, in addition to those that already
-        // wait. An eighth of them may not.
+        // The clients that are answered now will sync about the same amount again, in addition to the clients that
+        // already wait. An eighth of them may not.
         let expected = self.awaited.0.saturating_sub(before.0);
         let enough = SequenceNumber(self.durable.sequence.0 + expected - expected.div_ceil(8));
         let pause_ns = elapsed_us.saturating_mul(1000) / 4;

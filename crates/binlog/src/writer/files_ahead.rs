@@ -259,8 +259,8 @@ impl Binlog {
         true
     }
 
-    /// Whether the file in `target`, and those before it, can be appended to now. If a descriptor is lacking, another
-    /// file is requested: the commands that wait for it try again once it has been made.
+    /// Whether the file in `target`, and the files before it, can be appended to now. If a descriptor is lacking,
+    /// another file is requested: the commands that wait for it try again once it has been made.
     pub(super) fn open_up_to(&mut self, target: Target) -> bool {
         let Target::Spare(passed) = target else { return true };
         let is_open = self.open_spares(passed + 1);

@@ -35,7 +35,7 @@ impl Binlog {
         self.check_side_effects();
     }
 
-    /// Checks that a job with an unlogged delete or update has only one of them.
+    /// Checks that no job has both an unlogged delete and an unlogged update.
     #[inline]
     fn check_unlogged(&self) {
         for change in self.unlogged.needed.iter() {

@@ -140,7 +140,7 @@ pub(super) struct Contents {
 #[derive(Debug)]
 struct LogClock {
     wall: WallOffset,
-    /// Whether the times in the log are those of the wall clock, which can be set.
+    /// Whether the times in the log are times of the wall clock, which can be set.
     follows_wall: bool,
     /// When the last turn with a write was, or the start.
     last_turn_at: Timestamp,
@@ -500,7 +500,7 @@ impl Binlog {
     }
 
     /// Writes everything, and waits for the store: then the new program of a hand-over can continue the log, as after a
-    /// crash in which nothing was lost. Unless the log needs the room, no further file is removed meanwhile: the new
+    /// crash without losses. Unless the log needs the room, no further file is removed meanwhile: the new
     /// program removes the files that are left. Returns whether a task was in progress: it may have made room.
     ///
     /// # Errors

@@ -23,8 +23,8 @@ impl Binlog {
         job.counters.reserves > 0 && self.contents.room.release_first_reservation(job.id)
     }
 
-    /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was reserved
-    /// for that, and replies wait for it. Returns whether the state is one.
+    /// Logs a state although there is no other room, if it is the first reservation of a job that expires: room was
+    /// reserved for that, and replies wait for it. Returns whether the state is one.
     pub(super) fn append_first_reservation(&mut self, job: &JobRecord, body_len: usize) -> bool {
         let is_one = self.note_state(job);
         if is_one {
@@ -186,8 +186,8 @@ impl Binlog {
         Ok(())
     }
 
-    /// Logs again that a session has reserved a job that was just copied, for which [`Binlog::next_migration`] has
-    /// found room.
+    /// Logs again that a session has reserved a job that was just copied. [`Binlog::next_migration`] has found the
+    /// room.
     ///
     /// # Errors
     /// If there is no room; nothing has changed.
@@ -223,8 +223,8 @@ impl Binlog {
 
     // ---- cooldowns ----
 
-    /// Ends the cooldown that the delete of job `id` started. If it would last beyond `now`, this is logged, for which
-    /// there is always room.
+    /// Ends the cooldown that the delete of job `id` started. If it would last beyond `now`, its end is logged; there
+    /// is always room for that.
     pub fn forget_cooldown(&mut self, id: JobId, now: Timestamp) {
         let unneeded = self.unlogged.drop_cooldown(id);
         self.contents.room.release(unneeded);

@@ -19,8 +19,8 @@ use crate::job::JobId;
 use crate::marker::HEAD_BYTES;
 use crate::tags::TagSet;
 
-/// Room that is kept at the end of each file: for the marker with the next file, and for zeros, of which C needs a
-/// whole record to recognise the end of the file.
+/// Room that is kept at the end of each file: for the marker with the next file, and for zeros: C recognises the end of
+/// the file by a whole record of them.
 const TAIL_BYTES: u64 = 2 * SHORT_BYTES;
 /// Length of the bytes before a file's first record: the head, and the marker that the file is in use.
 const FRONT_BYTES: u64 = HEAD_BYTES + SHORT_BYTES;
@@ -269,7 +269,7 @@ impl Room {
         spare
     }
 
-    /// Index of the first spare that is not ready for appends, if that is one of the first `count`.
+    /// Index of the first spare that is not ready for appends, if it is among the first `count` spares.
     #[must_use]
     pub(crate) fn next_to_open(&self, count: usize) -> Option<u32> {
         self.spares.get(self.open_count).filter(|_| self.open_count < count).map(|spare| spare.index)
@@ -293,7 +293,8 @@ impl Room {
         self.spares.front().map(|spare| spare.index)
     }
 
-    /// The end for records and markers in a file of `bytes`, of which they have taken all except the remaining room.
+    /// The end of the records and markers in a file of `bytes`: they have taken all except the tail and the remaining
+    /// room.
     #[must_use]
     pub(crate) fn end_in(&self, bytes: u64) -> u64 {
         bytes.saturating_sub(TAIL_BYTES + self.free)
@@ -313,14 +314,14 @@ impl Room {
 
     // ---- where a record fits ----
 
-    /// The target for a record of `bytes` that adds `added` short records to those that are needed, with room for the
-    /// marker that precedes the removal of a file.
+    /// The target for a record of `bytes` that adds `added` short records to the needed short records, with room for
+    /// the marker that precedes the removal of a file.
     #[must_use]
     pub(crate) fn find(&self, bytes: u64, added: u64) -> Option<Target> {
         self.find_before(bytes, self.needed + added + SPARE_MARKERS)
     }
 
-    /// The target for a marker; it may take the room for the one that precedes the removal of a file.
+    /// The target for a marker; it may take the room of the marker that precedes the removal of a file.
     #[must_use]
     pub(crate) fn find_for_marker(&self) -> Option<Target> {
         self.find_before(SHORT_BYTES, self.needed)
@@ -360,7 +361,7 @@ impl Room {
 
     // ---- the next file ----
 
-    /// Notes that there is no room for a record of `bytes` that adds `added` short records to those that are needed.
+    /// Notes that there is no room for a record of `bytes` that adds `added` short records to the needed short records.
     pub(crate) fn want(&mut self, bytes: u64, added: u64) {
         let after = self.needed + added;
         let Wanted { bytes: max_bytes, after: max_after } = self.wanted.unwrap_or(Wanted { bytes, after });
