@@ -2,8 +2,8 @@
 //!
 //! Owns: the encoding of a [`PollToken`] as a number. The lower bits are the index of a client, or one of the other
 //! kinds, whose numbers are above every index. The upper bits distinguish receivers of the same kind or index: for a
-//! client they are its generation, so that an event for a disconnected client is not taken for one of the next client
-//! at its index.
+//! client they are its generation, so that an event for a disconnected client does not reach the next client at its
+//! index.
 //!
 //! A token has as many bits as a pointer. With 64 bits, the whole index and generation fit. With 32 bits, a token has
 //! only the lower bits of the generation, and [`is_for`] compares only these. That is enough: an event is handled in

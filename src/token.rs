@@ -1,4 +1,4 @@
-//! Tokens: those of `auth`, and that of the API. Only their hashes are kept.
+//! Tokens: the tokens of `auth`, and the token of the API. Only their hashes are kept.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub const MAX_API_BYTES: usize = 1024;
 pub enum TokenError {
     /// The text is shorter than [`MIN_BYTES`].
     TooShort,
-    /// The text is longer than this number of bytes, for which there is no room in a request.
+    /// The text is longer than this number of bytes: there is no room for more in a request.
     TooLong(usize),
     /// The text has a character that is not a visible ASCII character.
     BadCharacter,

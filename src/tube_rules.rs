@@ -207,7 +207,7 @@ fn death(rules: &[TubeRule], position: usize) -> Option<String> {
     })
 }
 
-/// Whether the entry at `position` is the one that the tube follows.
+/// Whether the tube follows the entry at `position`.
 fn is_for(rules: &[TubeRule], position: usize, tube: &str) -> bool {
     rules.iter().position(|rule| Pattern::new(&rule.pattern).matches(tube)) == Some(position)
 }

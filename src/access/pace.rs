@@ -36,7 +36,7 @@ impl Pace {
         self.next_at = self.next_at.min(now + interval_ns(per_second));
     }
 
-    /// When the last of the next `count` puts is permitted, of which there is at least one.
+    /// When the last of the next `count` puts is permitted. There is at least one put.
     pub fn permits_at(&self, count: u64, per_second: u32) -> Timestamp {
         self.next_at + count.saturating_sub(1).saturating_mul(interval_ns(per_second))
     }

@@ -195,7 +195,7 @@ impl Executor {
             self.queue.duplicate(client, put.tube, put.tags.set(), now);
         }
         self.persistence.log_changes(&mut self.queue, now);
-        // Of the reasons found while reading, only one that comes before these in the list counts.
+        // A reason found while reading counts only if it comes no later than `least` in the order of refusals.
         let found_before =
             |least: CommandRefusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
         if !self.queue.has_reserved(client, *id) || !self.may_end(client, *id) {
@@ -216,13 +216,13 @@ impl Executor {
         plan.clear();
         // It ends before the first put whose tube is full.
         plan.extend(self.queue.plan_complete(client, *id, completed.clone(), now).map_while(Result::ok));
-        // For the log, the puts from there on are new ones: its reason comes before that of the tube.
+        // For the log, the puts from there on count as new: a lack of room in the log comes before a full tube.
         let planned = completed.zip(plan.iter().copied().chain(iter::repeat(Planned::New)));
         let room = match self.persistence.room_for_complete(&self.queue, client, planned) {
             Err(NoRoom::Full) => return Err(NoRoom::Full.into()),
             room => room,
         };
-        // A put with a wrong tag is not among the stored ones.
+        // A put with a wrong tag is not among the stored puts.
         if self.is_draining && (!puts.is_empty() || refusal.is_some()) {
             return Err(CommandRefusal::Draining.into());
         }

@@ -3,7 +3,7 @@
 //! The cost is counted in simple requests, and each request counts its own. The real cost cannot be counted: to delete
 //! a job that has four tags, among a million of them in no order, takes twenty times as long as to delete the next one
 //! of a short queue. Therefore the [`CostMeter`] reads the clock from time to time, and adds the difference if the time
-//! exceeds the count. Tests have no clock, or one of their own.
+//! exceeds the count. Tests have no clock, or a clock of their own.
 //!
 //! Long work is done in slices. These constants bound a slice, and so the time that other clients wait:
 //!
@@ -62,7 +62,7 @@ pub(crate) struct CostMeter {
     pub(crate) cost: u64,
     /// `None` if only the count is used.
     clock: Option<Box<dyn Fn() -> Timestamp>>,
-    /// The cost at the last reading, with that of the queue, and its instant.
+    /// The cost at the last reading of the clock, including the queue's cost, and the instant of that reading.
     seen: u64,
     at: Timestamp,
     /// The cost between two readings, which is less if the real cost is more.
@@ -70,7 +70,7 @@ pub(crate) struct CostMeter {
 }
 
 impl CostMeter {
-    /// From now on, time counts. The clock is the one of the turns.
+    /// From now on, time counts. The clock is the clock of the turns.
     pub(crate) fn set_clock(&mut self, clock: impl Fn() -> Timestamp + 'static) {
         self.clock = Some(Box::new(clock));
         self.step = MAX_COST_UNSEEN;

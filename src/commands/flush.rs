@@ -1,7 +1,7 @@
 //! The commands that flush a tube.
 //!
-//! Owns: how many jobs a flush deletes in a turn, and the bodies of those that a client has reserved but not received
-//! yet.
+//! Owns: how many jobs a flush deletes in a turn, and the bodies of deleted jobs that a client has reserved but not
+//! received yet.
 
 use super::fields::Values;
 use super::{Caller, Executor, Outcome, answer, stall};

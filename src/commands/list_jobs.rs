@@ -22,7 +22,8 @@ const PROBES_PER_TURN: usize = 1000;
 const PROBES_PER_COST: u64 = 2;
 /// The usual length of a job's line, in bytes.
 const LINE_BYTES: usize = 160;
-/// How many of the earliest reserved jobs are found: one of them will still be reserved at the end of the search.
+/// How many of the earliest reserved jobs are found, so that one of them is probably still reserved at the end of the
+/// search.
 const CANDIDATES: usize = 64;
 
 /// The purpose of a search for reserved jobs.

@@ -185,7 +185,7 @@ impl Executor {
         if self.is_guarded() {
             match self.drop_unwatchable(caller.client) {
                 WatchRights::Allowed => {}
-                // A tube from which the client may not reserve is not in the list, even if it is the only one that it
+                // A tube from which the client may not reserve is not in the list, even if it is the only tube that it
                 // watches.
                 WatchRights::Forbidden => {
                     return self.answer_data(Some(write_list(std::iter::empty())), caller.output);

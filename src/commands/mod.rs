@@ -98,9 +98,9 @@ type Resume = dyn FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome;
 
 /// The client that gives a command, or an internal one for an order of the API.
 ///
-/// The hot path takes its parts `(client, output, now)` instead, which the compiler keeps in registers: the functions
-/// of the executor that every request passes through, and those of `put`, `reserve` and `delete`. All other commands
-/// take a caller, which also has the order. Helpers that only answer take the output.
+/// The functions of the hot path take its parts `(client, output, now)` instead, which the compiler keeps in registers:
+/// the functions of the executor that every request passes through, and the functions of `put`, `reserve` and `delete`.
+/// All other commands take a caller, which also has the order. Helpers that only answer take the output.
 struct Caller<'a> {
     client: ClientId,
     /// Takes the reply.
@@ -257,8 +257,8 @@ macro_rules! table {
             }
         }
 
-        /// Executes the command, which has passed the checks. Each arm has a caller of its own, so that the compiler
-        /// keeps those of the hot path in registers.
+        /// Executes the command, which has passed the checks. Each arm makes its own `Caller`, so that the compiler
+        /// keeps the callers of the hot path in registers.
         #[inline(always)]
         #[allow(unused_variables, reason = "a command need not answer")]
         fn run<const $guarded: bool>(

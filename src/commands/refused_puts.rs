@@ -28,7 +28,7 @@ pub(super) struct RefusedPuts {
     last: Option<(Timestamp, RefusedPutsLine)>,
 }
 
-/// The contents of a line: the numbers of puts by the reason for which they were refused.
+/// The contents of a line: the number of refused puts for each reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RefusedPutsLine {
     draining: u64,

@@ -23,7 +23,7 @@ const REPLIES_PER_COST: u64 = 4;
 
 /// A `reserve-batch` that is being executed.
 pub(crate) struct Batch {
-    /// The maximum number of jobs that the client wants, less those that it has lost.
+    /// The maximum number of jobs that the client wants, less the jobs that it has lost.
     max_jobs: u32,
     /// How long it waits for the first job; `None` if it does not wait, or has had it.
     timeout_s: Option<Seconds>,

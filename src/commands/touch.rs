@@ -14,7 +14,7 @@ use crate::seconds::Seconds;
 const TOUCHES_PER_TURN: usize = 400;
 
 /// A `touch-all` that came at `at`. It has touched all reservations up to `after`, in the order of their ends, except
-/// those of tubes from which the client may no longer reserve.
+/// in tubes from which the client may no longer reserve.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TouchAll {
     at: Timestamp,

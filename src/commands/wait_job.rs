@@ -25,8 +25,8 @@ impl Executor {
         }
     }
 
-    /// Answers a client that has waited for the end of this job. The job may have been buried in a tube of which the
-    /// client may not know. A job that has been deleted since is in no tube.
+    /// Answers a client that has waited for the end of this job. The job may have been buried in a tube that is hidden
+    /// from the client. A job that has been deleted since is in no tube.
     pub(super) fn answer_awaited_end(
         &mut self,
         caller: &mut Caller<'_>,

@@ -1,7 +1,7 @@
 //! The commands `use`, `watch` and `ignore`, and the watch lists of clients that may not reserve from every tube.
 //!
-//! Owns: the rule that tubes from which a client may not reserve leave its watch list. `default`, which each client
-//! watches at first, is often one of them.
+//! Owns: the rule that tubes from which a client may not reserve leave its watch list. Often `default`, which each
+//! client watches at first, is such a tube.
 
 use super::guard::watched_tubes_from;
 use super::{Caller, Executor, Outcome, answer};

@@ -1,5 +1,5 @@
 //! The words for a command in the log: the lines of `-VV`, which have each command and the first line of each reply,
-//! and those of the audit.
+//! and the lines of the audit.
 //!
 //! Never logs a body, a tag or a token, because these may be secret.
 

@@ -34,7 +34,7 @@ impl Activity {
     }
 }
 
-/// A number of lines below 2^48, for which a client needs years. In this form it fits beside a flag.
+/// A number of lines below 2^48: a client needs years to send so many. In this form it fits beside a flag.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, packed(2))]
 pub(super) struct LineCount {

@@ -36,7 +36,7 @@ enum CompleteStep {
     Line,
     /// In the body of an accepted put.
     Body(Arriving),
-    /// In a body that is skipped, of which this many bytes are left.
+    /// In a body that is skipped: this many bytes of it are left.
     SkipBody(u64),
     /// In the rest of a line that is too long.
     SkipLine(PutHeader),

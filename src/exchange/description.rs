@@ -14,8 +14,8 @@ use crate::refusal::CommandRefusal;
 use crate::tags::JobTags;
 use crate::tube_name::TubeName;
 
-/// The maximum of unsent replies, in bytes, with which an exchange can be handed over. Only one whose last reply has a
-/// body of that size can exceed it.
+/// An exchange can be handed over with at most this many bytes of unsent replies. Only an exchange whose last reply has
+/// a body of that size can exceed it.
 pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 described!(enum CommandRefusal, "the refusal of a command" {

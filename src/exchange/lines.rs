@@ -18,7 +18,7 @@ pub(crate) enum Line<'a> {
     TooLong(&'a [u8]),
 }
 
-/// Takes the next line from `input`. Some lines of the extensions may be longer than those of C.
+/// Takes the next line from `input`. Some lines of the extensions may be longer than C's lines.
 #[inline]
 pub(crate) fn take_line<'a>(input: &mut &'a [u8]) -> Line<'a> {
     let bytes: &'a [u8] = input;
@@ -32,7 +32,7 @@ pub(crate) fn take_line<'a>(input: &mut &'a [u8]) -> Line<'a> {
     }
 }
 
-/// Takes a line that is longer than those of C. Only the bytes of the line decide, and not how many of them have
+/// Takes a line that is longer than C's lines. Only the bytes of the line decide, and not how many of them have
 /// arrived: a `put` may be so long only if it has a tag, which can begin at any byte, so its end is awaited.
 #[cold]
 fn take_long_line<'a>(input: &mut &'a [u8]) -> Line<'a> {

@@ -140,7 +140,7 @@ impl Output {
         reply.write(self)
     }
 
-    /// Moves the bytes of `other`, of which nothing has been sent, to the end of this output.
+    /// Moves the bytes of `other`, which has sent nothing, to the end of this output.
     ///
     /// # Errors
     /// As `write`.

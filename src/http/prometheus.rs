@@ -163,7 +163,7 @@ fn row<S: StatsSubject>(
     out.push('\n');
 }
 
-/// Writes all metrics except those of tubes.
+/// Writes all metrics except the metrics of tubes.
 fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
     let server = &sources.server;
     write_figures(server, out);

@@ -1,7 +1,7 @@
-//! Texts that are rendered in slices, and the one about the server and its tubes.
+//! Texts that are rendered in slices, and the text about the server and its tubes.
 //!
-//! Owns: the order of the parts of that one, and which one is next. A [`ResponseFormat`] decides the format of the
-//! parts: that of the metrics or that of the figures of the page. Driven by an exchange.
+//! Owns: the order of the parts of the text about the server, and which part is next. A [`ResponseFormat`] decides the
+//! format of the parts: metrics, or figures of the page. Driven by an exchange.
 
 use std::fmt;
 

@@ -76,7 +76,7 @@ pub(crate) enum Arrival {
 }
 
 impl Arrival {
-    /// How much of a head is in `input`, the first `seen` bytes of which have been searched before.
+    /// How much of a head is in `input`. Its first `seen` bytes have been searched before.
     pub(crate) fn of(input: &[u8], seen: usize) -> Self {
         for end in (seen..input.len()).filter(|&at| input[at] == b'\n') {
             if end == 0 || input[end - 1] != b'\r' {

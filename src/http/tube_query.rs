@@ -70,7 +70,7 @@ impl Query {
         self.is_ascending = true;
     }
 
-    /// Selects the tubes whose names contain the text, or, if it has a `*` or `?`, those whose whole names match it.
+    /// Selects the tubes whose names contain the text or, if it has a `*` or `?`, the tubes whose whole names match it.
     /// Upper and lower case are the same. Returns false for a pattern of more than `MAX_PATTERN_BYTES`.
     pub fn filter_by(&mut self, text: &str) -> bool {
         self.names = match text.to_ascii_lowercase() {

@@ -133,7 +133,7 @@ impl FlagArgument {
     }
 
     /// An address in one of the forms `unix:PATH`, `HOST`, `HOST:PORT`, `:PORT`, `[V6]`, `[V6]:PORT` and, as in C, a
-    /// bare V6. Those for TCP may begin with `tls://`. The default port is `default_port`.
+    /// bare V6. Addresses for TCP may begin with `tls://`. The default port is `default_port`.
     pub(crate) fn address(&self, default_port: &str) -> Result<ListenAddress, UsageError> {
         self.any_address(Some(default_port), ADDRESS)
     }

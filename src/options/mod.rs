@@ -140,7 +140,7 @@ impl fmt::Display for ListenAddress {
 /// The files for TLS. Only while the command line is read, the certificate or the key may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles<File = PathBuf> {
-    /// The certificate, with those that lead to its authority.
+    /// The certificate, with the certificates that lead to its authority.
     pub certificate: File,
     /// The key of the certificate.
     pub key: File,
@@ -438,13 +438,13 @@ impl Options {
 /// The action that reads a binlog at a place.
 type ReadAction = fn(BinlogPlace) -> Action;
 
-/// The options that have been read so far, and those that can be decided only at the end of the line. Each field is
-/// one flag, or a pair.
+/// The options that have been read so far, and the options that can be decided only at the end of the line. Each field
+/// is one flag, or a pair.
 #[derive(Default)]
 struct Draft {
     line: CommandLine,
     options: Options,
-    /// The address of `-l` and those of `--listen`: the `-p` that completes them may follow.
+    /// The addresses of `-l` and `--listen`: the `-p` that completes them may follow.
     own_address: Option<FlagArgument>,
     further_addresses: Vec<FlagArgument>,
     port: Option<String>,

@@ -321,7 +321,7 @@ impl Tasks {
         Some(id)
     }
 
-    /// The task with this number, if it is running or was one of the last.
+    /// The task with this number, if it is running or is among the last that have ended.
     #[must_use]
     pub fn get(&self, id: TaskId) -> Option<&Task> {
         self.tasks.iter().find(|task| task.id == id)

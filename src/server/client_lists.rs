@@ -11,7 +11,7 @@ use crate::exchange::Until;
 use crate::queue::ClientId;
 
 bitflags! {
-    /// Lists of clients: one of them, or all that contain a connection.
+    /// Lists of clients: one list, or all lists that contain a connection.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Lists: u8 {
         /// Clients that are served in one of the next turns without another event: in `runnable`, `postponed` or

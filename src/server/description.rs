@@ -50,8 +50,8 @@ impl<S: Stream> Server<S> {
             && self.connections.iter().flatten().all(|connection| connection.is_quiet())
     }
 
-    /// Starts to end the connections that cannot be handed over: they still get the replies that they are owed, that of
-    /// a command in progress included. Returns how many of them are left.
+    /// Starts to end the connections that cannot be handed over: they still get the replies that they are owed,
+    /// including the reply to a command in progress. Returns how many of them are left.
     pub fn end_those_that_cannot_be_described(&mut self) -> usize {
         let mut count = 0;
         for (id, connection) in each(&mut self.connections).filter(|(_, it)| it.handle().is_none()) {

@@ -79,7 +79,7 @@ impl IdleTimeouts {
         self.checks.len()
     }
 
-    /// Asserts that each check is that of its connection.
+    /// Asserts that each check has the instant that is noted for its connection.
     pub(crate) fn check_invariants(&self) {
         let is_known =
             |&(at, index, _): &(Timestamp, u32, u32)| self.by_index.get(index as usize) == Some(&Some(at));

@@ -1,5 +1,5 @@
-//! Clients that the server has not identified yet: those in a TLS handshake, and, on a server with access rules, those
-//! that may do nothing before they log in.
+//! Clients that the server has not identified yet: clients in a TLS handshake and, on a server with access rules,
+//! clients that may do nothing before they log in.
 //!
 //! Owns: the maximum of such clients, and their order of arrival. If there are too many, the server closes the oldest
 //! for a new one, so that silent clients do not keep others out for long; `idle` has their time limit. Driven by the

@@ -398,8 +398,8 @@ impl<S: Stream> Server<S> {
         self.lists.unsent.len() - unsent_before
     }
 
-    /// Writes the replies of this turn to the sockets, starting with those of the last `delivered` connections in the
-    /// list.
+    /// Writes the replies of this turn to the sockets, starting with the replies of the last `delivered` connections in
+    /// the list.
     fn send(&mut self, delivered: usize, now: Timestamp) {
         let settled = self.executor.settled();
         let mut unsent = std::mem::take(&mut self.lists.unsent);
@@ -442,7 +442,7 @@ impl<S: Stream> Server<S> {
                 self.lists.run(id, &mut connection.listed);
             }
         }
-        // Connections that sent a part of their replies come after those that sent nothing.
+        // Connections that sent a part of their replies come after connections that sent nothing.
         unsent.append(&mut postponed);
         unsent.append(&mut self.lists.unsent);
         self.lists.unsent = unsent;
@@ -513,7 +513,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Closes a connection. Its jobs become ready, except those of a session.
+    /// Closes a connection. Its jobs become ready, except jobs of a session.
     fn close(&mut self, id: ClientId, now: Timestamp) {
         if let Some(connection) = find(&mut self.connections, id) {
             if connection.exchange.is_aborted() {
@@ -522,7 +522,7 @@ impl<S: Stream> Server<S> {
                 });
             }
             connection.uncount_bytes(self.executor.buffer_bytes());
-            // Its replies must not count as those of the next connection.
+            // Its replies must not count as replies of the next connection.
             self.executor.take_settled_replies();
             self.idle_timeouts.forget(id);
             self.log_ins.forget(&mut connection.listed);

@@ -220,7 +220,7 @@ fn a_watch_with_access_rules_examines_no_tube_twice() {
     assert_eq!(client.received_lines(), TUBES);
     let examined = WATCHED_NAMES.get() - before;
     assert!(examined <= 3 * TUBES as u64, "{examined} names examined for {TUBES} commands");
-    // The list of watched tubes comes in slices, none of which examines the earlier ones again.
+    // The list of watched tubes comes in slices. No slice examines tubes of earlier slices again.
     let before = WATCHED_NAMES.get();
     turn(&mut server, [client.send(b"list-tubes-watched\r\n")]);
     assert!(client.received_lines() > TUBES);

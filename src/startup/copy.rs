@@ -23,7 +23,7 @@ use super::store::{Prepared, database, prepare};
 const UNFINISHED: &str = ".copy-";
 /// The name of the lock file of a directory.
 const LOCK: &str = "lock";
-/// Descriptors that a copy needs besides those of its files.
+/// Descriptors that a copy needs besides the descriptors of its files.
 const SPARE_DESCRIPTORS: usize = 32;
 /// Bytes that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;

@@ -1,9 +1,9 @@
 //! The start of a program that takes a process over from another one, and the trial of such a program.
 //!
-//! Owns: the order of the steps. They are those of any start, except that the sockets, the lock, the state and the user
-//! already exist. An error here ends the process: the old program is gone, and the service manager starts the server
-//! again. That is why the trial performs the same steps first, as far as they change nothing. Driven by `startup` and
-//! `main`.
+//! Owns: the order of the steps. They are the steps of any start, except that the sockets, the lock, the state and the
+//! user already exist. An error here ends the process: the old program is gone, and the service manager starts the
+//! server again. That is why the trial performs the same steps first, as far as they change nothing. Driven by
+//! `startup` and `main`.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -32,7 +32,7 @@ use super::{
     EffectiveLimits, equip, executor, prepare_store, read_again, read_rules, serves_sighup, settings, tubes,
 };
 
-/// How often the files of settings are read at most, and the time in between, in which all clients wait.
+/// How often the files of settings are read at most, and the time in between. All clients wait for this.
 const MAX_READS: usize = 10;
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 

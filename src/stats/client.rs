@@ -21,7 +21,7 @@ pub struct ClientView<'a> {
     pub using: &'a str,
     /// How many tubes it watches.
     pub watching: u64,
-    /// How many jobs it has reserved, with those of its session.
+    /// How many jobs it has reserved, including the jobs of its session.
     pub reserved: u64,
     /// Connection of the client.
     pub connection: ConnectionView,

@@ -43,7 +43,7 @@ pub struct IdentityView<'a> {
 
 type Row = Figure<IdentityStats>;
 
-/// The figures of an identity; `stats` has those of the client that asks.
+/// The figures of an identity; `stats` has the figures of the identity of the client that asks.
 #[rustfmt::skip]
 pub const IDENTITY: &[Figure<IdentityStats>] = &[
     // In the metrics, the name is the label of every other figure.

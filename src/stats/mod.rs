@@ -214,7 +214,7 @@ pub fn yaml<S: StatsSubject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec
 }
 
 /// The figures of the server. The last row is the client's id; before it come the figures of the database, if there is
-/// one, and those of the identity of the client that asks.
+/// one, and the figures of the identity of the client that asks.
 #[must_use]
 pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>, client: u64) -> Vec<u8> {
     let (rows, last) = SERVER.split_at(SERVER.len() - 1);

@@ -1,6 +1,6 @@
-//! Streams: the sockets of clients and of HTTP, plain or with TLS, and those on which the server listens.
+//! Streams: the sockets of clients and of HTTP, plain or with TLS, and the sockets on which the server listens.
 //!
-//! Owns: the readiness that a connection sees, which is that of a plain socket, with and without TLS. Knows neither
+//! Owns: the readiness that a connection sees. With TLS, too, it is the readiness of a plain socket. Knows neither
 //! exchanges nor HTTP. Driven by the connections of `server` and of `http`.
 
 mod listener;

@@ -32,7 +32,7 @@ const MAX_CRL_BYTES: usize = 32 << 20;
 /// The files that the command line names.
 #[derive(Clone, Debug)]
 pub struct CredentialFiles {
-    /// The certificate of the server, followed by those that lead to its authority.
+    /// The certificate of the server, followed by the certificates that lead to its authority.
     pub certificate: PathBuf,
     /// The key of the first of them.
     pub key: PathBuf,
@@ -170,8 +170,8 @@ impl CredentialFiles {
         self.assemble(Parts { key, expires_at_s, authorities, lists }, warnings)
     }
 
-    /// Reads all files again. Returns the credentials to use from now on, in which a part with bad files stays as in
-    /// `before`, and the errors of these files.
+    /// Reads all files again. Returns the credentials to use from now on, and the errors of bad files. A part with bad
+    /// files stays as in `before`.
     pub fn reload(&self, before: &Credentials, wall_ns: u64) -> (Credentials, Vec<CredentialError>) {
         let now_s = wall_ns / 1_000_000_000;
         let (mut warnings, mut errors) = (Vec::new(), Vec::new());

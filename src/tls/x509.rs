@@ -31,7 +31,7 @@ pub(super) fn validity(certificate: &[u8]) -> Result<(Duration, Duration), Error
 /// # Errors
 /// If the bytes are not a revocation list.
 pub(super) fn next_update(list: &[u8]) -> Result<Option<Duration>, Error> {
-    // RFC 5280, section 5.1: the first time in a list is its own, the second is that of the next list.
+    // RFC 5280, section 5.1: the first time in a list is its own, the second is the time of the next list.
     let mut times = signed(list)?;
     times.retain(|field| matches!(field.tag(), Tag::UtcTime | Tag::GeneralizedTime));
     times.get(1).copied().map(time).transpose()

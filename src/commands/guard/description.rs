@@ -1,7 +1,7 @@
 //! The description of the guard: the token that identifies each client, puts that wait, and the figures of identities.
 //!
-//! Owns: which parts are described. The rules are not: the next program reads them itself, and each client gets its
-//! identity from those, as at a reload. Suppressed lines of the log are forgotten.
+//! Owns: which parts are described. The rules are not described: the next program reads them itself, and each client
+//! gets its identity from the rules that it reads, as at a reload. Suppressed lines of the log are forgotten.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::stats::IdentityFigures;
 struct DescribedGuardedClient {
     peer: Peer,
     token: Option<[u8; TokenHash::BYTES]>,
-    /// The number by which its waiting puts are ordered, and how many they are, if it has any.
+    /// If the client has waiting puts: the number that decides their order, and how many they are.
     waiting: Option<(u64, u32)>,
     has_ended: bool,
     is_surplus: bool,

@@ -92,7 +92,7 @@ pub(crate) struct GuardedClient {
     pub(super) checked: usize,
     /// How many tubes it watches.
     watched: usize,
-    /// The client's puts that wait: those of a `complete`, or one.
+    /// The client's puts that wait: all puts of a `complete`, or one put.
     waiting: Option<WaitingPuts>,
     /// The client's connection will send no more, so its put does not wait.
     has_ended: bool,
@@ -151,7 +151,7 @@ impl Guard {
         self.clients.capacity() * CLIENT_BYTES
     }
 
-    /// Asserts that the counts of each identity, and the puts that wait, are those of its clients.
+    /// Asserts that the counts of each identity, and the puts that wait, agree with its clients.
     pub(super) fn check_invariants(&self) {
         for (index, (figures, usage)) in self.figures.iter().zip(&self.usage).enumerate() {
             let clients = self.clients.iter().flatten().filter(|known| known.identity.index() == index);

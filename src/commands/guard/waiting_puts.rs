@@ -1,6 +1,6 @@
 //! Puts that wait for the pace of their identity.
 //!
-//! Owns: the order of these puts, which is that of their arrival, and when a client stops waiting. A put is taken from
+//! Owns: the order of these puts, which is the order of arrival, and when a client stops waiting. A put is taken from
 //! the pace when it is permitted. So a put that is abandoned, or a client that gets another identity, leaves nothing to
 //! correct. The pace itself is [`Pace`](crate::access::Pace).
 
@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 use crate::commands::Executor;
 use crate::queue::ClientId;
 
-/// The puts of a client that wait, all of which are permitted at the same instant.
+/// The waiting puts of a client. All of them are permitted at the same instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WaitingPuts {
     /// They come before puts with a higher number.

@@ -1,4 +1,4 @@
-//! Orders that change jobs, those that they name or those that a walk finds.
+//! Orders that change jobs: the jobs that an order names, or the jobs that a walk finds.
 //!
 //! Owns: the progress and the rate of such an order, and the change that it makes to each job. The executor carries out
 //! a share of it in each turn.

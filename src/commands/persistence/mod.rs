@@ -516,7 +516,7 @@ impl Executor {
     /// clock of `now`.
     ///
     /// # Errors
-    /// If the description has no log, or the files are not those of the other program.
+    /// If the description has no log, or the files are not the files of the other program.
     pub fn continue_with_binlog(
         &mut self,
         storage: Box<dyn Storage>,

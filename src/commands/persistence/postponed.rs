@@ -69,8 +69,8 @@ pub(super) fn log_update(binlog: &mut Binlog, job: &JobView<'_>, is_reservation:
 }
 
 impl Persistence {
-    /// Refuses room for changes of jobs as long as a postponed change waits for the next file: it could be about one of
-    /// them.
+    /// Refuses room for changes of jobs as long as a postponed change waits for the next file: it could be a change of
+    /// the same job.
     pub(super) fn await_file(&self) -> Result<(), NoRoom> {
         if self.postponed.awaits_file { Err(NoRoom::Pending) } else { Ok(()) }
     }

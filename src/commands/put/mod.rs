@@ -128,8 +128,8 @@ impl Executor {
         answer(output, &Reply::OutOfMemory)
     }
 
-    /// Counts a put that is refused for this reason, from a client or from the API. The tube counts one that it has no
-    /// room for.
+    /// Counts a put that is refused for this reason, from a client or from the API. The tube itself counts a put that
+    /// it has no room for.
     pub(super) fn count_refused_put(&mut self, refusal: CommandRefusal) {
         match refusal {
             CommandRefusal::JobTooBig | CommandRefusal::OutOfMemory | CommandRefusal::Draining => {

@@ -11,10 +11,10 @@ use crate::refusal::PutRefusal;
 use crate::tags::{EncodedTags, TagSet};
 
 impl Executor {
-    /// Decides about a put whose body is complete: the job that has its key, or the first of the reasons against it,
-    /// except for those of the access rules and of the log. Changes nothing, except that a job with its key ends if its
-    /// time is over. It is refused in drain mode even if there is no room; a `complete` checks its room first, in the
-    /// order of [`CommandRefusal`](crate::refusal::CommandRefusal).
+    /// Decides about a put whose body is complete. Returns the job that already has its key, or the first reason to
+    /// refuse the put. The access rules and the log have checks of their own. Changes nothing, except that a job with
+    /// the key ends if its time is over. Drain mode is the reason even if there is no room; a `complete` checks its
+    /// room first, in the order of [`CommandRefusal`](crate::refusal::CommandRefusal).
     #[inline(always)]
     pub(in crate::commands) fn admit_put(
         &mut self,
@@ -63,7 +63,7 @@ impl Executor {
         self.store(client, put, &put.tags(), body, output, now)
     }
 
-    /// Stores a job with these tags in the tube of its put or in the one that the client uses, unless another job has
+    /// Stores a job with these tags in the tube of its put, or in the tube that the client uses, unless another job has
     /// its key.
     #[inline(always)]
     pub(super) fn store(

@@ -60,14 +60,14 @@ pub(crate) enum ApiAnswer {
 /// A request that has passed the access rules.
 pub(crate) struct PermittedRequest<'r, 'a> {
     http: &'r HttpRequest,
-    /// The answer takes those that it knows; any other one is a mistake.
+    /// The answer takes the parameters that it knows; any other parameter is a mistake.
     parameters: &'r mut QueryParameters,
     /// Empty if the request has none.
     body: &'r [u8],
     sources: &'r Sources<'a>,
 }
 
-/// Answers a request, with the segment of its path for which the route has a word in braces.
+/// Answers a request. The text is the segment of its path where the route has a word in braces.
 pub(crate) type Handler = fn(PermittedRequest<'_, '_>, &str) -> Result<ApiAnswer, Problem>;
 
 /// Every method and path, and its handler. HEAD is answered where GET is.

@@ -21,7 +21,7 @@ use crate::tube_name::TubeName;
 /// The maximum number of jobs that a request can name: they fit into its body with room to spare.
 const MAX_JOBS: usize = 10_000;
 
-/// The default time to run of a put; the same as that of `beanstalkctl put`.
+/// The default time to run of a put; `beanstalkctl put` has the same.
 const DEFAULT_TTR: Seconds = Seconds::new(60, 0);
 
 /// The keys of an object that have not been read yet.
@@ -187,7 +187,7 @@ pub(crate) fn put(tube: TubeName, mut fields: UnreadKeys) -> Result<Order, Probl
     Ok(Order::Put(job))
 }
 
-/// The order for one job, or for those that the body names.
+/// The order for one job, or for the jobs that the body names.
 pub(crate) fn on_jobs(id: Option<JobId>, mut fields: UnreadKeys) -> Result<Order, Problem> {
     let action = fields.action()?;
     let job_action = job_action(&action, &mut fields, &[])?;
@@ -196,7 +196,7 @@ pub(crate) fn on_jobs(id: Option<JobId>, mut fields: UnreadKeys) -> Result<Order
     Ok(Order::Change(job_action, Selection::Jobs(jobs.into_iter())))
 }
 
-/// The order for a tube, or for those of its jobs that this run of the server (`instance`) has counted.
+/// The order for a tube, or for the jobs of the tube that this run of the server (`instance`) has counted.
 pub(crate) fn on_tube(tube: TubeName, mut fields: UnreadKeys, instance: &str) -> Result<Order, Problem> {
     let action = fields.action()?;
     let scope = FLUSHES.into_iter().find(|&scope| flush_action(scope) == action);

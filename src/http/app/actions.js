@@ -9,7 +9,7 @@ const MAX_REQUEST_BYTES = 262144;
 /* Grows when all questions are cancelled. */
 let cancelled = 0;
 
-/** Cancels the question that is open, and those that wait behind it. */
+/** Cancels the question that is open, and the questions that wait behind it. */
 export function cancelQuestions() {
   cancelled += 1;
   at("dialog").close();
@@ -107,7 +107,7 @@ const CHANGES = {
   },
 };
 
-/** The buttons of the changes that are possible for jobs in this state, of which some are dead or not. */
+/** The buttons of the changes that are possible for jobs in this state; `areDead` says whether some are dead. */
 export const changeButtons = (state, areDead, act, disabled = false) => Object.entries(CHANGES)
   .filter(([action, { states }]) => states.includes(state) && (action !== "redrive" || areDead))
   .map(([action, { name, danger }]) => make("button", {

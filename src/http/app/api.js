@@ -117,7 +117,7 @@ const watched = new Set();
 /* Whether a task may run that is not shown: at the start, and after the poll of a task has failed. */
 let mayMiss = true;
 
-/** Shows the tasks that run and are not shown yet: those from before a reload of the page, and those of others. */
+/** Shows the tasks that run and are not shown yet: tasks from before a reload of the page, and tasks of others. */
 export async function watchAll(refresh, mayStop) {
   if (!mayMiss) return;
   const { tasks } = await get("tasks");

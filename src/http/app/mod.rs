@@ -1,6 +1,6 @@
 //! The page of `--admin`: plain files, which the browser uses without a build step.
 //!
-//! Owns: the files, and the content policy under which a browser shows them and those of the status page. The page
+//! Owns: the files, and the content policy under which a browser shows them and the files of the status page. The page
 //! reads and changes everything through the API.
 
 /// The policy permits a page's own files and the API, and nothing else. There are no inline scripts or styles, and no

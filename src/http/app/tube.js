@@ -64,7 +64,7 @@ function row(job, selected, changed) {
     }));
 }
 
-/** The table of a page of jobs, of which some are selected. Calls `changed` when it has been drawn. */
+/** The table of a page of jobs; some may be selected. Calls `changed` when it has been drawn. */
 function jobTable(changed) {
   let jobs = [], sorting = null;
   const selected = new Set(), columns = make("tr"), body = make("tbody"), empty = make("div", { class: "empty" });

@@ -77,7 +77,7 @@ pub enum ServerRequest {
 #[derive(Debug)]
 struct SlicedResponse {
     body: Content,
-    /// Whether the response is sent in chunks, the last of which marks its end. Otherwise it ends with the connection,
+    /// Whether the response is sent in chunks. The last chunk marks its end. Otherwise it ends with the connection,
     /// or its head has its length.
     is_chunked: bool,
 }

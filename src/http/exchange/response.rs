@@ -1,6 +1,6 @@
 //! The responses of an exchange: which one a request gets, and the bytes of its head and body.
 //!
-//! Owns: the paths beside those of the API, and the headers of every response.
+//! Owns: the paths beside the paths of the API, and the headers of every response.
 
 use super::{Content, ExchangeStage, HttpExchange, ServerRequest, SlicedResponse};
 use crate::http::api::{self, ApiAnswer, Problem};

@@ -320,8 +320,8 @@ impl HttpServer {
         }
     }
 
-    /// A slot for a new connection: a free one, or else that of the oldest incomplete request, or that of the
-    /// connection that has been idle for the longest time. The first connections that are being answered keep their
+    /// A slot for a new connection. If no slot is free, this is the slot of the oldest incomplete request, or else of
+    /// the connection that has been idle for the longest time. The first connections that are being answered keep their
     /// slots for `PROTECTED_NS`.
     fn slot_for_new_connection(&self, now: Timestamp) -> Option<usize> {
         let stage = |slot: usize| self.connections[slot].as_ref().map(|connection| connection.stage);

@@ -308,7 +308,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whether the next request may be executed, of which bytes may have arrived (`has_input`).
+    /// Whether the next request may be executed. `has_input` says whether bytes of it have arrived.
     #[inline]
     fn may_execute(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
         !self.exchange.is_blocked() || self.ends_wait(executor, id, has_input)

@@ -243,7 +243,7 @@ impl EventLoop {
             HandOverStage::Idle => {}
             HandOverStage::Wanted(_) if self.server.is_quiet() && !self.lacks_log_room() => {
                 match self.begin_trial(now) {
-                    // Describing a large server takes seconds, which are not those of the other program.
+                    // Describing a large server takes seconds, which are not taken from the time of the trial.
                     Ok(trial) => {
                         self.server.pause(false);
                         let end = self.clock.now() + TRIAL_NS;
@@ -344,7 +344,7 @@ impl EventLoop {
         }
     }
 
-    /// Starts from the beginning: the trial was one of other files.
+    /// Starts from the beginning: the trial has tried other files.
     fn try_again(&mut self, now: Timestamp) {
         self.server.pause(false);
         if self.hand_over.inputs.to_try().is_some() {
@@ -356,7 +356,7 @@ impl EventLoop {
         }
     }
 
-    /// Whether the files are those with which the program was tried.
+    /// Whether the files are the tried program and the tried files of settings.
     fn is_tried(&self, files: &TriedFiles) -> bool {
         self.hand_over.inputs.to_try().as_ref() == Some(files)
     }
@@ -371,8 +371,7 @@ impl EventLoop {
         if !self.is_tried(files) {
             return HandOverError::Replaced;
         }
-        // From now on signals wait for the next program, together with those that have come and have not been handled
-        // yet.
+        // From now on signals wait for the next program, also signals that have come and have not been handled yet.
         let held = match os::hand_over::hold_signals() {
             Ok(held) => held,
             Err(error) => return HandOverError::Failed(format!("cannot hold signals back: {error}")),

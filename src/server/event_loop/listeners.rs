@@ -69,7 +69,7 @@ struct AcceptPause {
 }
 
 impl Listeners {
-    /// Adds `listeners` to the poll. Those for TLS need the acceptor.
+    /// Adds `listeners` to the poll. Listeners for TLS need the acceptor.
     ///
     /// # Errors
     /// If the system does not add one of them to its poll, or if the acceptor is missing.

@@ -194,7 +194,7 @@ impl EventLoop {
         self.server.executor_mut().start_binlog(wake)
     }
 
-    /// Serves a site on `listener`, too, for which the command line has `host`.
+    /// Serves a site on `listener`, too. `host` is the host that the command line names for it.
     ///
     /// # Errors
     /// If the system does not add the socket to its poll.
@@ -265,7 +265,7 @@ impl EventLoop {
             let spent_ns = self.clock.now().since_ns(now);
             self.server.executor_mut().observe_turn(spent_ns);
         }
-        // After the clients were served, so that the descriptors of those that disconnected can be used again.
+        // After the clients were served, so that descriptors of disconnected clients can be used again.
         if !self.hand_over.is_paused() {
             self.listeners.accept(&mut self.server, &self.registry, now);
         }
