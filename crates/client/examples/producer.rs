@@ -1,6 +1,6 @@
 //! Puts the lines of standard input into a tube, many at a time:
 //! `cargo run --example producer -- 127.0.0.1:11300 mail`. It connects again when the server restarts, and reports the
-//! lines that were not put, or of which it is not known whether they were put.
+//! lines that were not put, and the lines that may have been put or not.
 
 use std::error::Error;
 use std::io::{self, BufRead};

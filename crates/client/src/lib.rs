@@ -77,8 +77,8 @@
 //! | `blocking/` | sockets, and threads for the jobs of a worker | `address`, `core`, `drivers`, `error`, `span`, `tls`, `worker` |
 //! | `asynchronous/` | the same with tasks of tokio | `address`, `core`, `drivers`, `error`, `span`, `worker` |
 //!
-//! `tests/architecture/` fails if a part uses another than its row names. One table defines which reply belongs to
-//! which command. The crate `beanstalkd-protocol`, which the server uses too, makes and parses the bytes. The client
+//! `tests/architecture/` fails if a part uses a part that its row does not name. One table defines which reply belongs
+//! to which command. The crate `beanstalkd-protocol`, which the server uses too, makes and parses the bytes. The client
 //! never starts a thread or a task, except those of a worker, and never panics because of the bytes of a server.
 
 // An item that no other crate can reach must not be `pub`.

@@ -67,7 +67,7 @@ impl<T> Servers<T> {
         self.add_weighted(name, 1.0, value)
     }
 
-    /// Adds a server that gets `weight` times as many keys as one of weight 1.
+    /// Adds a server that gets `weight` times as many keys as a server of weight 1.
     ///
     /// # Panics
     /// If the weight is not a positive number.

@@ -58,9 +58,9 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl Tls {
-    /// Trusts servers with a certificate from the authorities in the file `ca`, or, without a file, from those of the
-    /// system. If the server asks for a certificate, it gets the one in the first file of `identity`, whose key is in
-    /// the second file. All files are in PEM format.
+    /// Trusts servers with a certificate from the authorities in the file `ca` or, without a file, from the authorities
+    /// of the system. If the server asks for a certificate, it gets the one in the first file of `identity`, whose key
+    /// is in the second file. All files are in PEM format.
     ///
     /// # Errors
     /// The first file that cannot be used.

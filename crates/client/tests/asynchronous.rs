@@ -1,4 +1,4 @@
-//! The driver with tokio: the tests of the blocking one, and those of dropped futures.
+//! The driver with tokio: the tests of the blocking driver, and tests of dropped futures.
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ fn taken(line: io::Result<Vec<u8>>) -> Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The ids of the command line, each once; `-` is replaced by those of standard input.
+/// The ids of the command line, each once; `-` is replaced by the ids of standard input.
 pub fn ids(arguments: &[Id]) -> Result<Vec<u64>> {
     let mut ids = Vec::new();
     for argument in arguments {

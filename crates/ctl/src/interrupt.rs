@@ -38,7 +38,7 @@ pub fn catch() -> io::Result<Signals> {
     Signals::new([SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0))
 }
 
-/// The ignored signals, of which SIGHUP, the first one, is bit 0. Only Linux has the file that says them.
+/// The ignored signals, a bit for each; SIGHUP, signal 1, is bit 0. Only Linux has this file.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -17,7 +17,7 @@ use crate::server::{Server, Tube};
 /// Jobs on a page of `list-jobs`, and ids in a step of the walk over all ids.
 const PAGE: u32 = 500;
 
-/// How often the jobs are counted before a walk on a server on which other clients put jobs all the time.
+/// The jobs are counted at most this often before a walk, if other clients put jobs all the time.
 const MAX_COUNTS: u32 = 10;
 
 /// The tube of the job that [`newest_id`] puts and deletes at once. No client watches it.
@@ -79,7 +79,7 @@ pub fn jobs_once(
     }
     let mut is_wanted = |info: &JobInfo| !info.held && seen.insert(info.id);
     find(server, filter, &tubes, with_bodies, &mut is_wanted, &mut |found| each(found).map(|()| true))?;
-    // The second search finds the jobs that wait for a group, and those that had moved to a state whose jobs were
+    // The second search finds the jobs that wait for a group, and the jobs that had moved to a state whose jobs were
     // already listed. Ids do not change.
     let (mut infos, mut groups) = (Vec::new(), GroupOrder::default());
     find(server, filter, &tubes, false, &mut |info| seen.insert(info.id), &mut |found| {

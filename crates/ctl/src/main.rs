@@ -6,7 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`cli`] | the command line, its help, its completions |
-//! | [`commands`] | the subcommands, except those below; some that are alike share a file |
+//! | [`commands`] | the subcommands, except the subcommands below; some that are alike share a file |
 //! | [`top`] | `top`: the live view |
 //! | [`transfer`] | `export` and `import` |
 //! | [`worker`] | `work`: a command for each job |

@@ -12,7 +12,8 @@ use beanstalk_client::{Address, Connector};
 use crate::failure::{Failure, Result};
 use crate::server::Server;
 
-/// How long a server that has answered waits for those before it, so that the output has the order of the command line.
+/// How long a server that has answered waits for the servers before it, so that the output has the order of the command
+/// line.
 const MAX_WAIT_FOR_ORDER: Duration = Duration::from_secs(1);
 
 /// The connected servers, each with its position on the command line, or why it could not be connected. They come in

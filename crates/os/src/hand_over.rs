@@ -231,8 +231,8 @@ impl Drop for Description {
     }
 }
 
-/// Takes ownership of a descriptor from another program: that of a description, or one that it names. From now on the
-/// system closes it when the process runs another program.
+/// Takes ownership of a descriptor from another program: the descriptor of a description, or a descriptor that the
+/// description names. From now on the system closes it when the process runs another program.
 ///
 /// # Errors
 /// If the descriptor is not open.
@@ -243,8 +243,8 @@ pub fn adopt(descriptor: RawFd) -> io::Result<OwnedFd> {
             "this is a descriptor of the standard streams",
         ));
     }
-    // SAFETY: `fcntl` accepts any number; the descriptor is owned only if it is open. That of the description was
-    // opened for this call before the process began. The description names each descriptor once, which its reader
+    // SAFETY: `fcntl` accepts any number; the descriptor is owned only if it is open. The descriptor of the description
+    // was opened for this call before the process began. The description names each descriptor once, which its reader
     // checks, and no other part of this process knows of it.
     let owned = unsafe {
         if libc::fcntl(descriptor, libc::F_GETFD) < 0 {

@@ -2,8 +2,8 @@
 //!
 //! Owns: the reserve, and the wrapper of the allocator that uses it. If a client decides the size of an allocation, the
 //! code can handle a failure and answers OUT_OF_MEMORY. A failure of the many small allocations of data structures
-//! cannot be handled, because a change that is half done cannot be undone. The reserve is for these: it is freed when
-//! one of them fails, and until it is full again the server accepts nothing new.
+//! cannot be handled, because a change that is half done cannot be undone. The reserve is for these: it is freed when a
+//! small allocation fails, and until it is full again the server accepts nothing new.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;

@@ -237,7 +237,8 @@ mod tests {
 
     /// Moves `passed` to the descriptors that the protocol requires: 3 and up.
     fn hand_over(passed: [RawFd; 2]) -> io::Result<()> {
-        // They are first moved to high numbers, because one of `passed` may have the number that another one needs.
+        // They are first moved to high numbers, because a descriptor in `passed` may have the number that another one
+        // needs.
         let parked = passed.map(|descriptor| {
             // SAFETY: the call takes numbers, and affects a descriptor that no other code knows.
             unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 100) }

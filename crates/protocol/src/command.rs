@@ -144,7 +144,7 @@ macro_rules! commands {
 
 // The table of commands: word, arguments, origin, grammar. A line is the word and the arguments, in the order
 // of the row, which the grammar must take. A new command is a row here, at the end of `Ours`, and one in the table of
-// the server. The order is that of the counters in `stats`: C's order, then ours.
+// the server. The rows have the order of the counters in `stats`: C's order, then ours.
 #[rustfmt::skip]
 commands! {
     "put " Put(header: PutHeader) C => put;
@@ -279,8 +279,8 @@ fn rows_of(line: &[u8]) -> impl Iterator<Item = &'static Grammar> {
     })
 }
 
-/// The maximum length of a line that begins like this, in bytes with its CRLF. That of a `put` is for one with tags,
-/// which may begin anywhere in it: [`tagged_put`](super::tagged_put) judges the whole line.
+/// The maximum length of a line that begins like this, in bytes with its CRLF. For a `put` it is the length with tags,
+/// because tags may begin anywhere in the line: [`tagged_put`](super::tagged_put) judges the whole line.
 #[must_use]
 pub fn longest_line(start: &[u8]) -> usize {
     if start.starts_with(b"put ") {

@@ -1,7 +1,7 @@
 //! The arguments of the commands for operators, which C beanstalkd does not have, and the cursors of their lists.
 //!
-//! Owns: their grammar, which is stricter than that of C's commands: exactly one space comes after the command's word,
-//! and a line that begins with the word but continues in another way is BAD_FORMAT.
+//! Owns: their grammar, which is stricter than the grammar of C's commands: exactly one space comes after the command's
+//! word, and a line that begins with the word but continues in another way is BAD_FORMAT.
 
 use std::fmt::{self, Display};
 use std::io::Write;

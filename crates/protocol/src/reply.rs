@@ -30,7 +30,7 @@ pub trait ReplyBuffer {
     /// The bytes, to append to.
     fn bytes(&mut self) -> &mut Vec<u8>;
 
-    /// Appends a body. A small one is copied, for which room must have been reserved.
+    /// Appends a body. A small body is copied: room for it must have been reserved.
     ///
     /// # Errors
     /// If the allocator has no memory for another entry; then nothing has changed.
@@ -278,7 +278,7 @@ replies! {
         List(list: &'a List) => write_list(output, list);
         /// The number of jobs, then each job as in [`Reply::Reserved`].
         ReservedBatch(jobs: ReservedJobs<'a>) => batch(output, jobs);
-        /// For each put of a `complete`, the id of the new job or of the job of which it is a duplicate.
+        /// For each put of a `complete`, the id of the new job, or of the first job if the put is a duplicate.
         Completed(ids: IdList<'a>) => completed(output, ids);
         /// How many jobs were deleted, and how many ids had no job.
         DeletedBatch(deleted: u64, missing: u64) => {

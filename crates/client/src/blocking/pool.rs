@@ -7,7 +7,7 @@ crate::drivers::pool::pool!(
     blocking,
     connect,
     /// Connections to one server that threads borrow, one at a time each. It opens them when they are needed, and keeps
-    /// those that are returned. Clones are the same pool.
+    /// the connections that are returned. Clones are the same pool.
     ///
     /// A borrower gets a connection with the connector's time-out, and its puts go into the tube `default` until it
     /// uses another one, whatever the last borrower has set. A returned connection is closed if a reply is outstanding

@@ -146,7 +146,7 @@ fn connect_unix(path: &Path, deadline: Option<Instant>) -> io::Result<UnixStream
     let (socket, address) = (Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?);
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        // The time-out of writes is also that of the connect.
+        // The time-out of writes is also the time-out of the connect.
         socket.set_write_timeout(left.map(at_least_a_millisecond))?;
         match socket.connect(&address) {
             // With a time-out, the system does not go on by itself after a signal.

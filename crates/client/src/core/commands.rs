@@ -193,7 +193,7 @@ macro_rules! with_commands {
             }
 
             /// Returns a page of at most `limit` (1 to 1000) clients of the server, each with the keys of
-            /// `list-clients`, and the cursor of the next page. `cursor` is that of the previous page.
+            /// `list-clients`, and the cursor of the next page. `cursor` is the cursor of the previous page.
             fn list_clients(limit: u32, cursor: Option<&Cursor>) -> (Vec<Dictionary>, Option<Cursor>) {
                 Request::page(Command::ListClients { limit, after_client: None }, cursor);
                 Reply::Data(data) => {
@@ -202,7 +202,7 @@ macro_rules! with_commands {
                 }
             }
 
-            /// Closes the connection of a client, as if it had been lost. `id` is the one of `list-clients`.
+            /// Closes the connection of a client, as if it had been lost. `id` is the id in `list-clients`.
             fn kill_client(id: u64) -> () {
                 Command::KillClient { number: id };
                 Reply::Killed => ()

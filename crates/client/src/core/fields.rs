@@ -45,7 +45,8 @@ pub struct Fields {
 
 impl Fields {
     /// The fields for the values of [`Reply::ReservedWith`](crate::Reply::ReservedWith), on a connection that has
-    /// requested this list. A value that cannot be parsed is `None`; all are, if their number is not that of the list.
+    /// requested this list. A value that cannot be parsed is `None`. All values are `None` if there are more or fewer
+    /// than fields in the list.
     pub fn read(list: FieldList, values: &str) -> Self {
         let mut fields = Self::default();
         if values.split(' ').count() != list.iter().count() {

@@ -1,7 +1,7 @@
 //! The decisions of a connection, without sockets and waits.
 //!
 //! Owns: the commands and the meaning of their replies, the order of commands and replies, the requests that come
-//! before one of a caller, the greeting of a new connection, which commands are sent again on it, and the next step.
+//! before a caller's request, the greeting of a new connection, which commands are sent again on it, and the next step.
 //! Never opens, reads, writes or waits; nothing here has a socket or reads the clock: an instant is an argument. Driven
 //! by: the macros of [`drivers`](crate::drivers), which both drivers expand.
 

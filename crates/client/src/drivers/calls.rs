@@ -1,6 +1,6 @@
 //! The calls of a connection: each sends one or many requests and waits for their replies.
 //!
-//! Owns: the requests that precede one of a caller on their way, and the loop of the engine's steps.
+//! Owns: the requests that are sent before a caller's request, and the loop of the engine's steps.
 
 /// Implements the calls of the connection of a driver. The module [`drivers`](crate::drivers) lists what the driver
 /// provides.
@@ -111,7 +111,7 @@ macro_rules! calls {
             }
 
             /// Sends many commands without waiting for each reply. `each` gets the replies in the order of the
-            /// commands, with their positions: also those that refuse the command. After an error, only the commands
+            /// commands, with their positions, also replies that refuse the command. After an error, only the commands
             /// whose replies it got are known to be executed.
             ///
             /// # Errors

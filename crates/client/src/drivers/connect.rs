@@ -119,7 +119,7 @@ mod tests {
             std::thread::scope(|scope| {
                 let opened = scope.spawn(|| open(&Connector::plain(Some(TIMEOUT * 20)), &address));
                 std::thread::sleep(TIMEOUT);
-                // Makes room for the one that waits.
+                // Makes room for the connection that waits.
                 listener.accept().unwrap();
                 opened.join().unwrap().unwrap();
                 listener.accept().unwrap();

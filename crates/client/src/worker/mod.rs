@@ -133,7 +133,7 @@ pub enum Handled {
     /// The job is done, and will be deleted.
     Done,
     /// The job is done: it will be deleted, and these are put, at most a hundred, all or nothing
-    /// ([`Client::complete`](crate::Client::complete)). Those without a tag `tub:` go to the tube `default`. If the
+    /// ([`Client::complete`](crate::Client::complete)). Puts without a tag `tub:` go to the tube `default`. If the
     /// server refuses them, or lacks `complete`, nothing is put, and the job has failed.
     DoneAndPut(Vec<(PutOptions, Vec<u8>)>),
     /// The job has failed for this reason: it is tried again, or buried, depending on [`Retry`].
@@ -385,8 +385,8 @@ impl fmt::Debug for Worker {
 
 impl Worker {
     /// A worker with one slot. A server that is not there at the start is an error after a few attempts, unless there
-    /// are others ([`Self::server`]). It waits without a limit for one that goes away later, unless the connector has a
-    /// [`Connector::reconnect`] that gives up.
+    /// are others ([`Self::server`]). It waits without a limit for a server that goes away later, unless the connector
+    /// has a [`Connector::reconnect`] that gives up.
     pub fn new(mut connector: Connector, server: Address) -> Self {
         let reconnect = connector.reconnect.unwrap_or(Reconnect::forever());
         connector.reconnect = Some(reconnect.give_up_after(reconnect.give_up_after.min(MAX_CONNECT_PAUSES)));
@@ -435,8 +435,8 @@ impl Worker {
         Self { retry, ..self }
     }
 
-    /// Ends when there is no ready job. It does not wait for delayed jobs, nor for those that are to be tried again
-    /// after a delay.
+    /// Ends when there is no ready job. It waits neither for delayed jobs nor for jobs that are to be tried again after
+    /// a delay.
     #[must_use]
     pub fn until_empty(self) -> Self {
         Self { until_empty: true, ..self }

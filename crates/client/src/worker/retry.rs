@@ -9,14 +9,15 @@ use crate::core::data::JobInfo;
 use crate::core::fields::Fields;
 use crate::lock;
 
-/// The maximum number of failed jobs that a worker remembers. Above it, it forgets those with the smallest ids.
+/// The maximum number of failed jobs that a worker remembers. If there are more, it forgets the jobs with the smallest
+/// ids.
 const MAX_FAILED: usize = 100_000;
 
 /// How often a job is tried, and the delays between. The default: five attempts, after 1, 2, 4 and 8 seconds.
 ///
-/// The failures are those that the worker has seen itself, and otherwise those in the counters of the job: its releases
-/// and time-outs, without those that the server no longer counts. A job that was buried and kicked has all its attempts
-/// again. Because the counters do not show how many failures came before a burial, other workers assume
+/// The failures that count are the failures that the worker has seen itself, and otherwise the counters of the job: its
+/// releases and time-outs, as far as the server still counts them. A job that was buried and kicked has all its
+/// attempts again. Because the counters do not show how many failures came before a burial, other workers assume
 /// [`Self::max_attempts`] of them. If there were fewer, they give the job more attempts; if there were more, such as
 /// time-outs that led to no burial, they give it fewer. A server with rules for tubes counts by itself; then use
 /// [`Self::by_server`], which leaves the decision to it. [`Self::by_handler`] leaves it to the handler.
@@ -75,7 +76,7 @@ impl Retry {
     }
 
     /// How often the job has failed since it was last kicked, as far as its counters show it: a burial was the end of a
-    /// series of at most `max_attempts` failures, the last of which was neither a release nor a time-out.
+    /// series of at most `max_attempts` failures, and the last failure was neither a release nor a time-out.
     fn failures(&self, counted: u64, buries: u64) -> u64 {
         let before = if self.counts_buries() { buries.saturating_mul(self.max_attempts - 1) } else { 0 };
         counted.saturating_sub(before)

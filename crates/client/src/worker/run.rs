@@ -122,7 +122,7 @@ impl Worker {
             }
         }
         let mut client = running.client;
-        // If a reply is late, that of `quit` would be, too.
+        // If a reply is late, a reply to `quit` would be late, too.
         if client.engine().number().is_some() && !client.engine().is_late() {
             client.engine().worker_timeout = Some(MAX_SILENCE);
             // If the server is gone, so are the reservations.

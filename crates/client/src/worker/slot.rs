@@ -21,7 +21,7 @@ pub(crate) struct WorkerSlot {
 }
 
 impl WorkerSlot {
-    /// The connector of the first connection, for which a stop does not wait long.
+    /// The connector of the first connection. Its time-out is short, so that a stop does not wait long.
     pub(crate) fn first_connector(&self) -> Connector {
         let timeout = self.connector.timeout.map_or(MAX_SILENCE, |timeout| timeout.min(MAX_SILENCE));
         self.connector.clone().timeout(Some(timeout))

@@ -1,4 +1,4 @@
-//! The decisions of a worker without a server: how often a job is tried, and what is done with one that has failed.
+//! The decisions of a worker without a server: how often a job is tried, and what is done with a job that has failed.
 
 use super::*;
 use beanstalkd_protocol::{Field, FieldList, Refusal, Reply, Verb, parse_dictionary};

@@ -126,7 +126,7 @@ impl TlsServer {
 /// A reply with a job of the tube `work`, with its fields.
 pub(crate) const JOB: &[u8] = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n";
 
-/// The replies to the first commands of a worker of the tube `work`, of which the last is this.
+/// The replies to the first commands of a worker of the tube `work`, and then this reply.
 pub(crate) fn reserved(job: &[u8]) -> Vec<Vec<u8>> {
     let fields = b"USING tube attempts timeouts releases age pri ttr trace\r\n";
     vec![b"WATCHING 2\r\n".to_vec(), b"WATCHING 1\r\n".to_vec(), fields.to_vec(), job.to_vec()]

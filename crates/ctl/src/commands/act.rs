@@ -27,7 +27,7 @@ use crate::server::Server;
 /// How many jobs are checked and then changed together.
 const BATCH: usize = 200;
 
-/// The maximum number of tubes to which dead jobs go back that the question names.
+/// The question names at most this many of the tubes to which dead jobs go back.
 const MAX_SHOWN_SOURCES: usize = 5;
 
 /// A job, with its state and tube at the time of the count.

@@ -54,8 +54,9 @@ impl ServerArguments {
     }
 
     /// Calls `each` with each connected server, in the order of [`Opening`], and flushes the output after it. If it
-    /// fails for one of several, reports that and continues with the others; the failure at the end has the exit code
-    /// of the first on the command line. A closed output ends it, unless `changes` says that it changes the servers.
+    /// fails for one of several servers, reports that and continues with the others; the failure at the end has the
+    /// exit code of the first failed server on the command line. A closed output ends it, unless `changes` says that it
+    /// changes the servers.
     pub fn each(
         &self,
         changes: bool,

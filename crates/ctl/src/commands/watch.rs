@@ -1,7 +1,7 @@
 //! `watch`: prints what happens in tubes, as it happens.
 //!
-//! The protocol has no notifications, so this compares the counters of each tube with those of the previous sample. A
-//! job that comes and goes between two samples shows only in the counters of events.
+//! The protocol has no notifications, so this compares the counters of each tube with the counters of the previous
+//! sample. A job that comes and goes between two samples shows only in the counters of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
@@ -112,7 +112,7 @@ pub fn run(
     Ok(())
 }
 
-/// A server that a thread samples, so that one that does not answer delays none of the others.
+/// A server that a thread of its own samples, so that a server that does not answer delays no other.
 struct WatchedServer {
     address: Address,
     connector: Connector,
@@ -225,7 +225,7 @@ impl TubeChange<'_> {
     }
 }
 
-/// The name of the server before that of a tube, if there are several servers.
+/// The name of the server before the name of a tube, if there are several servers.
 fn prefix(server: &str, several: bool) -> String {
     if several { format!("{server} ") } else { String::new() }
 }

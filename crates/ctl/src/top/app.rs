@@ -121,7 +121,7 @@ impl App {
         }
     }
 
-    /// The requests for the next refresh: for all servers except those whose last one is in progress.
+    /// The requests for the next refresh: for all servers except servers whose last refresh is in progress.
     pub fn refresh(&mut self) -> Vec<BackendRequest> {
         let ready = (0..self.servers.len()).filter(|server| !self.servers[*server].is_refreshing);
         let ready: Vec<usize> = ready.collect();

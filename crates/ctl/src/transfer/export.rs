@@ -2,8 +2,8 @@
 //!
 //! Without `--drain` the jobs do not change, and the file gets its name when it is complete. With `--drain` each job is
 //! buried, so that no worker gets it; then its line is written and synced; then it is deleted. The members of a group
-//! are deleted after the jobs that wait for the group, so that no worker gets one of these. After an interruption, the
-//! same command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were
+//! are deleted after the jobs that wait for the group, so that no worker gets a job that waits. After an interruption,
+//! the same command continues: it does not write a job again that is in the file, and FILE.taking says which jobs were
 //! buried for the export.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -130,7 +130,7 @@ fn drain(
 struct DrainedJobs {
     /// Their ids, in the order of the file: the members of a group come before the jobs that wait for it.
     ids: Vec<u64>,
-    /// The stages of those that wait for a group.
+    /// The stages of the jobs that wait for a group.
     stages: HashMap<u64, usize>,
     /// The number of other jobs that match, which clients have reserved.
     reserved: u64,
@@ -147,8 +147,8 @@ impl DrainedJobs {
     }
 }
 
-/// Finds the jobs to drain: those that match, and those that an interrupted export has begun to take, which may be
-/// buried by now.
+/// Finds the jobs to drain: the jobs that match, and the jobs that an interrupted export has begun to take, which may
+/// be buried by now.
 fn find(server: &mut Server, filter: &JobFilter, begun: &TakenJobs) -> Result<DrainedJobs> {
     let (mut ids, mut order, mut reserved) = (Vec::new(), GroupOrder::default(), Vec::new());
     let mut add = |info: &JobInfo| {
@@ -184,10 +184,10 @@ enum Fate {
     Changed,
     /// It is unchanged, because the server has refused to reserve it.
     Refused,
-    /// It is unchanged, because it waits for a group of which a member stays on the server.
+    /// It is unchanged, because it waits for a group, and a member of the group stays on the server.
     Waiting,
     /// It is in the file, and a member of a group. It stays buried until the jobs that wait for the group are deleted,
-    /// so that no worker gets one of these.
+    /// so that no worker gets them.
     Member,
     /// It is such a member, and stays buried for longer, because a job that waits for it was kept.
     KeptMember,
@@ -203,12 +203,12 @@ struct DrainProgress {
     fates: BTreeMap<u64, Fate>,
     /// The server's first refusal to reserve a job.
     refusal: Option<Failure>,
-    /// The groups of which a member stays on the server.
+    /// The groups with a member that stays on the server.
     kept_groups: HashSet<String>,
 }
 
 impl DrainProgress {
-    /// Whether the job waits for a group of which a member stays on the server. In the file it would come before that
+    /// Whether the job waits for a group with a member that stays on the server. In the file it would come before that
     /// member, and an import would not let it wait.
     fn must_stay(&self, info: &JobInfo) -> bool {
         info.held
@@ -323,7 +323,7 @@ fn move_all(
     Ok(())
 }
 
-/// The members of groups, without those for which a job waits that was kept: if they were deleted, it would be ready. A
+/// The members of groups, except members for which a kept job waits: if they were deleted, that job would be ready. A
 /// member comes after the jobs that wait for it.
 fn without_awaited(server: &mut Server, members: Vec<u64>, progress: &mut DrainProgress) -> Result<Vec<u64>> {
     let kept: Vec<u64> =
@@ -372,7 +372,7 @@ fn present(server: &mut Server, ids: &[u64]) -> Result<Vec<JobInfo>> {
     Ok(infos)
 }
 
-/// Buries a batch of jobs and writes them to the file. Returns those that are in the file.
+/// Buries a batch of jobs and writes them to the file. Returns the jobs that are in the file.
 fn write_batch(
     server: &mut Server,
     ids: &[u64],
@@ -404,7 +404,7 @@ fn write_batch(
     Ok(taken)
 }
 
-/// Reserves and buries jobs. Returns their bodies; `None` for a job that is left, of which `progress` gets a note. If
+/// Reserves and buries jobs. Returns their bodies; `None` for a job that is left, and `progress` gets a note of it. If
 /// the server refuses to reserve a job, that does not stop the others: some of them are buried by then.
 fn take(
     server: &mut Server,
@@ -441,8 +441,8 @@ fn take(
     Ok(bodies)
 }
 
-/// Returns the jobs of a batch to their states, and names those that the server refuses: FILE.taking has their states,
-/// and the same command exports them.
+/// Returns the jobs of a batch to their states, and names the jobs that the server refuses: FILE.taking has their
+/// states, and the same command exports them.
 fn put_all_back(server: &mut Server, taken: &[JobInfo]) -> Result {
     let counting = server.uncounted();
     // A held job was not reserved.

@@ -180,7 +180,7 @@ fn print_report(out: &mut Output, matched: u64, before: u64, journal: &Journal) 
     out.value_or_line(&value, &text)
 }
 
-/// Checks that the lines in the journal are still those of the file. The file may have more lines.
+/// Checks that the lines in the journal are still the lines of the file. The file may have more lines.
 fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result {
     for batch in journal.finished.iter().chain(&journal.open) {
         if lines.hash(&batch.lines)? != batch.hash {

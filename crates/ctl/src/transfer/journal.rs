@@ -203,7 +203,8 @@ impl Journal {
     }
 }
 
-/// Whether an incomplete line can be one of ours, which begin like this. The end of any other file is not changed.
+/// Whether an incomplete line can be one of our lines. They begin with `first_bytes`. The end of any other file is not
+/// changed.
 pub fn can_be_ours(line: &[u8], first_bytes: &[u8]) -> bool {
     line.starts_with(first_bytes) || first_bytes.starts_with(line)
 }

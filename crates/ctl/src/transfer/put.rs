@@ -133,8 +133,8 @@ fn has(record: &Record, kind: TagKind) -> bool {
     tag_name(&record.tags, kind).is_some()
 }
 
-/// Puts the records that do not exist yet, with an endless delay. `existing` has those that an interrupted import has
-/// put.
+/// Puts the records that do not exist yet, with an endless delay. `existing` has the records that an interrupted import
+/// has put.
 pub fn put(
     server: &mut Server,
     records: &[Record],
@@ -190,7 +190,7 @@ pub fn put(
     Ok(imported)
 }
 
-/// Finds the jobs of other clients among the duplicates of a second attempt whose ids are above that of the batch: a
+/// Finds the jobs of other clients among the duplicates of a second attempt whose ids are above the id of the batch: a
 /// server that was restarted can have older jobs with such ids. A job of this import still has its endless delay.
 fn find_duplicates(
     server: &mut Server,
@@ -269,8 +269,8 @@ pub fn find_again(server: &mut Server, records: &[Record], batch: &ImportBatch) 
     Ok(records.iter().map(|record| find(record).map_or(Imported::Refused, Imported::Put)).collect())
 }
 
-/// The tags, sorted, in the form in which a server shows those of a job: it shows the time that is left of an expiry,
-/// it can shorten the time of a key, and it shows no limit of 1.
+/// The tags, sorted, in the form in which a server shows the tags of a job: it shows the time that is left of an
+/// expiry, it can shorten the time of a key, and it shows no limit of 1.
 fn as_shown(tags: &[Tag]) -> Vec<&str> {
     let mut shown: Vec<&str> = tags.iter().filter_map(tag_as_shown).collect();
     shown.sort_unstable();
@@ -308,7 +308,7 @@ pub fn remove_delays(server: &mut Server, records: &[Record], batch: &ImportBatc
         }
     });
     change_all(server, commands)?;
-    // The others were kicked, for which nothing has a limit.
+    // The others were kicked: no limit refuses a kick.
     endless.retain(|(record, _)| matches!(record.state, JobState::Buried | JobState::Delayed));
     let left = with_endless_delay(server, batch, endless.into_iter().map(|(record, id)| (record, Some(id))))?;
     change_all(server, left.iter().map(|(_, id)| Command::KickJob(JobId(*id))))?;

@@ -1,6 +1,6 @@
 //! FILE.taking, beside the file of an export with `--drain`: the jobs that the export has begun to take.
 //!
-//! Owns: whether a job on the server is the one of an entry, and the states that jobs had before they were buried for
+//! Owns: whether a job on the server is the job of an entry, and the states that jobs had before they were buried for
 //! the export.
 
 use std::collections::HashMap;
@@ -78,7 +78,7 @@ impl TakenJobs {
         &self.path
     }
 
-    /// Passes the jobs that are still on the server to `each`, except those that clients have reserved.
+    /// Passes the jobs that are still on the server to `each`, except jobs that clients have reserved.
     pub fn present(&self, server: &mut Server, each: &mut dyn FnMut(JobInfo)) -> Result {
         self.on_server(server, &mut |info, _| {
             if info.state != JobState::Reserved {
@@ -87,9 +87,9 @@ impl TakenJobs {
         })
     }
 
-    /// The number of jobs that are still on the server, except those that workers have reserved, and those that have
-    /// not changed, because the server refuses to reserve them. The connection of an interrupted export may still have
-    /// reserved a job, until the server notices that it has ended.
+    /// The number of jobs that are still on the server. Jobs that workers have reserved do not count, nor jobs that
+    /// have not changed because the server refuses to reserve them. The connection of an interrupted export may still
+    /// have reserved a job, until the server notices that it has ended.
     pub fn unfinished(&self, server: &mut Server) -> Result<u64> {
         let mut count = 0;
         self.on_server(server, &mut |info, taken| {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use beanstalk_client::JobInfo;
 
-/// The maximum number of jobs that are remembered. Above it, those with the smallest ids are forgotten.
+/// The maximum number of jobs that are remembered. If there are more, the jobs with the smallest ids are forgotten.
 const MAX_KNOWN: usize = 100_000;
 
 /// More doublings than this exceed every delay.

@@ -1,4 +1,4 @@
-//! `export --drain`: which jobs and which lines of the file are those of an interrupted export.
+//! `export --drain`: which jobs and which lines of the file belong to an interrupted export.
 
 use super::support::{Ended, between, client, counts, ctl, name, put, put_buried};
 use super::transfer::{fill, text};

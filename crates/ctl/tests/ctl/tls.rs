@@ -40,7 +40,8 @@ fn servers_with_tls_are_reached_with_the_files_that_the_options_name() {
     for wrong in [vec!["--ca", &ca], vec!["--tls", "--ca", &ca, "--cert", &cert]] {
         ctl(&address, &[&["tubes"], &wrong[..]].concat()).ends_with(2);
     }
-    // From the environment, and with the authorities of the system, of which this one is first none and then one.
+    // From the environment, and with the authorities of the system: this authority is at first not among them, and then
+    // it is.
     let mut tubes = command(&address, &["tubes"]);
     tubes.envs([("BEANSTALKD_TLS", "1"), ("BEANSTALKD_CERT", &cert), ("BEANSTALKD_KEY", &key)]);
     assert_eq!(tubes.env("BEANSTALKD_CA", &ca).output().unwrap().status.code(), Some(0));

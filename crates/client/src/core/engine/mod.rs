@@ -43,7 +43,7 @@ pub(crate) enum Goal {
     EarlierReserve,
 }
 
-/// A request that the connection makes before one of its caller.
+/// A request that the connection makes before a request of its caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Preliminary {
     /// Asks for the extensions of the server.

@@ -77,8 +77,8 @@ pub(crate) struct Exchange {
     output: Vec<u8>,
     answered: usize,
     written: usize,
-    /// The commands without replies, whose bytes are exactly those after `answered`. A command that will have no reply
-    /// has no bytes.
+    /// The commands without replies. Their bytes are exactly the bytes after `answered`. A command that will have no
+    /// reply has no bytes.
     outstanding: VecDeque<Sent>,
     /// The state for the greeting of a new connection.
     pub state: ConnectionState,
@@ -155,7 +155,7 @@ impl Exchange {
         self.outstanding.is_empty()
     }
 
-    /// Whether a caller waits for the result of a command. Those of earlier callers come before it.
+    /// Whether a caller waits for the result of a command. The results of earlier callers come before it.
     pub(crate) fn has_caller(&self) -> bool {
         let is_awaited =
             |reply_use: &ReplyUse| *reply_use == ReplyUse::Awaited || reply_use.is_without_reply();
@@ -343,7 +343,7 @@ impl Exchange {
         Ok(Some((reply, self.state.fields())))
     }
 
-    /// Marks all replies as abandoned. Commands of which nothing was sent are not sent.
+    /// Marks all replies as abandoned. A command is not sent if none of its bytes was sent.
     pub(crate) fn abandon(&mut self) {
         self.next = None;
         while let Some(sent) = self.outstanding.back() {
@@ -364,8 +364,8 @@ impl Exchange {
         self.check_invariants();
     }
 
-    /// Begins again on a new connection: with the greeting, then the commands that can be repeated, and those that the
-    /// server cannot have received completely. `since_sent` is at least the time since any of them was sent.
+    /// Begins again on a new connection: with the greeting, then the commands that can be repeated, and the commands
+    /// that the server cannot have received completely. `since_sent` is at least the time since any of them was sent.
     pub(crate) fn begin_again(&mut self, since_sent: Duration) {
         let old = mem::take(&mut self.output);
         let (mut at, written) = (mem::take(&mut self.answered), mem::take(&mut self.written));
@@ -431,7 +431,7 @@ impl Exchange {
         self.has_limited = self.outstanding.iter().any(Sent::is_limited);
     }
 
-    /// Takes the commands back of which nothing was sent on this connection, if `use_of` has another use for their
+    /// Takes back the commands that have no byte sent on this connection, if `use_of` has another use for their
     /// replies.
     fn give_up_unsent(&mut self, mut use_of: impl FnMut(&Sent) -> Option<ReplyUse>) {
         let mut at = self.answered;
