@@ -90,6 +90,7 @@ use beanstalkd_types::{
 pub mod access;
 mod commands;
 pub mod exchange;
+mod executor;
 pub mod http;
 pub mod log_setup;
 pub mod options;

@@ -1,6 +1,6 @@
 //! Puts per second: the time of the next permitted put.
 //!
-//! Owns: the arithmetic, with one instant for each identity. Never waits: `commands/guard` delays the puts.
+//! Owns: the arithmetic, with one instant for each identity. Never waits: `executor/guard` delays the puts.
 
 use crate::clock::{NS_PER_S, Timestamp};
 

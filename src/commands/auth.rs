@@ -3,8 +3,7 @@
 //! Owns: its replies and its cost. A wrong token closes the connection, so that each guess needs another connection.
 //! The guard has the rules.
 
-use super::guard::LogInResult;
-use super::{Caller, Executor, Outcome, answer, answer_last};
+use crate::executor::{Caller, Executor, LogInResult, Outcome, answer, answer_last};
 use crate::protocol::{Reply, Verb};
 
 /// The cost of checking a token, in simple requests, and how many tokens in the rules add one simple request.

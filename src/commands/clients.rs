@@ -1,18 +1,15 @@
 //! The commands `list-clients` and `kill-client`: the connected clients.
 //!
-//! Owns: the pages that are being written, and which clients must be closed. The server has the connections: it writes
-//! a part of the pages in each turn, and closes a client before any other command, so that no more of its commands are
-//! executed. Never waits for a client, whatever that client does.
+//! Owns: how much of the pages is written in a turn. The server has the connections: it passes them in, and closes a
+//! killed client before any other command, so that no more of its commands are executed. Never waits for a client,
+//! whatever that client does.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::vec;
 
-use super::flush::FlushedJob;
-use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::clock::Timestamp;
 use crate::exchange::Until;
-use crate::protocol::{ClientCursor, FieldList, ListWriter, Reply};
+use crate::executor::{Caller, ClientPage, Executor, Outcome, answer, stall, stall_with_memory};
+use crate::protocol::{ClientCursor, Reply};
 use crate::queue::ClientId;
 use crate::refusal::ChangeRefusal;
 use crate::stats::{ClientView, Connections, write_client};
@@ -27,62 +24,6 @@ const CLIENTS_PER_TURN: usize = 64;
 const COST_PER_CLIENT: u64 = 8;
 /// The usual length of a client's line, in bytes.
 const LINE_BYTES: usize = 256;
-
-/// A page of `list-clients` that is being written.
-#[derive(Debug)]
-struct ClientPage {
-    /// The client that has asked for it.
-    asker: ClientId,
-    /// The clients that have not been written yet.
-    left: vec::IntoIter<ClientId>,
-    writer: ListWriter,
-    /// There was no memory for a line.
-    has_failed: bool,
-}
-
-impl ClientPage {
-    fn is_over(&self) -> bool {
-        self.has_failed || self.left.len() == 0
-    }
-}
-
-/// The state of clients that the queue does not have. It is kept until they disconnect.
-#[derive(Debug, Default)]
-pub(crate) struct ClientRecords {
-    /// Clients that other clients have killed, or whose sessions other clients have taken over, until their connections
-    /// are closed.
-    pub(super) to_close: Vec<ClientId>,
-    pages: Vec<ClientPage>,
-    /// The fields that `reserve-fields` has asked for, by the index of the client.
-    pub(super) fields: BTreeMap<u32, FieldList>,
-    /// Jobs that were flushed in this turn, and that may have been given to a waiting client that has not got its reply
-    /// yet.
-    pub(super) flushed: Vec<FlushedJob>,
-}
-
-impl ClientRecords {
-    /// Drops what is kept for a client that disconnects.
-    #[inline]
-    pub(super) fn forget(&mut self, client: ClientId) {
-        if !self.fields.is_empty() {
-            self.fields.remove(&client.index);
-        }
-        if !self.pages.is_empty() {
-            self.pages.retain(|page| page.asker != client);
-        }
-    }
-
-    /// Asserts that nothing is left of the clients that a turn closes or answers.
-    pub(super) fn check_invariants(&self) {
-        assert!(self.to_close.is_empty(), "a client that another one kills is closed in the same turn");
-        assert!(self.flushed.is_empty(), "a flushed job is kept until the deliveries of the turn are over");
-    }
-
-    /// Whether no client has to be closed, and none may still get a flushed job.
-    pub(super) fn are_quiet(&self) -> bool {
-        self.flushed.is_empty() && self.to_close.is_empty()
-    }
-}
 
 /// The clients of a page, as far as they have been found.
 struct FoundClients {
@@ -128,23 +69,23 @@ impl Executor {
         };
         let page =
             ClientPage { asker: caller.client, left: found.ids.into_iter(), writer, has_failed: false };
-        self.clients.pages.push(page);
+        self.client_pages.push(page);
         self.await_page(caller)
     }
 
     /// Answers with the client's page once it is written.
     fn await_page(&mut self, caller: &mut Caller<'_>) -> Outcome {
-        let Some(at) = self.clients.pages.iter().position(|page| page.asker == caller.client) else {
+        let Some(at) = self.client_pages.iter().position(|page| page.asker == caller.client) else {
             return answer(caller.output, &Reply::InternalError);
         };
-        let page = &self.clients.pages[at];
+        let page = &self.client_pages[at];
         if !page.is_over() {
             let memory_bytes = page.writer.memory_bytes();
             return stall_with_memory(memory_bytes, Until::NextTurn, |server, caller| {
                 server.await_page(caller)
             });
         }
-        let page = self.clients.pages.remove(at);
+        let page = self.client_pages.remove(at);
         if page.has_failed {
             answer(caller.output, &Reply::OutOfMemory)
         } else {
@@ -152,17 +93,11 @@ impl Executor {
         }
     }
 
-    /// Whether a page of clients is being written.
-    #[inline]
-    pub(crate) fn has_client_pages(&self) -> bool {
-        !self.clients.pages.is_empty()
-    }
-
     /// Writes a turn's share of the pages, the oldest first. A client that has disconnected in the meantime is left
     /// out.
     pub(crate) fn write_client_pages(&mut self, connections: &dyn Connections, now: Timestamp) {
         let mut share = CLIENTS_PER_TURN;
-        let mut pages = std::mem::take(&mut self.clients.pages);
+        let mut pages = std::mem::take(&mut self.client_pages);
         let mut line = String::new();
         for page in &mut pages {
             while !page.is_over() && share > 0 {
@@ -175,7 +110,7 @@ impl Executor {
                 page.has_failed = page.writer.push_lines(&line).is_err();
             }
         }
-        self.clients.pages = pages;
+        self.client_pages = pages;
     }
 
     /// A client, if it is still connected.
@@ -214,7 +149,7 @@ impl Executor {
         match found {
             Some(killed) if killed == caller.client => Outcome::Close,
             Some(killed) => {
-                self.clients.to_close.push(killed);
+                self.to_close.push(killed);
                 caller.count_done(1);
                 stall(Until::NextTurn, move |server, _| server.await_end_of(killed))
             }
@@ -232,10 +167,5 @@ impl Executor {
         } else {
             Outcome::Done
         }
-    }
-
-    /// The next client to close.
-    pub(crate) fn next_to_close(&mut self) -> Option<ClientId> {
-        self.clients.to_close.pop()
     }
 }

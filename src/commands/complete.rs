@@ -7,27 +7,17 @@
 use std::collections::TryReserveError;
 use std::{iter, mem};
 
-use super::guard::Permission;
-use super::memory::MemoryClass;
 use super::put::{LineOf, new_job};
-use super::{Caller, ContinuationKind, Executor, NotDone, Outcome, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
 use crate::exchange::{Complete, Put, Until};
+use crate::executor::{
+    Caller, Continuation, Executor, MemoryClass, NotDone, Outcome, Permission, Spares, answer,
+};
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, IdList, PutHeader, Reply};
-use crate::queue::{ClientId, CompletedPut, EncodedBody, NewJob, Planned, Queue};
+use crate::queue::{ClientId, CompletedPut, NewJob, Planned, Queue};
 use crate::refusal::CommandRefusal;
 use crate::tags::{EncodedTags, TagSet};
-
-/// The buffers of a `complete`. They are kept between commands for their capacity: most completes have one put, and
-/// should cost less than a put and a delete.
-#[derive(Debug, Default)]
-pub(super) struct CompleteBuffers {
-    complete: Option<Box<Complete>>,
-    plan: Vec<Planned>,
-    bodies: Vec<EncodedBody>,
-    ids: Vec<JobId>,
-}
 
 impl Executor {
     /// The line of a `complete`, which the access rules may have refused.
@@ -37,7 +27,7 @@ impl Executor {
         (id, count): (JobId, u32),
         refusal: Option<CommandRefusal>,
     ) -> Outcome {
-        let complete = match self.complete_buffers.complete.take() {
+        let complete = match self.spares.complete.take() {
             Some(mut complete) => {
                 complete.renew(id, count, refusal);
                 complete
@@ -142,7 +132,7 @@ impl Executor {
                 return self.refuse_late_put(caller.output);
             }
             if guard.has_waiting_put(caller.client) {
-                return ContinuationKind::Complete(complete).later(Until::PutPace);
+                return Continuation::Complete(complete).later(Until::PutPace);
             }
         }
         self.complete(caller, complete, true)
@@ -172,11 +162,11 @@ impl Executor {
             (Permission::Now, Ok(room)) => self.carry_out_complete(caller, &mut complete, room),
             (Permission::Now, Err(NotDone::Refused(refusal))) => self.refuse_put(refusal, caller.output),
             (Permission::Now, Err(NotDone::NoRoomYet(()))) => {
-                return ContinuationKind::Complete(complete).later(Until::BinlogRoom);
+                return Continuation::Complete(complete).later(Until::BinlogRoom);
             }
         };
         complete.puts.clear();
-        self.complete_buffers.complete = Some(complete);
+        self.spares.complete = Some(complete);
         outcome
     }
 
@@ -212,7 +202,7 @@ impl Executor {
             return Err(CommandRefusal::OutOfMemory.into());
         }
         let completed = as_completed(puts, tags);
-        let plan = &mut self.complete_buffers.plan;
+        let plan = &mut self.spares.plan;
         plan.clear();
         // It ends before the first put whose tube is full.
         plan.extend(self.queue.plan_complete(client, *id, completed.clone(), now).map_while(Result::ok));
@@ -283,7 +273,7 @@ impl Executor {
         room: Option<CompleteRoom>,
     ) -> Outcome {
         let &mut Caller { client, ref mut output, now, .. } = caller;
-        let CompleteBuffers { plan, bodies, ids, .. } = &mut self.complete_buffers;
+        let Spares { plan, bodies, ids, .. } = &mut self.spares;
         let &mut Complete { id, ref mut puts, .. } = complete;
         debug_assert_eq!(puts.len(), plan.len());
         let encoded = puts.iter_mut().try_for_each(|(put, body)| {
@@ -307,7 +297,7 @@ impl Executor {
         debug_assert!(self.queue.job(id).is_none(), "a completed job does not exist");
         self.persistence.log_complete(&mut self.queue, id, room, now);
         self.meter.cost += puts.len() as u64;
-        answer(output, &Reply::Completed(IdList::of_reply(&self.complete_buffers.ids)))
+        answer(output, &Reply::Completed(IdList::of_reply(&self.spares.ids)))
     }
 }
 

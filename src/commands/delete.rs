@@ -4,9 +4,9 @@
 
 use std::vec;
 
-use super::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::clock::Timestamp;
 use crate::exchange::Until;
+use crate::executor::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::job::JobId;
 use crate::protocol::{IdList, Reply};
 use crate::queue::ClientId;

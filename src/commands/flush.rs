@@ -1,13 +1,11 @@
 //! The commands that flush a tube.
 //!
-//! Owns: how many jobs a flush deletes in a turn, and the bodies of deleted jobs that a client has reserved but not
-//! received yet.
+//! Owns: how many jobs a flush deletes in a turn.
 
-use super::fields::Values;
-use super::{Caller, Executor, Outcome, answer, stall};
 use crate::clock::Timestamp;
 use crate::exchange::Until;
-use crate::job::{Body, JobId};
+use crate::executor::{Caller, Executor, Outcome, answer, stall};
+use crate::job::JobId;
 use crate::protocol::Reply;
 use crate::queue::{BeginFlush, FlushScope, FlushStep};
 
@@ -15,14 +13,6 @@ use crate::queue::{BeginFlush, FlushScope, FlushStep};
 const PROBES_PER_TURN: usize = 500;
 /// The maximum cost of a flush in a turn, in simple requests: freeing large bodies takes longer than finding them.
 const COST_PER_TURN: u64 = 1000;
-
-/// A deleted job that may have been given to a client that has not got its reply yet.
-#[derive(Debug)]
-pub(crate) struct FlushedJob {
-    id: JobId,
-    pub(super) body: Body,
-    pub(super) values: Values,
-}
 
 impl Executor {
     /// The commands `flush-tube` and `flush-buried`.
@@ -69,28 +59,12 @@ impl Executor {
 
     /// Deletes a job, even one that a client has reserved.
     pub(super) fn delete_in_any_state(&mut self, id: JobId, now: Timestamp) {
-        self.keep_for_delivery(id);
+        self.flushed.keep_for_delivery(&self.queue, id);
         let body = self.queue.flush_job(id, now);
         debug_assert!(self.queue.job(id).is_none(), "a flushed job does not exist");
         self.persistence.log_changes(&mut self.queue, now);
         if let Some(watch) = body.watch() {
             self.detach_body(watch, body);
         }
-    }
-
-    /// Keeps the body of a job that is about to be flushed, if a client may still have to receive it as reserved.
-    fn keep_for_delivery(&mut self, id: JobId) {
-        if self.queue.has_deliveries() && !self.queue.is_unreserved(id) {
-            let kept = self.queue.job(id).and_then(|job| {
-                Some(FlushedJob { id, body: job.body.to_owned().ok()?, values: Values::of(&job) })
-            });
-            self.clients.flushed.extend(kept);
-        }
-    }
-
-    /// A job that was flushed in this turn, for a client that had reserved it before.
-    #[cold]
-    pub(super) fn flushed_job(&self, id: JobId) -> Option<&FlushedJob> {
-        self.clients.flushed.iter().find(|flushed| flushed.id == id)
     }
 }

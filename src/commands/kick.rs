@@ -2,10 +2,10 @@
 //!
 //! Owns: how many jobs a `kick` moves in a turn.
 
-use super::{Caller, Changed, Executor, Outcome, answer, lacks_room, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::exchange::Until;
+use crate::executor::{Caller, Changed, Executor, Outcome, answer, lacks_room, stall};
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
 use crate::refusal::ChangeRefusal;

@@ -5,8 +5,8 @@
 
 use std::vec;
 
-use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::exchange::{Output, Until};
+use crate::executor::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::job::{JobId, JobState};
 use crate::protocol::{Cursor, ListWriter, Reply};
 use crate::queue::{Page, PageOrder, Search};

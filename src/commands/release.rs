@@ -3,8 +3,8 @@
 //! Owns: the rule that a release without delay never fails for lack of disk space. If a rule has sent the job to a dead
 //! tube, the reply may have to wait until the log has that.
 
-use super::{Caller, Executor, Outcome, answer, lacks_room};
 use crate::binlog::NoRoom;
+use crate::executor::{Caller, Executor, Outcome, answer, lacks_room};
 use crate::job::{JobId, Priority};
 use crate::protocol::Reply;
 use crate::queue::{Release, Released};

@@ -1,7 +1,7 @@
 //! The commands `move` and `reprioritize`, and a new delay, which only an order of the API can give to a job.
 
-use super::{Changed, Executor};
 use crate::clock::Timestamp;
+use crate::executor::{Changed, Executor};
 use crate::job::{JobId, Priority};
 use crate::queue::ClientId;
 use crate::refusal::{ChangeRefusal, PutRefusal};

@@ -4,9 +4,9 @@
 //! without a session needs no room in the log, because a restart makes the job ready again.
 
 use super::watch::WatchRights;
-use super::{Caller, Executor, Outcome, answer, lacks_room, stall, wait};
 use crate::clock::{NS_PER_MS, Timestamp};
 use crate::exchange::{Output, Until, WaitKind};
+use crate::executor::{Caller, Executor, Outcome, answer, lacks_room, stall, wait};
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
 use crate::queue::{ClientId, Reserve, ReserveMode};
@@ -88,7 +88,7 @@ impl Executor {
     /// The body of a job that the client has reserved, or that was flushed since.
     #[inline(always)]
     pub(super) fn reserved_body(&self, id: JobId) -> Option<BodyRef<'_>> {
-        self.queue.body(id).or_else(|| self.flushed_job(id).map(|job| BodyRef::from(&job.body)))
+        self.queue.body(id).or_else(|| self.flushed.find(id).map(|job| BodyRef::from(&job.body)))
     }
 
     /// The command `reserve-mode`.

@@ -7,10 +7,10 @@ use std::collections::TryReserveError;
 use std::mem;
 
 use super::watch::WatchRights;
-use super::{Caller, Executor, Outcome, answer, lacks_room, stall_with_memory, wait};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Until, WaitKind};
+use crate::executor::{Caller, Executor, Outcome, answer, lacks_room, stall_with_memory, wait};
 use crate::job::JobId;
 use crate::protocol::{FieldList, Reply, ReservedJobs, write_reserved};
 use crate::queue::{ClientId, Reserve};
@@ -162,7 +162,7 @@ impl Executor {
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
         if batch.ids.is_empty() {
-            batch.replies = mem::take(&mut self.memory.spare_replies);
+            batch.replies = mem::take(&mut self.spares.replies);
         }
         // A batch that loses all its jobs does not wait again.
         batch.timeout_s = None;
@@ -199,7 +199,7 @@ impl Executor {
         self.meter.cost += batch.ids.len() as u64 / REPLIES_PER_COST;
         caller.output.write(&Reply::ReservedBatch(ReservedJobs::new(batch.ids.len(), b"")))?;
         caller.output.append(&mut batch.replies)?;
-        self.memory.spare_replies = batch.replies;
+        self.spares.replies = batch.replies;
         Ok(())
     }
 

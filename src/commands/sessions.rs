@@ -4,10 +4,10 @@
 //! client has taken over their session. The server closes these before any other command, so that no more of their
 //! commands are executed.
 
-use super::{Caller, Executor, Outcome, answer, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::exchange::Until;
+use crate::executor::{Caller, Executor, Outcome, answer, stall};
 use crate::job::JobId;
 use crate::protocol::{Grace, Reply};
 use crate::queue::{BeginSession, ClientId, SessionJoin, SessionKey};
@@ -20,7 +20,7 @@ impl Executor {
         let key = SessionKey { identity: self.identity_of(caller.client).into(), name: name.into() };
         match self.queue.begin_session(caller.client, &key, grace.as_ms()) {
             Ok(BeginSession::Attached { taken_from, joining }) => {
-                self.clients.to_close.extend(taken_from);
+                self.to_close.extend(taken_from);
                 self.join_session(caller, joining)
             }
             Ok(BeginSession::HasAnother) => {

@@ -3,18 +3,15 @@
 //! Owns: the source of each part of a view. Never decides which figures are shown: the tables in `crate::stats` do.
 //! Driven by the table of commands, and by `http` for the metrics.
 
-use std::rc::Rc;
-
-use super::{Caller, Executor, Outcome, answer};
 use crate::binlog::{self, Binlog};
 use crate::clock::Timestamp;
 use crate::exchange::Output;
+use crate::executor::{Caller, Executor, Outcome, answer};
 use crate::job::JobId;
 use crate::protocol::{DictionaryWriter, Reply};
 use crate::queue::{ClientId, GroupView};
 use crate::stats::{self, IdentityView, JOB, StatsJob};
 use crate::stats::{ServerView, TAGS, TUBE, TubeSums, WAITS_FOR};
-use crate::tls::Acceptor;
 
 /// How many bytes of stats and lists can be rendered and copied for the cost of a simple request.
 const DATA_BYTES_PER_COST: u64 = 64;
@@ -35,19 +32,14 @@ impl Executor {
             is_draining: self.is_draining,
             max_job_bytes: self.memory.max_job_bytes,
             binlog_file_bytes: self.persistence.file_bytes,
-            buffer_bytes: self.memory.all_buffer_bytes(),
+            buffer_bytes: self.all_buffer_bytes(),
             connections: self.counters.connections,
             refused_connections: self.counters.refused_connections,
             malformed: self.counters.malformed,
             refused_puts: self.counters.refused_puts.total,
-            tls: self.memory.tls.as_ref().map(|acceptor| acceptor.figures()),
+            tls: self.tls.as_ref().map(|acceptor| acceptor.figures()),
             now,
         }
-    }
-
-    /// Adds the figures of the TLS listeners to the metrics.
-    pub(crate) fn show_tls(&mut self, acceptor: &Rc<Acceptor>) {
-        self.memory.tls = Some(Rc::clone(acceptor));
     }
 
     /// The command `stats`.

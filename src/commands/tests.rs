@@ -2,8 +2,8 @@
 
 use beanstalkd_testkit::written::Table;
 
-use super::{CommandRow, Subject};
 use crate::access::Roles;
+use crate::executor::{CommandRow, Subject};
 use crate::protocol::{Command, Origin, Verb, parse};
 
 /// The commands in the tables of doc/protocol.md: the line of each, with values in place of the arguments, and whether

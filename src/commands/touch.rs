@@ -2,10 +2,10 @@
 //!
 //! Owns: how many jobs `touch-all` touches in a turn.
 
-use super::{Caller, Executor, Outcome, answer, stall};
 use crate::access::Roles;
 use crate::clock::Timestamp;
 use crate::exchange::Until;
+use crate::executor::{Caller, Executor, Outcome, answer, stall};
 use crate::job::JobId;
 use crate::protocol::Reply;
 use crate::seconds::Seconds;

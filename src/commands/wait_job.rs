@@ -2,12 +2,12 @@
 //!
 //! Owns: the replies, which must not show anything about a tube that the client may not know. The queue has the waits.
 
-use super::{Caller, Executor, Outcome, answer, wait};
 use crate::access::Roles;
 use crate::exchange::WaitKind;
+use crate::executor::{Caller, Executor, Outcome, answer, wait};
 use crate::job::JobId;
 use crate::protocol::Reply;
-use crate::queue::{AwaitedEnd, ClientId, WaitJob};
+use crate::queue::{AwaitedEnd, WaitJob};
 use crate::seconds::Seconds;
 
 impl Executor {
@@ -40,12 +40,5 @@ impl Executor {
             AwaitedEnd::Buried => Reply::BuriedJob(id),
         };
         answer(caller.output, &reply)
-    }
-
-    /// Whether the rules let the client wait for the end of its job, or the job has just ended. `None` if it does not
-    /// wait for a job's end.
-    pub(super) fn may_wait_for_job(&self, client: ClientId) -> Option<bool> {
-        let id = self.queue.awaited_by(client)?;
-        Some(self.queue.job(id).is_none() || self.meets_for_job(client, id, Roles::ANY))
     }
 }

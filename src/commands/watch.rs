@@ -3,9 +3,8 @@
 //! Owns: the rule that tubes from which a client may not reserve leave its watch list. Often `default`, which each
 //! client watches at first, is such a tube.
 
-use super::guard::watched_tubes_from;
-use super::{Caller, Executor, Outcome, answer};
 use crate::access::{Roles, Verdict};
+use crate::executor::{Caller, Executor, Outcome, answer, watched_tubes_from};
 use crate::protocol::Reply;
 use crate::queue::ClientId;
 

@@ -43,7 +43,7 @@ pub(crate) struct BudgetLimits {
     /// Bytes read, in one call.
     pub read_bytes: usize,
     /// The limit on the cost of its requests. A simple request costs 1, which stands for 250 nanoseconds (`REQUEST_NS`
-    /// in `commands/cost.rs`). The last request may exceed the budget.
+    /// in `executor/cost.rs`). The last request may exceed the budget.
     pub cost: u64,
     /// Bytes sent.
     pub send_bytes: usize,

@@ -34,7 +34,7 @@ impl<S: Stream> Server<S> {
     /// Closes the clients that another client has killed, or whose session it has taken over.
     #[inline]
     pub(super) fn close_killed(&mut self, now: Timestamp) {
-        while let Some(id) = self.executor.next_to_close() {
+        while let Some(id) = self.executor.to_close.pop() {
             debug!("client {} is killed, or another client has taken over its session", id.index);
             self.close(id, now);
         }

@@ -8,10 +8,10 @@ use super::client_lists::{Lists, WaitList};
 use super::connection::Connection;
 use super::{Server, each, find};
 use crate::clock::Timestamp;
-use crate::commands::Continuation;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::exchange::{Exchange, Until, WaitKind};
+use crate::executor::Continuation;
 use crate::queue::ClientId;
 use crate::stream::{Handle, Stream};
 

@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::{Server, Stream};
 use crate::clock::Timestamp;
-use crate::commands::Executor;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
+use crate::executor::Executor;
 use crate::poll_token::PollToken;
 use crate::stream::ListenerSocket;
 

@@ -79,7 +79,7 @@ impl<S: Stream> Server<S> {
                 "the exchanges that wait are the clients that wait in the queue"
             );
         }
-        assert!(!self.executor.has_deliveries(), "a turn ends without pending deliveries");
+        assert!(!self.executor.queue().has_deliveries(), "a turn ends without pending deliveries");
     }
 
     /// Each list has a client at most once, and exactly the clients that say that the list has them.

@@ -27,7 +27,7 @@ use std::time::Duration;
 use log::{debug, warn};
 
 pub use self::connection::Readiness;
-pub use crate::commands::{Executor, ExecutorConfig, MemoryShares};
+pub use crate::executor::{Executor, ExecutorConfig, MemoryShares};
 
 use self::budget::{
     CLOSING_COST, HANDSHAKES_PER_TURN, MAX_SHORT_REPLIES_BYTES, READ_BUFFER_BYTES, RUNNABLE_COST, TURN_COST,
@@ -195,7 +195,7 @@ impl<S: Stream> Server<S> {
         }
         loop {
             // Deliveries come after all commands, so that a client that waited gets all its replies in one write.
-            let delivered = if self.executor.has_deliveries() { self.deliver(now) } else { 0 };
+            let delivered = if self.executor.queue().has_deliveries() { self.deliver(now) } else { 0 };
             // A reply is sent only after the change that it acknowledges is in the log.
             if self.executor.commit(now) {
                 self.wake(WaitList::BinlogRoom);
@@ -217,7 +217,7 @@ impl<S: Stream> Server<S> {
             // One write for each connection, whatever the number of its replies.
             self.send(delivered, now);
             // A connection that failed in `send` has released its jobs, and waiting clients may have received them.
-            if !self.executor.has_deliveries() {
+            if !self.executor.queue().has_deliveries() {
                 break;
             }
         }
@@ -240,7 +240,7 @@ impl<S: Stream> Server<S> {
         if self.next_check.is_some() {
             self.check_connections(now);
         }
-        if self.executor.has_client_pages() {
+        if !self.executor.client_pages.is_empty() {
             self.write_client_pages(now);
         }
         if self.executor.carry_out_orders(now) {

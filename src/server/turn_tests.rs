@@ -13,7 +13,7 @@ use super::budget::TURN_COST;
 use super::{Executor, ExecutorConfig, Readiness, Server, Stream};
 use crate::access::{AccessRules, LOOKUPS, Peer};
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::commands::WATCHED_NAMES;
+use crate::executor::WATCHED_NAMES;
 use crate::poll_token::PollToken;
 use crate::queue::ClientId;
 use crate::stats::ServerInfo;

@@ -82,6 +82,7 @@ const LARGE_TYPES: &[(&str, &str)] = &[
     ("crates/binlog/src/writer/mod.rs", "Binlog"),
     ("crates/queue/src/rules/mod.rs", "Rules"),
     ("crates/queue/src/lib.rs", "Queue"),
+    ("src/executor/mod.rs", "Executor"),
     ("src/server/event_loop/mod.rs", "EventLoop"),
     ("src/server/mod.rs", "Server"),
     // A block of memory for everything about one object.

@@ -1,7 +1,7 @@
 //! The command `ready-age`: how long ago the oldest ready job of a tube was put.
 
-use super::Executor;
 use crate::clock::Timestamp;
+use crate::executor::Executor;
 use crate::protocol::DictionaryWriter;
 
 impl Executor {

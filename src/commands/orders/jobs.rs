@@ -6,8 +6,8 @@
 use std::num::NonZeroU32;
 
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::commands::{Caller, Changed, Executor, NotDone, Outcome, stall};
 use crate::exchange::Until;
+use crate::executor::{Caller, Changed, Executor, NotDone, Outcome, stall};
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{WalkBudget, WalkStep};
 use crate::orders::{JobAction, Selection};

@@ -1,25 +1,24 @@
 //! The orders of the API: the same commands, each run for an internal client of its own.
 //!
-//! Owns: which orders are carried out, a slice in each turn, and when the task of an order ends: not before the log has
-//! its changes. An unfinished order has the [`Continuation`] of a command. Driven by the turn; [`crate::http`] passes
-//! in the orders and reads the table of tasks.
+//! Owns: the slice of each order in a turn, and when the task of an order ends: not before the log has its changes. An
+//! unfinished order has the [`Continuation`] of a command. Driven by the turn; [`crate::http`] passes in the orders and
+//! reads the table of tasks.
 
 mod jobs;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-
 use log::{Level, log};
 
 use self::jobs::JobsOrder;
 use super::put::Stored;
-use super::{Caller, Continuation, Executor, NotDone, Outcome, stall};
-use crate::binlog::SequenceNumber;
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Put, PutExtras, Unfinished, Until};
+use crate::executor::{
+    Awaits, Caller, Continuation, Executor, NotDone, OrderSlice, Outcome, RunningOrder, stall,
+};
 use crate::job::Body;
-use crate::orders::{Control, Order, Progress, PutOrder, Task, TaskId, Tasks};
+use crate::orders::{Control, Order, Progress, PutOrder, TaskId, Tasks};
 use crate::protocol::PutHeader;
 use crate::queue::ClientId;
 use crate::refusal::{ChangeRefusal, PutRefusal};
@@ -28,80 +27,6 @@ use crate::stats::{ClientView, Connections, ServerView};
 /// The maximum cost of all orders together in a turn, in simple requests: about 150 microseconds. A flush may cost
 /// more, as it may for other clients.
 const COST_PER_TURN: u64 = 512;
-
-/// The orders that are being carried out.
-#[derive(Debug, Default)]
-pub(crate) struct Orders {
-    tasks: Tasks,
-    /// The first order is the next to continue.
-    running: VecDeque<RunningOrder>,
-    /// Orders that have ended, but whose changes the log may not have yet, in order.
-    settling: VecDeque<(TaskId, Progress, Option<SequenceNumber>)>,
-}
-
-impl Orders {
-    /// Asserts that each running task has its order.
-    pub(super) fn check_invariants(&self) {
-        let running = self.tasks.newest_first().filter(|task| !task.is_over()).count();
-        assert_eq!(
-            running,
-            self.running.len() + self.settling.len(),
-            "the running tasks are the orders that continue or wait for the log"
-        );
-    }
-
-    /// Whether any order is being carried out, or waits for the log.
-    pub(super) fn are_running(&self) -> bool {
-        !self.running.is_empty() || !self.settling.is_empty()
-    }
-}
-
-/// A turn's share of an order, with the parts of its result that a command of a client does not have.
-pub(super) struct OrderSlice {
-    /// The task, with its progress so far.
-    pub(super) task: Task,
-    /// The reason why the order cannot continue.
-    pub(super) failure: Option<ChangeRefusal>,
-    /// Before this instant, its rate does not permit the next job.
-    resumes_at: Option<Timestamp>,
-    /// The executor's cost at which the slice ends.
-    end: u64,
-}
-
-/// An order that is being carried out.
-#[derive(Debug)]
-struct RunningOrder {
-    task: TaskId,
-    client: ClientId,
-    /// What continues the order.
-    continuation: Continuation,
-    awaits: Awaits,
-}
-
-/// The event for which an order waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaits {
-    NextTurn,
-    /// The instant at which its rate permits the next job.
-    Pace(Timestamp),
-    BinlogRoom,
-}
-
-impl Awaits {
-    /// Whether the order can continue now.
-    fn is_over(self, now: Timestamp) -> bool {
-        match self {
-            Self::NextTurn => true,
-            Self::Pace(at) => at <= now,
-            Self::BinlogRoom => false,
-        }
-    }
-
-    /// The instant, if the order waits for one.
-    fn resumes_at(self) -> Option<Timestamp> {
-        if let Self::Pace(at) = self { Some(at) } else { None }
-    }
-}
 
 impl Control for Executor {
     fn server_view(&self, now: Timestamp) -> ServerView<'_> {
@@ -146,30 +71,6 @@ impl Control for Executor {
 }
 
 impl Executor {
-    /// From now on, accepts orders of the API. The numbers of their tasks begin at a `random` one, so that they differ
-    /// from the numbers of an earlier program.
-    pub fn accept_orders(&mut self, random: u32) {
-        let orders = Orders { tasks: Tasks::after(random.into()), ..Orders::default() };
-        self.orders = Some(Box::new(orders));
-    }
-
-    /// Whether an order has work even if no event comes.
-    #[inline]
-    pub(crate) fn has_orders(&self) -> bool {
-        self.orders.as_ref().is_some_and(|orders| {
-            let settled = self.settled();
-            orders.running.iter().any(|order| order.awaits == Awaits::NextTurn)
-                || orders.settling.front().is_some_and(|(_, _, last)| last.is_none_or(|last| last <= settled))
-        })
-    }
-
-    /// When the first order continues that waits because of its rate.
-    #[inline]
-    pub(crate) fn next_order_at(&self) -> Option<Timestamp> {
-        let orders = self.orders.as_ref()?;
-        orders.running.iter().filter_map(|running| running.awaits.resumes_at()).min()
-    }
-
     /// Ends the orders that wait because of their rate, before another program takes over the queue.
     pub(crate) fn stop_waiting_orders(&mut self) {
         let running = self.orders.iter().flat_map(|orders| &orders.running);
@@ -178,15 +79,6 @@ impl Executor {
             .map(|running| running.task)
             .collect();
         waiting.into_iter().for_each(|task| self.stop(task));
-    }
-
-    /// Wakes the orders that wait for room in the log.
-    pub(super) fn wake_orders(&mut self) {
-        if let Some(orders) = &mut self.orders {
-            for running in orders.running.iter_mut().filter(|running| running.awaits == Awaits::BinlogRoom) {
-                running.awaits = Awaits::NextTurn;
-            }
-        }
     }
 
     /// Does a turn's share of the orders; returns whether there can be any.

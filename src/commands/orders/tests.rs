@@ -2,7 +2,7 @@
 
 use super::jobs::JobsOrder;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::commands::{Continuation, Executor, ExecutorConfig};
+use crate::executor::{Continuation, Executor, ExecutorConfig};
 use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk};

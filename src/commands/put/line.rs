@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use crate::clock::Timestamp;
-use crate::commands::Executor;
 use crate::exchange::PutExtras;
+use crate::executor::Executor;
 use crate::protocol::{PutHeader, parse_tags};
 use crate::queue::ClientId;
 use crate::refusal::CommandRefusal;
@@ -123,6 +123,6 @@ impl Executor {
             tag.cooldown_s = self.queue.cooldown_s(*tag);
         }
         let tags = JobTags { owner: owner.map(|name| Name::again(name.as_bytes())), ..asked.into() };
-        PutExtras::new(&tags, tube, self.memory.spare_extras.take()).map_err(|_| CommandRefusal::OutOfMemory)
+        PutExtras::new(&tags, tube, self.spares.extras.take()).map_err(|_| CommandRefusal::OutOfMemory)
     }
 }

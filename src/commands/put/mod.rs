@@ -10,12 +10,11 @@ mod store;
 
 pub(super) use self::line::LineOf;
 
-use super::guard::Permission;
-use super::{Caller, ContinuationKind, Executor, NotDone, Outcome, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::LogState;
 use crate::clock::Timestamp;
 use crate::exchange::{Output, Put, Until};
+use crate::executor::{Caller, Continuation, Executor, NotDone, Outcome, Permission, answer};
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
@@ -84,7 +83,7 @@ impl Executor {
             Ok(Stored::New) => {
                 let outcome = answer(output, &Reply::Inserted(put.id));
                 if let Some(extras) = put.into_extras() {
-                    self.memory.spare_extras = Some(extras);
+                    self.spares.extras = Some(extras);
                 }
                 outcome
             }
@@ -93,7 +92,7 @@ impl Executor {
             }
             Err(NotDone::Refused(refusal)) => self.refuse_put(refusal.into(), output),
             Err(NotDone::NoRoomYet(body)) => {
-                ContinuationKind::Put(Box::new((put, body))).later(Until::BinlogRoom)
+                Continuation::Put(Box::new((put, body))).later(Until::BinlogRoom)
             }
         }
     }
@@ -108,7 +107,7 @@ impl Executor {
             return self.refuse_late_put(caller.output);
         }
         if guard.has_waiting_put(caller.client) {
-            return ContinuationKind::Put(Box::new((put, body))).later(Until::PutPace);
+            return Continuation::Put(Box::new((put, body))).later(Until::PutPace);
         }
         self.put_permitted(caller, put, body)
     }

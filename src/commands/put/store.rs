@@ -2,9 +2,8 @@
 
 use super::{NotStored, Stored, new_job};
 use crate::clock::Timestamp;
-use crate::commands::memory::MemoryClass;
-use crate::commands::{Executor, NotDone};
 use crate::exchange::{Output, Put};
+use crate::executor::{Executor, MemoryClass, NotDone};
 use crate::job::Body;
 use crate::queue::{ClientId, Duplicate, NewJob};
 use crate::refusal::PutRefusal;

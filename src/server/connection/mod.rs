@@ -19,8 +19,9 @@ use super::buffers::BufferPool;
 use super::client_lists::{ClientLists, Lists, WaitList, enlist};
 use super::unsettled_replies::UnsettledReplies;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::commands::Continuation;
+use crate::commands;
 use crate::exchange::{Activity, Exchange, MAX_OUTPUT_BYTES, Stop, Unfinished, Until, WaitKind};
+use crate::executor::Continuation;
 use crate::poll_token::PollToken;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
@@ -273,7 +274,7 @@ impl<S: Stream> Connection<S> {
             executor.note_end(id);
         }
         if let Some(continuation) = self.exchange.take_continuation() {
-            let outcome = executor.resume(id, continuation, &mut self.exchange.output, now);
+            let outcome = commands::resume(executor, id, continuation, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
         }
     }
@@ -302,7 +303,7 @@ impl<S: Stream> Connection<S> {
                 executor.count_input_without_request(arrived);
                 return Stop::WantsInput;
             };
-            let outcome = executor.execute::<GUARDED>(id, request, &mut self.exchange.output, now);
+            let outcome = commands::execute::<GUARDED>(executor, id, request, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
             has_budget = executor.measured_cost() < end_of_budget;
         }
@@ -347,7 +348,7 @@ impl<S: Stream> Connection<S> {
 
     /// Ends the wait, unless its answer is about to be delivered; returns whether requests may be executed now.
     fn cancel_wait(&mut self, executor: &mut Executor, id: ClientId, reply: &Reply<'_>) -> bool {
-        if let Some(outcome) = executor.cancel_wait(id, reply, &mut self.exchange.output) {
+        if let Some(outcome) = commands::cancel_wait(executor, id, reply, &mut self.exchange.output) {
             self.exchange.take_wait();
             self.exchange.apply(outcome);
         }
@@ -382,7 +383,7 @@ impl<S: Stream> Connection<S> {
             "the connection waits for an answer"
         );
         if let Some(kind) = self.exchange.take_wait() {
-            let outcome = executor.answer_wait(id, kind, end, &mut self.exchange.output, now);
+            let outcome = commands::answer_wait(executor, id, kind, end, &mut self.exchange.output, now);
             self.exchange.apply(outcome);
         }
     }

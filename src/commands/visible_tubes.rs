@@ -8,8 +8,8 @@ use std::collections::TryReserveError;
 
 use crate::access::Roles;
 use crate::clock::Timestamp;
-use crate::commands::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::exchange::Until;
+use crate::executor::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::protocol::{ListWriter, Reply, write_list};
 use crate::queue::ClientId;
 use crate::stats::{CommandCounts, ServerView, TubeSums};
@@ -49,12 +49,12 @@ impl WalkPurpose {
 
 impl Executor {
     /// The stats of the tubes that the client may see.
-    pub(in crate::commands) fn stats_of_visible_tubes(&mut self, caller: &mut Caller<'_>) -> Outcome {
+    pub(super) fn stats_of_visible_tubes(&mut self, caller: &mut Caller<'_>) -> Outcome {
         self.walk(caller, self.begin_walk(), WalkPurpose::Sums(TubeSums::default()))
     }
 
     /// The list of the tubes that the client may see.
-    pub(in crate::commands) fn list_visible_tubes(&mut self, caller: &mut Caller<'_>) -> Outcome {
+    pub(super) fn list_visible_tubes(&mut self, caller: &mut Caller<'_>) -> Outcome {
         if self.is_list_short() {
             let grants = self.grants(caller.client);
             let may_see = |name: &&str| grants.is_some_and(|grants| grants.on(name).meets(Roles::ANY));

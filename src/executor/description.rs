@@ -3,8 +3,8 @@
 //! Owns: which parts are described. The access rules and the certificates are not: the next program reads them itself,
 //! with the same command line. Driven by `server/description.rs`.
 
-use super::executor::{Executor, ServerCounters};
-use super::{Continuation, ContinuationKind};
+use super::outcome::Continuation;
+use super::{Executor, ServerCounters};
 use crate::clock::Timestamp;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -13,26 +13,16 @@ use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::{CommandCounts, ServerInfo};
 
 // A function is not described: a quiet server has none.
-described!(enum ContinuationKind, "the continuation of a command" {
+described!(enum Continuation, "the continuation of a command" {
     0 => Put(put),
     1 => Complete(complete);
     Function as 255
 });
 
-impl Described for Continuation {
-    fn describe(&self, out: &mut Writer<'_>) {
-        self.0.describe(out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        from.value().map(Self)
-    }
-}
-
 impl Continuation {
     /// Whether another program can continue it.
     pub(crate) fn is_described(&self) -> bool {
-        !matches!(self.0, ContinuationKind::Function(_))
+        !matches!(self, Self::Function(_))
     }
 }
 
@@ -40,7 +30,11 @@ impl Executor {
     /// Whether no command is in progress that cannot be described.
     pub(crate) fn is_quiet(&self) -> bool {
         let has_orders = self.orders.as_ref().is_some_and(|orders| orders.are_running());
-        self.queue.is_quiet() && self.clients.are_quiet() && !has_orders && !self.has_failed()
+        self.queue.is_quiet()
+            && self.flushed.is_empty()
+            && self.to_close.is_empty()
+            && !has_orders
+            && !self.has_failed()
     }
 
     /// Writes the state of the executor.
@@ -72,15 +66,21 @@ impl Executor {
                     timed_commands,
                 },
             is_draining,
-            clients,
+            // Written for each client below.
+            fields: _,
             // Described separately, or made by the next program from its command line and its files.
             guard: _,
             orders: _,
             // Figures of the present memory and of the cost of turns.
             memory: _,
+            spares: _,
             meter: _,
+            tls: _,
+            // Empty on a quiet server.
+            flushed: _,
+            client_pages: _,
+            to_close: _,
             tube_lists: _,
-            complete_buffers: _,
         } = self;
         instance.describe(out);
         started_at.describe(out);
@@ -91,7 +91,7 @@ impl Executor {
         timings.describe(out);
         queue.describe(out);
         for client in queue.described_clients() {
-            clients.fields.get(&client.index).map_or(0, |list| list.packed()).describe(out);
+            self.fields_of(client).map_or(0, |list| list.packed()).describe(out);
         }
         persistence.describe(out);
     }

@@ -1,13 +1,12 @@
 //! The guard of a server with access rules: the identity of each client.
 //!
 //! Owns: the rules in force, and for each client its identity and the decisions about the tubes that it uses and
-//! watches. `judge` checks commands, `audit` logs them, `waiting_puts` delays puts, and `visible_tubes` makes the lists
-//! and stats for clients that may not see everything. An open server has no guard. Driven by the executor.
+//! watches. `judge` checks commands, `audit` logs them, and `waiting_puts` delays puts. An open server has no guard.
+//! Driven by the executor and the commands.
 
 mod audit;
 mod description;
 mod judge;
-mod visible_tubes;
 mod waiting_puts;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,13 +33,13 @@ const CLIENT_BYTES: usize = size_of::<Option<GuardedClient>>();
 /// The rules, and the clients to which they apply.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    pub(super) rules: AccessRules,
+    pub(crate) rules: AccessRules,
     /// By the index of the [`ClientId`].
     clients: Vec<Option<GuardedClient>>,
     /// The usage of each identity, by the identities of the rules.
-    pub(super) usage: Vec<IdentityUsage>,
+    usage: Vec<IdentityUsage>,
     /// The counts of each identity, in the same order.
-    pub(super) figures: Vec<IdentityFigures>,
+    figures: Vec<IdentityFigures>,
     /// When the first waiting puts of an identity are permitted.
     permits: BTreeSet<(Timestamp, IdentityId)>,
     /// The number by which the next puts that have to wait are ordered.
@@ -50,7 +49,7 @@ pub(crate) struct Guard {
     has_read_token: bool,
     wrong_tokens: RateLimitedLog,
     /// Refusals to log at the end of the turn.
-    pub(super) refusals: Vec<RefusedCommandLine>,
+    refusals: Vec<RefusedCommandLine>,
     full: RateLimitedLog,
 }
 
@@ -60,7 +59,7 @@ pub(crate) struct IdentityUsage {
     puts: IdentityPuts,
     log_ins: RateLimitedLog,
     /// By the word of the command, so that no line hides another command.
-    pub(super) refusals: BTreeMap<&'static str, RateLimitedLog>,
+    refusals: BTreeMap<&'static str, RateLimitedLog>,
     /// The number of tubes that its clients watch; a tube counts once for each client.
     watched: usize,
 }
@@ -79,17 +78,17 @@ enum Standing {
 /// A client, as the guard knows it.
 #[derive(Debug)]
 pub(crate) struct GuardedClient {
-    pub(super) peer: Peer,
+    peer: Peer,
     standing: Standing,
     /// The contents of its certificate, if it has shown one.
-    pub(super) certificate: Option<Box<ClientCertificate>>,
+    certificate: Option<Box<ClientCertificate>>,
     /// The hash of the token that it has sent.
     token: Option<TokenHash>,
-    pub(super) identity: IdentityId,
+    identity: IdentityId,
     /// The client's roles for the tube that it uses; `None` if they have not been looked up yet.
-    pub(super) used: Option<Roles>,
+    pub(crate) used: Option<Roles>,
     /// How many tubes at the start of its watch list have been checked: it may reserve from these.
-    pub(super) checked: usize,
+    pub(crate) checked: usize,
     /// How many tubes it watches.
     watched: usize,
     /// The client's puts that wait: all puts of a `complete`, or one put.
@@ -97,7 +96,7 @@ pub(crate) struct GuardedClient {
     /// The client's connection will send no more, so its put does not wait.
     has_ended: bool,
     /// The client's managing command, if one is in progress.
-    pub(super) action: Option<Box<str>>,
+    action: Option<Box<str>>,
 }
 
 /// The result of a login with a token.
@@ -279,7 +278,7 @@ impl Guard {
 
     /// Whether the client may only log in, because it is anonymous and above the limit of connections; the log has it.
     /// If there is room for it now, it has the rights of the others.
-    fn refuses_surplus(&mut self, client: ClientId, now: Timestamp) -> bool {
+    pub(crate) fn refuses_surplus(&mut self, client: ClientId, now: Timestamp) -> bool {
         let Some(known) = self.client(client).filter(|known| known.standing == Standing::Surplus) else {
             return false;
         };
@@ -379,7 +378,7 @@ thread_local! {
 }
 
 /// The names of the tubes that the client watches, from this index on.
-pub(super) fn watched_tubes_from(
+pub(crate) fn watched_tubes_from(
     queue: &Queue,
     client: ClientId,
     position: usize,
@@ -409,7 +408,7 @@ impl Executor {
     }
 
     /// The grants of the client. `None` on an open server, and before the client has been identified.
-    pub(super) fn grants(&self, client: ClientId) -> Option<&Grants> {
+    pub(crate) fn grants(&self, client: ClientId) -> Option<&Grants> {
         self.guard.as_ref()?.grants(client)
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct Persistence {
     tags: Vec<u8>,
     postponed: Postponed,
     /// The size of a file that the operator has set, in bytes, for the stats.
-    pub(super) file_bytes: u64,
+    pub(crate) file_bytes: u64,
 }
 
 /// Whether there is a log.
@@ -125,7 +125,7 @@ impl Persistence {
 
     /// The log, to be read.
     #[inline]
-    pub(super) fn binlog(&self) -> Option<&Binlog> {
+    pub(crate) fn binlog(&self) -> Option<&Binlog> {
         self.log.binlog()
     }
 
@@ -436,7 +436,7 @@ impl Executor {
     /// Notes that the next reply is RESERVED. The reply depends on no record if a restart finds the job in any case,
     /// because it contains nothing else from the log. A job with tags may be free because of a change that a restart
     /// does not find.
-    pub(super) fn note_reserved(&mut self, id: JobId) {
+    pub(crate) fn note_reserved(&mut self, id: JobId) {
         let Some(binlog) = self.persistence.log.binlog() else { return };
         if binlog.has_on_medium(id)
             && !self.queue.has_tags(id)

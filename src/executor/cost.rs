@@ -10,7 +10,7 @@
 //! | slice | constant | file |
 //! |---|---|---|
 //! | a turn, and one client in it | `TURN_COST`, `RUNNABLE_COST`, `BURST`, `SUSTAINED` | `server/budget.rs` |
-//! | what has become due, and the remains of closed clients | `ADVANCE_COST` | `commands/cost.rs` |
+//! | what has become due, and the remains of closed clients | `ADVANCE_COST` | `executor/cost.rs` |
 //! | all orders of the API together | `COST_PER_TURN` | `commands/orders/mod.rs` |
 //! | a walk through jobs for the API | `WalkBudget::TURN` | `orders/selection.rs` |
 //! | tubes for the API | `TUBES_PER_SLICE` | `http/snapshot.rs` |
@@ -19,16 +19,16 @@
 //! | `delete-batch` | `COST_PER_TURN` | `commands/delete.rs` |
 //! | `reserve-batch` | `COST_PER_TURN` | `commands/reserve_batch.rs` |
 //! | the flushes | `COST_PER_TURN`, `PROBES_PER_TURN` | `commands/flush.rs` |
-//! | `list-tubes` | `TUBES_PER_SLICE` | `commands/list_tubes.rs` |
+//! | `list-tubes` | `TUBES_PER_SLICE` | `executor/lists.rs` |
 //! | `touch-all` | `TOUCHES_PER_TURN` | `commands/touch.rs` |
 //! | `list-jobs` | `JOBS_PER_TURN`, `PROBES_PER_TURN` | `commands/list_jobs.rs` |
 //! | `list-clients` | `CLIENTS_PER_TURN`, `INDEXES_PER_TURN` | `commands/clients.rs` |
 //! | reservations that join a session | `JOINED_PER_TURN` | `commands/sessions.rs` |
 //! | tubes that a client may not watch | `TUBES_PER_TURN` | `commands/watch.rs` |
-//! | tubes that a client may see | `COST_PER_TURN` | `commands/guard/visible_tubes.rs` |
-//! | changes that the log lacks | `CATCH_UP_BYTES` | `commands/persistence/postponed.rs` |
+//! | tubes that a client may see | `COST_PER_TURN` | `commands/visible_tubes.rs` |
+//! | changes that the log lacks | `CATCH_UP_BYTES` | `executor/persistence/postponed.rs` |
 //! | copies of jobs in the log | `COPIED_PER_TURN` | `writer/compaction.rs` of the binlog |
-//! | bodies that can be freed | `PROBES_PER_TURN` | `commands/memory/detached_bodies.rs` |
+//! | bodies that can be freed | `PROBES_PER_TURN` | `executor/memory/detached_bodies.rs` |
 //! | clients after a reload | `CHECKS_PER_TURN`, `VISITS_PER_TURN` | `server/reload.rs` |
 //! | a client that leaves, jobs after a pause, tubes that a reserve probes | `Slices` | `state/mod.rs` of the queue |
 //! | overdue jobs that a reserve ends | `MAX_OVERDUE_ENDED` | `rules/slots/mod.rs` of the queue |

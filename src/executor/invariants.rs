@@ -15,7 +15,8 @@ impl Executor {
         self.queue.check_invariants();
         self.check_binlog();
         self.memory.check_invariants(connection_bytes);
-        self.clients.check_invariants();
+        assert!(self.to_close.is_empty(), "a client that another one kills is closed in the same turn");
+        assert!(self.flushed.is_empty(), "a flushed job is kept until the deliveries of the turn are over");
         self.tube_lists.check_invariants();
         self.guard.iter().for_each(|guard| guard.check_invariants());
         self.orders.iter().for_each(|orders| orders.check_invariants());

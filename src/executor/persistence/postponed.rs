@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use super::{Persistence, append_state, whole};
 use crate::binlog::{Binlog, LoggedReservation, NoRoom};
 use crate::clock::Timestamp;
-use crate::commands::Caller;
-use crate::commands::{Executor, Outcome, answer, stall};
 use crate::exchange::Until;
+use crate::executor::Executor;
+use crate::executor::outcome::{Caller, Outcome, answer, stall};
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
 use crate::queue::{JobView, Queue, SessionKey, SessionReservation};
@@ -235,7 +235,7 @@ impl Persistence {
 impl Executor {
     /// Answers a command for whose changes no room was reserved, about one job or about many: the reply waits until the
     /// log has them. On a full disk it does not wait: they are logged when there is room.
-    pub(in crate::commands) fn answer_when_logged(
+    pub(crate) fn answer_when_logged(
         &mut self,
         caller: &mut Caller<'_>,
         reply: Reply<'static>,

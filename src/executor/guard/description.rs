@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use super::{Guard, GuardedClient, IdentityPuts, IdentityUsage, Standing, WaitingPuts};
 use crate::access::{AccessRules, IdentityId, Pace, Peer, TokenHash};
 use crate::clock::Timestamp;
-use crate::commands::Executor;
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
+use crate::executor::Executor;
 use crate::queue::ClientId;
 use crate::stats::IdentityFigures;
 

@@ -6,15 +6,11 @@
 
 mod detached_bodies;
 
-use std::rc::Rc;
-
 pub(super) use self::detached_bodies::DetachedBodies;
 
 use super::Executor;
 use crate::binlog::Binlog;
-use crate::exchange::{Output, PutExtras};
 use crate::queue::ClientId;
-use crate::tls::Acceptor;
 
 /// Reserves may exceed the limit by one part in this many, so that workers can empty a full queue.
 const MARGIN_PART: u64 = 8;
@@ -46,26 +42,20 @@ pub(crate) enum MemoryClass<'a> {
     AddsTube(&'a str),
 }
 
-/// The limits of memory, and its uses beside the queue, the log and the lists.
+/// The limits of memory, and its uses that no other part counts.
 #[derive(Debug)]
 pub(crate) struct MemoryUse {
     /// The maximum memory of jobs and connections, in bytes.
     max_bytes: Option<u64>,
     /// The largest body that a `put` may carry, in bytes.
-    pub(super) max_job_bytes: u64,
-    pub(super) shares: MemoryShares,
+    pub(crate) max_job_bytes: u64,
+    shares: MemoryShares,
     /// Whether the allocator has begun to use its reserve.
     is_exhausted: fn() -> bool,
     /// Bytes that connections hold: incomplete bodies, input that has not been executed, replies that have not been
     /// sent.
     buffer_bytes: usize,
-    /// The acceptor of connections with TLS, which counts their further bytes.
-    pub(super) tls: Option<Rc<Acceptor>>,
     pub(super) detached_bodies: DetachedBodies,
-    /// The memory of the extras of the last put that had some. The next one uses it instead of the allocator.
-    pub(super) spare_extras: Option<Box<PutExtras>>,
-    /// An empty output, whose memory the next batch uses.
-    pub(super) spare_replies: Output,
 }
 
 impl MemoryUse {
@@ -76,10 +66,7 @@ impl MemoryUse {
             shares,
             is_exhausted: || false,
             buffer_bytes: 0,
-            tls: None,
             detached_bodies: DetachedBodies::default(),
-            spare_extras: None,
-            spare_replies: Output::default(),
         }
     }
 
@@ -90,7 +77,7 @@ impl MemoryUse {
     }
 
     /// Whether cooldowns may not take `bytes`.
-    pub(super) fn forbids_cooldowns(&self, bytes: u64) -> bool {
+    pub(crate) fn forbids_cooldowns(&self, bytes: u64) -> bool {
         self.shares.cooldown_bytes.is_some_and(|max| bytes > max)
     }
 
@@ -99,17 +86,12 @@ impl MemoryUse {
         assert_eq!(connection_bytes, self.buffer_bytes, "the buffers are counted");
         self.detached_bodies.check_invariants();
     }
-
-    /// The memory of the input and output of connections, including that of TLS.
-    pub(super) fn all_buffer_bytes(&self) -> usize {
-        self.buffer_bytes + self.tls.as_ref().map_or(0, |acceptor| acceptor.memory_bytes())
-    }
 }
 
 impl Executor {
     /// Whether the client, or all clients of its identity together, have reached the limit of watched tubes and do not
     /// watch this one.
-    pub(super) fn watches_enough(&self, client: ClientId, tube: &str) -> bool {
+    pub(crate) fn watches_enough(&self, client: ClientId, tube: &str) -> bool {
         let MemoryShares { watched_tubes, watched_tubes_of_identity, .. } = self.memory.shares;
         let is_full = watched_tubes.is_some_and(|max| self.queue.watched_count(client) >= max)
             || self
@@ -130,10 +112,15 @@ impl Executor {
     pub fn memory_bytes(&self) -> usize {
         self.queue.bytes()
             + self.persistence.binlog().map_or(0, Binlog::memory_bytes)
-            + self.memory.all_buffer_bytes()
+            + self.all_buffer_bytes()
             + self.memory.detached_bodies.bytes()
             + self.tube_lists.bytes()
             + self.guard.as_ref().map_or(0, |guard| guard.bytes())
+    }
+
+    /// The memory of the input and output of connections, including that of TLS.
+    pub(crate) fn all_buffer_bytes(&self) -> usize {
+        self.memory.buffer_bytes + self.tls.as_ref().map_or(0, |acceptor| acceptor.memory_bytes())
     }
 
     /// The bytes that connections hold. The server counts them.
@@ -162,7 +149,7 @@ impl Executor {
 
     /// Whether a command of this class must be refused. `memory_bytes` are the bytes of the client's exchange.
     #[inline(always)]
-    pub(super) fn lacks_memory_to(
+    pub(crate) fn lacks_memory_to(
         &mut self,
         class: MemoryClass<'_>,
         client: ClientId,

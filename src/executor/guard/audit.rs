@@ -11,7 +11,7 @@ use log::{info, warn};
 use super::Guard;
 use crate::access::Peer;
 use crate::clock::Timestamp;
-use crate::commands::Executor;
+use crate::executor::Executor;
 use crate::queue::ClientId;
 use crate::stats::IdentityFigures;
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::rc::Weak;
 
-use crate::commands::Executor;
+use crate::executor::Executor;
 use crate::job::Body;
 
 /// The minimum number of bodies probed in a turn.
@@ -70,7 +70,7 @@ impl DetachedBodies {
 impl Executor {
     /// Notes that the job of a large body has been deleted; replies may still hold the body.
     #[cold]
-    pub(in crate::commands) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
+    pub(crate) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
         let bytes = body.len();
         drop(body);
         self.meter.cost += (bytes / FREED_BYTES_PER_COST) as u64;
@@ -79,7 +79,7 @@ impl Executor {
 
     /// Notes the large bodies of jobs that may have expired.
     #[inline]
-    pub(in crate::commands) fn detach_expired_bodies(&mut self) {
+    pub(in crate::executor) fn detach_expired_bodies(&mut self) {
         while let Some(body) = self.queue.next_expired_body() {
             if let Some(watch) = body.watch() {
                 self.detach_body(watch, body);

@@ -1,55 +1,26 @@
-//! Commands on a server with access rules. [`Executor::guard_command`] is the one place where rules decide, before a
+//! Commands on a server with access rules. [`Executor::judge`] is the one place where rules decide, before a
 //! command is executed.
 //!
-//! Owns: the form of a refusal. For a client that may not know a job, the reply is that the job does not exist; the
-//! body of a refused `put` is skipped.
+//! Owns: what the client may know of a job. If it may not know the job, the verdict is that the job does not exist.
 
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
-use crate::commands::words::{WordsFor, in_words};
-use crate::commands::{Caller, CommandRow, Executor, Follows, Outcome, Subject, answer, answer_last};
 use crate::exchange::Output;
+use crate::executor::Executor;
+use crate::executor::outcome::Caller;
+use crate::executor::row::{CommandRow, Subject, WordsFor};
 use crate::job::JobId;
-use crate::protocol::{Command, Reply, ReplyBuffer, Verb, target_of};
+use crate::protocol::{Command, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
-use crate::refusal::CommandRefusal;
 use crate::tags::TagSet;
 
 /// The cost of a line of the audit, in simple requests.
 const AUDIT_COST: u64 = 16;
 
 impl Executor {
-    /// Checks a command. Returns its outcome if it is refused.
-    pub(in crate::commands) fn guard_command(
-        &mut self,
-        caller: &mut Caller<'_>,
-        command: &Command<'_>,
-    ) -> Option<Outcome> {
-        let row = CommandRow::of(command);
-        if !matches!(row.subject, Subject::Nothing)
-            && let Some(guard) = &mut self.guard
-            && guard.refuses_surplus(caller.client, caller.now)
-        {
-            self.count_refused_connection();
-            return Some(answer_last(caller.output, &Reply::TooManyConnections));
-        }
-        let verdict = self.judge(caller.client, &row);
-        self.audit(caller, command, &row, verdict);
-        let refusal = match verdict {
-            Verdict::Allowed => return None,
-            Verdict::NotFound => CommandRefusal::NotFound,
-            Verdict::Forbidden => CommandRefusal::Forbidden,
-        };
-        Some(match row.follows {
-            Follows::Nothing => answer(caller.output, &refusal.into()),
-            Follows::Body(header) => Outcome::SkipBody(header, refusal),
-            Follows::Puts(id, count) => self.begin_complete(caller, (id, count), Some(refusal)),
-        })
-    }
-
     /// Notes a refusal, and the beginning of a managing command. A job that does not exist is not a refusal. If the job
     /// exists and the client may not know it, only the log has the refusal: the client could see the counts.
-    fn audit(
+    pub(crate) fn audit(
         &mut self,
         &Caller { client, now, .. }: &Caller<'_>,
         command: &Command<'_>,
@@ -66,17 +37,15 @@ impl Executor {
         if verdict != Verdict::Allowed {
             guard.log_refusal(client, command.verb().as_str(), is_real, now);
         } else if row.is_managing() {
-            guard.begin_action(
-                client,
-                in_words(command, self.queue.used_tube(client).as_str(), WordsFor::Audit),
-            );
+            let used_tube = self.queue.used_tube(client).as_str();
+            guard.begin_action(client, row.in_words(command, used_tube, WordsFor::Audit));
             self.meter.cost += AUDIT_COST;
         }
     }
 
     /// Handles the outcome of a request. If it was a managing command that has ended, its reply is in the output from
     /// `start` on.
-    pub(in crate::commands) fn end_audit(&mut self, client: ClientId, output: &mut Output, start: usize) {
+    pub(crate) fn end_audit(&mut self, client: ClientId, output: &mut Output, start: usize) {
         if let Some(guard) = &mut self.guard
             && output.bytes().len() > start
         {
@@ -85,7 +54,7 @@ impl Executor {
     }
 
     /// Whether the client may give a command of this row.
-    fn judge(&mut self, client: ClientId, row: &CommandRow<'_>) -> Verdict {
+    pub(crate) fn judge(&mut self, client: ClientId, row: &CommandRow<'_>) -> Verdict {
         let Some(grants) = self.grants(client) else {
             let is_open = matches!(row.subject, Subject::Nothing);
             return if is_open { Verdict::Allowed } else { Verdict::Forbidden };
@@ -126,20 +95,27 @@ impl Executor {
 
     /// Whether the access rules let the client end this job. If not, the job does not exist for this client.
     #[inline]
-    pub(in crate::commands) fn may_end(&self, client: ClientId, id: JobId) -> bool {
+    pub(crate) fn may_end(&self, client: ClientId, id: JobId) -> bool {
         self.meets_for_job(client, id, Roles::END_JOBS)
     }
 
     /// Whether the client has one of these roles for the tube of this job.
     #[inline]
-    pub(in crate::commands) fn meets_for_job(&self, client: ClientId, id: JobId, needed: Roles) -> bool {
+    pub(crate) fn meets_for_job(&self, client: ClientId, id: JobId, needed: Roles) -> bool {
         let Some(guard) = &self.guard else { return true };
         let tube = self.queue.job(id).map(|job| job.tube.as_str());
         guard.grants(client).is_some_and(|grants| grants.judge_job(needed, tube) == Verdict::Allowed)
     }
 
+    /// Whether the rules let the client wait for the end of its job, or the job has just ended. `None` if it does not
+    /// wait for a job's end.
+    pub(super) fn may_wait_for_job(&self, client: ClientId) -> Option<bool> {
+        let id = self.queue.awaited_by(client)?;
+        Some(self.queue.job(id).is_none() || self.meets_for_job(client, id, Roles::ANY))
+    }
+
     /// Whether the client may name the groups and the concurrency keys in these tags of a `put`.
-    pub(in crate::commands) fn may_name(&self, client: ClientId, tags: &TagSet<'_>) -> bool {
+    pub(crate) fn may_name(&self, client: ClientId, tags: &TagSet<'_>) -> bool {
         let grants = self.grants(client);
         let names = [tags.concurrency.map(|tag| tag.key), tags.group, tags.after.map(|after| after.group)];
         let mut names = names.into_iter().flatten();
@@ -147,7 +123,7 @@ impl Executor {
     }
 
     /// Notes that the names in the tags of a `put` were refused.
-    pub(in crate::commands) fn note_refused_put(&mut self, client: ClientId, now: Timestamp) {
+    pub(crate) fn note_refused_put(&mut self, client: ClientId, now: Timestamp) {
         if let Some(guard) = &mut self.guard {
             guard.count_refusal(client);
             guard.log_refusal(client, Verb::Put.as_str(), true, now);
@@ -155,7 +131,7 @@ impl Executor {
     }
 
     /// The tube from which a dead job comes, if the client has a role for that tube; otherwise empty.
-    pub(in crate::commands) fn source_shown_to<'a>(&self, client: ClientId, job: &JobView<'a>) -> &'a str {
+    pub(crate) fn source_shown_to<'a>(&self, client: ClientId, job: &JobView<'a>) -> &'a str {
         let from = job.dead_from();
         match &self.guard {
             Some(guard) if !from.is_empty() => {
@@ -167,7 +143,7 @@ impl Executor {
     }
 
     /// Whether the client may see all tubes. On an open server every client may.
-    pub(in crate::commands) fn sees_every_tube(&self, client: ClientId) -> bool {
+    pub(crate) fn sees_every_tube(&self, client: ClientId) -> bool {
         self.guard.as_ref().is_none_or(|guard| {
             guard.grants(client).is_some_and(|grants| grants.everywhere().meets(Roles::ANY))
         })

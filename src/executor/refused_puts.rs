@@ -20,7 +20,7 @@ const INTERVAL_NS: u64 = 60 * NS_PER_S;
 
 /// The numbers of puts that were refused.
 #[derive(Debug, Default)]
-pub(super) struct RefusedPuts {
+pub(crate) struct RefusedPuts {
     /// All refused puts, including those that get no line.
     pub total: u64,
     /// The contents of the next line.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::Guard;
 use crate::access::{IdentityId, Pace};
 use crate::clock::Timestamp;
-use crate::commands::Executor;
+use crate::executor::Executor;
 use crate::queue::ClientId;
 
 /// The waiting puts of a client. All of them are permitted at the same instant.
@@ -116,14 +116,14 @@ impl Guard {
 
 impl Executor {
     /// Whether the puts of the client may have to wait.
-    pub(in crate::commands) fn has_pace(&self, client: ClientId) -> bool {
+    pub(crate) fn has_pace(&self, client: ClientId) -> bool {
         let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
         limits.is_some_and(|(_, limits)| limits.puts_per_second.is_some())
     }
 
     /// Takes the permission for `count` puts of the client, at once or later. The client waits until the last of them
     /// may be done, unless that is only at `too_late` or after it; then nothing is taken.
-    pub(in crate::commands) fn permit_puts(
+    pub(crate) fn permit_puts(
         &mut self,
         client: ClientId,
         count: u32,
