@@ -86,7 +86,7 @@ impl Executor {
     #[inline]
     pub(crate) fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| {
-            let settled = self.settled();
+            let settled = self.persistence.settled();
             orders.running.iter().any(|order| order.awaits == Awaits::NextTurn)
                 || orders.settling.front().is_some_and(|(_, _, last)| last.is_none_or(|last| last <= settled))
         })

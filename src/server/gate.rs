@@ -42,7 +42,7 @@ impl<S: Stream> Server<S> {
     /// made their jobs ready.
     #[cold]
     pub(super) fn check_lease(&mut self, now: Timestamp) -> bool {
-        let left_ns = self.executor.lease_left_ns();
+        let left_ns = self.executor.persistence.lease_left_ns();
         let was_open = self.gate != ReplyGate::Closed;
         // The time is counted from a little later than `now`, so the loop checks too early rather than too late.
         self.gate = if left_ns > 0 { ReplyGate::Open { until: now + left_ns } } else { ReplyGate::Closed };

@@ -202,7 +202,7 @@ impl<S: Stream> Server<S> {
             }
             // Replies are sent only while no other server can own the queue. This check comes after the last command,
             // so that the lease covers all commands, and before the first byte.
-            if self.executor.is_leased() {
+            if self.executor.persistence.is_leased() {
                 if self.check_lease(now) {
                     continue;
                 }
@@ -401,7 +401,7 @@ impl<S: Stream> Server<S> {
     /// Writes the replies of this turn to the sockets, starting with the replies of the last `delivered` connections in
     /// the list.
     fn send(&mut self, delivered: usize, now: Timestamp) {
-        let settled = self.executor.settled();
+        let settled = self.executor.persistence.settled();
         let mut unsent = std::mem::take(&mut self.lists.unsent);
         // A worker that waited gets its job before the producer gets the reply to its put.
         if delivered > 0 {
@@ -450,7 +450,7 @@ impl<S: Stream> Server<S> {
 
     /// Polls the store of the binlog for completed work.
     pub fn poll_binlog(&mut self, now: Timestamp) {
-        while let Some(completion) = self.executor.next_completion() {
+        while let Some(completion) = self.executor.persistence.next_completion() {
             self.binlog_completed(completion, now);
         }
     }
@@ -522,8 +522,8 @@ impl<S: Stream> Server<S> {
                 });
             }
             connection.uncount_bytes(self.executor.buffer_bytes());
-            // Its replies must not count as replies of the next connection.
-            self.executor.take_settled_replies();
+            // Its replies must not count as those of the next connection.
+            self.executor.persistence.take_settled_replies();
             self.idle_timeouts.forget(id);
             self.log_ins.forget(&mut connection.listed);
             self.connections[id.index as usize] = None;

@@ -66,7 +66,7 @@ impl Control for Executor {
     }
 
     fn may_answer(&self) -> bool {
-        !self.is_leased() || self.lease_left_ns() > 0
+        !self.persistence.is_leased() || self.persistence.lease_left_ns() > 0
     }
 }
 
@@ -111,7 +111,7 @@ impl Executor {
 
     /// Ends the tasks whose changes the log has.
     fn end_settled_tasks(&mut self) {
-        let settled = self.settled();
+        let settled = self.persistence.settled();
         let Some(orders) = &mut self.orders else { return };
         while let Some(&(id, progress, _)) =
             orders.settling.front().filter(|(_, _, last)| last.is_none_or(|last| last <= settled))
@@ -165,7 +165,7 @@ impl Executor {
         }
         self.queue.end_flush(client, now);
         self.disconnect(client, now);
-        let last = self.awaited();
+        let last = self.persistence.awaited();
         if let Some(orders) = &mut self.orders {
             orders.settling.push_back((id, progress, last));
         }

@@ -28,7 +28,7 @@ pub(crate) struct Persistence {
     log: Log,
     /// The last record of the last successful commit.
     written: SequenceNumber,
-    /// How many replies that depend on no record were made since [`Executor::take_settled_replies`] was last called.
+    /// How many replies that depend on no record were made since [`Persistence::take_settled_replies`] was last called.
     settled_replies: u32,
     /// Empty between commands; kept for its capacity.
     changes: Vec<Change>,
@@ -322,6 +322,74 @@ impl Persistence {
             self.fail(error);
         }
     }
+
+    /// Starts the thread on which the store of the binlog does its slow work, if there is a binlog. It calls `wake`
+    /// when some work is done.
+    ///
+    /// # Errors
+    /// If the system provides no thread.
+    pub(crate) fn start_binlog(&mut self, wake: impl Fn() + Send + 'static) -> io::Result<()> {
+        self.log.binlog_mut().map_or(Ok(()), |binlog| binlog.start(Box::new(wake)))
+    }
+
+    /// Sets how far the wall clock is ahead of the clock of the turns, in nanoseconds, if a binlog needs it.
+    pub(crate) fn set_wall_offset(&mut self, offset_ns: impl FnOnce() -> i64) {
+        if let Some(binlog) = self.log.binlog_mut() {
+            binlog.set_wall_offset(offset_ns());
+        }
+    }
+
+    /// When the tasks of the binlog's store begin, if it has any that have not begun.
+    pub(crate) fn store_tasks_begin_at(&self) -> Option<Timestamp> {
+        self.log.binlog().and_then(Binlog::tasks_begin_at)
+    }
+
+    /// Begins the tasks of the binlog's store.
+    pub(crate) fn begin_store_tasks(&mut self) {
+        if let Some(binlog) = self.log.binlog_mut() {
+            binlog.begin_tasks();
+        }
+    }
+
+    /// The next completion of the binlog's store.
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        self.log.binlog_mut().and_then(Binlog::next_completion)
+    }
+
+    /// The last record for which replies can be sent.
+    pub(crate) fn settled(&self) -> SequenceNumber {
+        let Self { log, written, .. } = self;
+        log.binlog().filter(|binlog| binlog.waits_for_medium()).map_or(*written, Binlog::durable)
+    }
+
+    /// The record for which replies about all changes so far wait; `None` without a binlog.
+    #[inline]
+    pub(crate) fn awaited(&self) -> Option<SequenceNumber> {
+        self.log.binlog().map(Binlog::awaited)
+    }
+
+    /// How many of the replies since the last call depend on no record.
+    #[inline]
+    pub(crate) fn take_settled_replies(&mut self) -> u32 {
+        std::mem::take(&mut self.settled_replies)
+    }
+
+    /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
+    #[inline]
+    pub(crate) fn is_leased(&self) -> bool {
+        self.log.open().is_some_and(|open| open.is_leased)
+    }
+
+    /// For how long replies can be sent from now on; without a lease, there is no limit.
+    pub(crate) fn lease_left_ns(&self) -> u64 {
+        self.log.binlog().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the log lacks changes for which there has been no room.
+    pub(crate) fn lacks_log_room(&self) -> bool {
+        let Self { log, postponed, .. } = self;
+        log.binlog().is_some_and(Binlog::lacks_changes) || !postponed.is_empty()
+    }
 }
 
 impl Executor {
@@ -351,68 +419,6 @@ impl Executor {
             restored.expect("a start without memory for its jobs fails");
         }
         self.persistence.attach_log(binlog);
-    }
-
-    /// Starts the thread on which the store of the binlog does its slow work, if there is a binlog. It calls `wake`
-    /// when some work is done.
-    ///
-    /// # Errors
-    /// If the system provides no thread.
-    pub(crate) fn start_binlog(&mut self, wake: impl Fn() + Send + 'static) -> io::Result<()> {
-        self.persistence.log.binlog_mut().map_or(Ok(()), |binlog| binlog.start(Box::new(wake)))
-    }
-
-    /// Sets how far the wall clock is ahead of the clock of the turns, in nanoseconds, if a binlog needs it.
-    pub(crate) fn set_wall_offset(&mut self, offset_ns: impl FnOnce() -> i64) {
-        if let Some(binlog) = self.persistence.log.binlog_mut() {
-            binlog.set_wall_offset(offset_ns());
-        }
-    }
-
-    /// When the tasks of the binlog's store begin, if it has any that have not begun.
-    pub(crate) fn store_tasks_begin_at(&self) -> Option<Timestamp> {
-        self.persistence.log.binlog().and_then(Binlog::tasks_begin_at)
-    }
-
-    /// Begins the tasks of the binlog's store.
-    pub(crate) fn begin_store_tasks(&mut self) {
-        if let Some(binlog) = self.persistence.log.binlog_mut() {
-            binlog.begin_tasks();
-        }
-    }
-
-    /// The next completion of the binlog's store.
-    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
-        self.persistence.log.binlog_mut().and_then(Binlog::next_completion)
-    }
-
-    /// The last record for which replies can be sent.
-    pub(crate) fn settled(&self) -> SequenceNumber {
-        let Persistence { log, written, .. } = &self.persistence;
-        log.binlog().filter(|binlog| binlog.waits_for_medium()).map_or(*written, Binlog::durable)
-    }
-
-    /// The record for which replies about all changes so far wait; `None` without a binlog.
-    #[inline]
-    pub(crate) fn awaited(&self) -> Option<SequenceNumber> {
-        self.persistence.log.binlog().map(Binlog::awaited)
-    }
-
-    /// How many of the replies since the last call depend on no record.
-    #[inline]
-    pub(crate) fn take_settled_replies(&mut self) -> u32 {
-        std::mem::take(&mut self.persistence.settled_replies)
-    }
-
-    /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
-    #[inline]
-    pub(crate) fn is_leased(&self) -> bool {
-        self.persistence.log.open().is_some_and(|open| open.is_leased)
-    }
-
-    /// For how long replies can be sent from now on; without a lease, there is no limit.
-    pub(crate) fn lease_left_ns(&self) -> u64 {
-        self.persistence.log.binlog().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
     }
 
     /// Handles a completion of the binlog's store.
@@ -488,7 +494,7 @@ impl Executor {
     pub fn quiesce_binlog(&mut self, now: Timestamp) {
         loop {
             self.persistence.catch_up_at_once(&self.queue, now);
-            let needs_room = self.lacks_log_room();
+            let needs_room = self.persistence.lacks_log_room();
             let Some(binlog) = self.persistence.log.binlog_mut() else { return };
             match binlog.quiesce(needs_room, now) {
                 // If no program takes over, copies have come before the commands that wait for room, as always.
@@ -497,12 +503,6 @@ impl Executor {
                 Err(error) => return self.persistence.fail(error),
             }
         }
-    }
-
-    /// Whether the log lacks changes for which there has been no room.
-    pub(crate) fn lacks_log_room(&self) -> bool {
-        let Persistence { log, postponed, .. } = &self.persistence;
-        log.binlog().is_some_and(Binlog::lacks_changes) || !postponed.is_empty()
     }
 
     /// Whether another program could not take over the log: it lacks changes, or has some that are not written.

@@ -30,8 +30,8 @@ impl<S: Stream> Connection<S> {
     /// Makes the replies since the last call wait until everything logged so far is settled, unless all of them are
     /// settled already.
     pub(crate) fn note_unsettled_replies(&mut self, executor: &mut Executor) {
-        let settled = executor.take_settled_replies();
-        if let Some(awaited) = executor.awaited() {
+        let settled = executor.persistence.take_settled_replies();
+        if let Some(awaited) = executor.persistence.awaited() {
             self.unsettled.get_or_insert_default().note(&self.exchange.output, awaited, settled);
         }
     }

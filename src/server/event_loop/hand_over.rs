@@ -363,7 +363,7 @@ impl EventLoop {
 
     /// Whether the log lacks changes, which another program could not take over. It may be about to get them.
     fn lacks_log_room(&self) -> bool {
-        self.server.executor().lacks_log_room()
+        self.server.executor().persistence.lacks_log_room()
     }
 
     /// Returns only if the hand-over fails.

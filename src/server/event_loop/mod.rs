@@ -191,7 +191,7 @@ impl EventLoop {
                 error!("cannot wake the loop: {error}");
             }
         };
-        self.server.executor_mut().start_binlog(wake)
+        self.server.executor_mut().persistence.start_binlog(wake)
     }
 
     /// Serves a site on `listener`, too. `host` is the host that the command line names for it.
@@ -300,7 +300,7 @@ impl EventLoop {
         let executor = self.server.executor();
         let next = Timestamp::earliest([
             self.server.next_turn_at(),
-            executor.store_tasks_begin_at(),
+            executor.persistence.store_tasks_begin_at(),
             self.listeners.next_turn_at(),
             executor.next_line_of_refused_puts_at(),
             self.memory.next_turn_at(),
@@ -334,21 +334,21 @@ impl EventLoop {
     /// A turn of the server, after it has polled the store of the binlog.
     fn turn_of_server(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         self.server.poll_binlog(now);
-        self.server.executor_mut().set_wall_offset(|| Clock::wall_offset_ns(now));
+        self.server.executor_mut().persistence.set_wall_offset(|| Clock::wall_offset_ns(now));
         self.server.turn(events, now);
     }
 
     /// Starts the tasks of the binlog's store once the loop has nothing else to do. With `-f 0`, a sync then covers all
     /// clients that the last sync has answered, instead of only the first of them.
     fn begin_binlog_tasks(&mut self, had_no_event: bool, now: Timestamp) {
-        self.unbegun_since = match self.server.executor().store_tasks_begin_at() {
+        self.unbegun_since = match self.server.executor().persistence.store_tasks_begin_at() {
             None => None,
             Some(at) => {
                 let since = self.unbegun_since.unwrap_or(now);
                 let is_idle = had_no_event && self.server.next_turn_at() != Some(Timestamp::AT_ONCE);
                 let is_time = at <= now && (is_idle || now.since_ns(since) >= MAX_UNBEGUN_NS);
                 if is_time {
-                    self.server.executor_mut().begin_store_tasks();
+                    self.server.executor_mut().persistence.begin_store_tasks();
                 }
                 (!is_time).then_some(since)
             }
