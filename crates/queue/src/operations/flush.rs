@@ -153,6 +153,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Priority;
     use crate::testing::{NOW, TestJob};
 
     #[test]
@@ -172,6 +173,19 @@ mod tests {
                 FlushStep::Done => panic!("{} jobs are left", queue.figures().jobs.reserved),
             }
         }
+    }
+
+    #[test]
+    fn a_flush_finds_a_ready_job_that_gets_a_priority_behind_its_walk() {
+        let mut queue = Queue::default();
+        let [producer, flusher] = [(); 2].map(|()| queue.connect());
+        let ids =
+            [(); 2].map(|()| TestJob { priority: 5, ..TestJob::default() }.put(&mut queue, producer, NOW));
+        assert_eq!(queue.begin_flush(flusher, "default", FlushScope::All, NOW), BeginFlush::Begun);
+        assert_eq!(queue.next_to_flush(flusher, &mut 100), FlushStep::Job(ids[0]));
+        queue.flush_job(ids[0], NOW);
+        assert!(queue.set_priority(ids[1], Priority(1), NOW));
+        assert_eq!(queue.next_to_flush(flusher, &mut 100), FlushStep::Job(ids[1]));
     }
 
     #[test]

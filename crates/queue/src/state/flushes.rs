@@ -2,10 +2,10 @@
 //!
 //! Owns: which jobs each of them deletes, and how far its walk has come. A flush walks through the held jobs, the ready
 //! jobs, parked or not, the delayed jobs, the buried jobs, and the reservations of all clients, once each. In the
-//! meantime, no held job goes to a client. Last, it ends the cooldowns of the tube. A job that changes its state in the
-//! meantime may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids
-//! are larger, they were put at a later instant, or they were moved here from another tube. While no flush is running,
-//! this costs only a check for an empty list when a job changes its state.
+//! meantime, no held job goes to a client. Last, it ends the cooldowns of the tube. A job that changes its state or
+//! its priority in the meantime may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later
+//! stay: their ids are larger, they were put at a later instant, or they were moved here from another tube. While no
+//! flush is running, this costs only a check for an empty list when a job changes its state.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ pub(crate) struct Flush {
     /// Jobs with this number of burial or a larger one were buried after the flush began.
     pub next_burial: u64,
     pub stage: FlushStage,
-    /// Jobs that have changed their state in the meantime.
+    /// Jobs that have changed their state or their priority in the meantime.
     pub moved: BTreeSet<JobId>,
     /// Jobs that have come from other tubes in the meantime.
     pub came: BTreeSet<JobId>,
@@ -119,8 +119,8 @@ impl Flushes {
         self.0.is_empty()
     }
 
-    /// Notes that the job, which is in this tube, is about to change its state, or that its reservation now ends
-    /// earlier. Must be called for all states except reserved.
+    /// Notes that the job, which is in this tube, is about to change its state or its priority, or that its
+    /// reservation now ends earlier. Must be called for all states except reserved.
     #[inline]
     pub(crate) fn note_moved(&mut self, id: JobId, tube: TubeKey) {
         if !self.0.is_empty() {
