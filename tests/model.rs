@@ -232,7 +232,7 @@ fn a_job_that_stays_in_its_state_is_on_exactly_one_page_whatever_others_do() {
         loop {
             let page = busy.page(after, limit);
             assert!(page.jobs.len() <= limit && page.next.is_none_or(|next| Some(next) > after));
-            listed.extend(page.jobs);
+            listed.extend(page.jobs.into_iter().map(|position| position.id));
             after = page.next;
             if after.is_none() {
                 break;

@@ -97,7 +97,7 @@ impl Executor {
                     let job = self.queue.job(*id);
                     job.is_some_and(|job| job.is_in(tube.as_str(), JobState::Reserved))
                 };
-                let first = page.jobs.iter().copied().find(is_there);
+                let first = page.jobs.iter().map(|position| position.id).find(is_there);
                 if first.is_none() && !page.jobs.is_empty() {
                     // All of them were released in the meantime.
                     return search_later(purpose, Search::new(tube, PageOrder::Since, None, CANDIDATES));
@@ -118,7 +118,8 @@ impl Executor {
         let Some(writer) = self.page_writer("jobs", next, expected, caller.output) else {
             return answer(caller.output, &Reply::OutOfMemory);
         };
-        let page = JobPage { tube: tube.into(), state, jobs: page.jobs.into_iter(), writer };
+        let jobs: Vec<JobId> = page.jobs.into_iter().map(|position| position.id).collect();
+        let page = JobPage { tube: tube.into(), state, jobs: jobs.into_iter(), writer };
         self.write_jobs(caller, page)
     }
 

@@ -122,8 +122,8 @@ pub struct JobWalk {
     tube: TubeName,
     state: JobState,
     filter: Filter,
-    /// The jobs of the last page that have not been examined.
-    page: vec::IntoIter<JobId>,
+    /// The jobs of the last page that have not been examined, at the positions at which they were found.
+    page: vec::IntoIter<Position>,
     /// The position after which the next page begins.
     after: Option<Position>,
     /// A search for a page of reserved jobs, in progress.
@@ -191,7 +191,7 @@ impl JobWalk {
             if budget.is_used_up() {
                 return WalkStep::Unfinished;
             }
-            let Some(&id) = self.page.as_slice().first() else {
+            let Some(&Position { id, .. }) = self.page.as_slice().first() else {
                 if self.is_last_page {
                     return WalkStep::Done;
                 }
@@ -199,7 +199,7 @@ impl JobWalk {
                 continue;
             };
             let Some(is_selected) = self.examine(id, queue, budget) else { return WalkStep::Unfinished };
-            self.page.next();
+            self.last = self.page.next();
             self.probed += 1;
             budget.jobs = budget.jobs.saturating_sub(1);
             if is_selected {
@@ -214,7 +214,6 @@ impl JobWalk {
             .job(id)
             .filter(|job| job.record.state == self.state && job.tube.as_str() == self.tube.as_str());
         let Some(job) = job else { return Some(false) };
-        self.last = queue.position(id).or(self.last);
         if !self.filter.takes(&job) {
             return Some(false);
         }

@@ -83,6 +83,22 @@ fn every_state_is_walked_in_shares() {
 }
 
 #[test]
+fn a_job_that_moves_does_not_move_the_cursor() {
+    let mut tube = Tube::new();
+    let ids: Vec<JobId> = (0..50).map(|_| tube.put(5, 0, b"x", NOW)).collect();
+    let walk_after =
+        |tube: &Tube, after| JobWalk::new(TubeName::default_tube(), JobState::Ready, tube.all(), after);
+    let (mut walk, mut left) = (walk_after(&tube, None), WalkBudget::TURN);
+    for &id in &ids[..9] {
+        assert_eq!(walk.next(&tube.queue, &mut left), WalkStep::Job(id));
+    }
+    assert!(tube.queue.set_priority(ids[9], Priority(9), NOW));
+    assert_eq!(walk.next(&tube.queue, &mut left), WalkStep::Job(ids[9]), "it is on the page");
+    let mut rest = walk_after(&tube, walk.cursor().map(|cursor| cursor.position));
+    assert_eq!(rest.next(&tube.queue, &mut left), WalkStep::Job(ids[10]));
+}
+
+#[test]
 fn a_filter_selects_the_jobs_that_match_it() {
     let mut tube = Tube::new();
     let old = tube.put(1, 0, b"apple pie", Timestamp(NOW.0 - 100 * NS_PER_S));

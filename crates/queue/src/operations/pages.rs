@@ -24,8 +24,8 @@ use crate::tube_name::TubeName;
 /// The jobs of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The jobs, in order.
-    pub jobs: Vec<JobId>,
+    /// The positions of the jobs, in order.
+    pub jobs: Vec<Position>,
     /// The position of the last job, if more follow.
     pub next: Option<Position>,
 }
@@ -90,7 +90,7 @@ impl Search {
     #[must_use]
     pub fn into_page(self) -> Page {
         let next = self.first.last().copied().filter(|_| self.has_more);
-        Page { jobs: self.first.into_iter().map(|position| position.id).collect(), next }
+        Page { jobs: self.first.into_iter().collect(), next }
     }
 
     /// Takes a job of the tube into account; returns whether later jobs of the same client matter.
@@ -237,14 +237,10 @@ impl Queue {
 
 /// The jobs at the first positions, and whether there are more.
 fn collect(mut positions: impl Iterator<Item = Position>, limit: usize) -> Page {
-    let mut page = Page { jobs: Vec::with_capacity(limit), next: None };
-    let mut last = None;
-    for position in positions.by_ref().take(limit) {
-        page.jobs.push(position.id);
-        last = Some(position);
-    }
-    page.next = last.filter(|_| positions.next().is_some());
-    page
+    let mut jobs = Vec::with_capacity(limit);
+    jobs.extend(positions.by_ref().take(limit));
+    let next = jobs.last().copied().filter(|_| positions.next().is_some());
+    Page { jobs, next }
 }
 
 #[cfg(test)]
@@ -268,7 +264,7 @@ mod tests {
             assert!(queue.search_reserved(&mut search, 1_000_000));
             assert!(search.probes() < 120, "{} probes", search.probes());
             let found = search.into_page();
-            assert_eq!((found.jobs[0], found.jobs.len()), (JobId(page * 100 + 1), 100));
+            assert_eq!((found.jobs[0].id, found.jobs.len()), (JobId(page * 100 + 1), 100));
             after = found.next;
         }
         assert_eq!(after, None);

@@ -185,7 +185,7 @@ impl Pair {
                     return;
                 };
                 assert!(page.jobs.len() <= limit && (page.jobs.len() == limit || page.next.is_none()));
-                found.extend(page.jobs);
+                found.extend(page.jobs.into_iter().map(|position| position.id));
                 after = page.next;
                 if after.is_none() {
                     break;
