@@ -45,7 +45,8 @@ impl WalkBudget {
     }
 }
 
-/// The instant at which jobs were counted. Jobs that came later do not count.
+/// The instant at which jobs were counted. Jobs that came later do not count: their ids are larger, or, if a put has
+/// taken its id before, they were put at a later instant. The API reads after all commands of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsOf {
     /// The next id at that instant.
@@ -96,6 +97,7 @@ impl Filter {
         let record = &job.record;
         let age_ns = self.as_of.at.since_ns(record.created_at);
         record.id < self.as_of.next_id
+            && record.created_at <= self.as_of.at
             && self.older_than_s.is_none_or(|age_s| age_ns >= age_s.saturating_mul(NS_PER_S))
             && self.younger_than_s.is_none_or(|age_s| age_ns < age_s.saturating_mul(NS_PER_S))
             && self.min_priority.is_none_or(|min| record.priority.0 >= min)

@@ -24,9 +24,14 @@ impl Tube {
 
     fn put(&mut self, priority: u32, delay_s: u32, body: &[u8], at: Timestamp) -> JobId {
         let id = self.queue.allocate_id();
+        self.put_as(id, (priority, delay_s), body, at);
+        id
+    }
+
+    /// A put that has taken its id before.
+    fn put_as(&mut self, id: JobId, (priority, delay_s): (u32, u32), body: &[u8], at: Timestamp) {
         let new = NewJob { id, priority: Priority(priority), delay_s: delay_s.into(), ttr_s: 100.into() };
         self.queue.put(self.client, new, Body::copy_of(body).unwrap(), at);
-        id
     }
 
     fn all(&self) -> Filter {
@@ -115,6 +120,16 @@ fn a_filter_selects_the_jobs_that_match_it() {
     assert_eq!(find(Filter { max_priority: Some(1), ..all.clone() }), [old]);
     assert_eq!(find(Filter { contains: Some("pie".into()), ..all.clone() }), [old]);
     assert_eq!(find(Filter { contains: Some("apple pies".into()), ..all }), []);
+}
+
+#[test]
+fn a_job_that_is_put_later_does_not_count_even_if_its_id_was_taken_before() {
+    let mut tube = Tube::new();
+    let late = tube.queue.allocate_id();
+    let counted = tube.put(9, 0, b"old", NOW);
+    let all = tube.all();
+    tube.put_as(late, (0, 0), b"new", NOW + 1);
+    assert_eq!(tube.find(JobState::Ready, all, WalkBudget::TURN).0, [counted]);
 }
 
 #[test]
