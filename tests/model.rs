@@ -194,9 +194,10 @@ impl Busy {
 
     /// Flushes the tube; returns how many jobs were deleted.
     fn flush(mut self, scope: FlushScope) -> usize {
+        // Their jobs may be put during the flush, also at its instant.
+        let announce = ClientCommand::AnnouncePut;
+        (0..4).for_each(|client| self.step(Operation::Command { client, command: announce }));
         let Some(flusher) = self.pair.begin_flush(TUBE, scope) else { return 0 };
-        // A put after the flush has a later instant.
-        self.step(Operation::Pass { ns: 1 });
         let mut flushed = 0;
         loop {
             match self.pair.continue_flush(flusher) {

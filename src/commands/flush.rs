@@ -17,7 +17,7 @@ const COST_PER_TURN: u64 = 1000;
 impl Executor {
     /// The commands `flush-tube` and `flush-buried`.
     pub(super) fn flush_tube(&mut self, caller: &mut Caller<'_>, tube: &str, scope: FlushScope) -> Outcome {
-        match self.queue.begin_flush(caller.client, tube, scope, caller.now) {
+        match self.queue.begin_flush(caller.client, tube, scope) {
             BeginFlush::Begun => self.continue_flush(caller, scope, 0),
             BeginFlush::NoTube => answer(caller.output, &Reply::Flushed(0)),
             BeginFlush::TooMany => {

@@ -120,7 +120,7 @@ impl Queue {
         debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
         debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");
         let record = self.tubes.get_mut(tube);
-        if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
+        if !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) && record.is_open() {
             self.offer(id, tube, priority, now);
         } else if record.rotation().is_none() {
             self.count_ready(tube, priority);

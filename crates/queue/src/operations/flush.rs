@@ -40,13 +40,7 @@ pub enum FlushStep {
 
 impl Queue {
     /// Begins to flush the tube with this name. A client flushes one tube at a time.
-    pub fn begin_flush(
-        &mut self,
-        client: ClientId,
-        name: &str,
-        scope: FlushScope,
-        now: Timestamp,
-    ) -> BeginFlush {
+    pub fn begin_flush(&mut self, client: ClientId, name: &str, scope: FlushScope) -> BeginFlush {
         let Some(tube) = self.tubes.find(name) else { return BeginFlush::NoTube };
         if self.flushes.0.len() == MAX_FLUSHES {
             return BeginFlush::TooMany;
@@ -60,13 +54,12 @@ impl Queue {
             client,
             tube: Some(tube),
             scope,
-            at: now,
             next_id: self.numbers.next_id,
             next_burial: self.numbers.next_burial,
             stage: match scope {
                 FlushScope::All => FlushStage::Held(None),
                 FlushScope::Buried => FlushStage::Buried(None),
-                FlushScope::Cooldowns => FlushStage::Cooldowns,
+                FlushScope::Cooldowns => FlushStage::Cooldowns(None),
             },
             moved: BTreeSet::new(),
             came: BTreeSet::new(),
@@ -96,20 +89,20 @@ impl Queue {
                         let next = clients.get(client).and_then(|client| client.reserved.next_after(after));
                         flush.stage = match next {
                             // Every later reservation has been noted.
-                            _ if !has_more => FlushStage::Cooldowns,
+                            _ if !has_more => FlushStage::Cooldowns(None),
                             Some(_) => FlushStage::Reserved { client, after: next },
                             None => FlushStage::Reserved { client: client + 1, after: None },
                         };
                         next.filter(|_| has_more).map(|reservation| reservation.id)
                     }
-                    FlushStage::Cooldowns => {
-                        // Later cooldowns have larger ids, except the cooldowns of jobs whose ids were taken long
-                        // before.
-                        let first = tubes.get(key).tag_state().and_then(|tagged| tagged.cooldowns.first());
-                        match first.filter(|id| id.0 < flush.next_id) {
+                    FlushStage::Cooldowns(after) => {
+                        let tagged = tubes.get(key).tag_state();
+                        let next = tagged.and_then(|tagged| tagged.cooldowns.next_after(after));
+                        flush.stage = match next.filter(|id| id.0 < flush.next_id) {
+                            Some(id) if flush.came.contains(&id) => FlushStage::Cooldowns(Some(id)),
                             Some(id) => return FlushStep::Cooldown(id),
-                            None => flush.stage = FlushStage::Over,
-                        }
+                            None => FlushStage::Over,
+                        };
                         None
                     }
                     FlushStage::Over => return FlushStep::Done,
@@ -154,7 +147,8 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::job::Priority;
-    use crate::testing::{NOW, TestJob};
+    use crate::tags::{Idempotency, TagSet};
+    use crate::testing::{NOW, TestJob, con};
 
     #[test]
     fn a_flush_finds_a_reservation_that_is_shortened_behind_its_walk() {
@@ -162,7 +156,7 @@ mod tests {
         let [worker, flusher] = [(); 2].map(|()| queue.connect());
         let ids = [(); 3].map(|()| TestJob::default().put(&mut queue, worker, NOW));
         assert!(ids.into_iter().all(|id| queue.reserve_job(worker, id, NOW)));
-        assert_eq!(queue.begin_flush(flusher, "default", FlushScope::All, NOW), BeginFlush::Begun);
+        assert_eq!(queue.begin_flush(flusher, "default", FlushScope::All), BeginFlush::Begun);
         while queue.figures().jobs.reserved > 0 {
             match queue.next_to_flush(flusher, &mut 1) {
                 FlushStep::Job(id) => {
@@ -181,11 +175,38 @@ mod tests {
         let [producer, flusher] = [(); 2].map(|()| queue.connect());
         let ids =
             [(); 2].map(|()| TestJob { priority: 5, ..TestJob::default() }.put(&mut queue, producer, NOW));
-        assert_eq!(queue.begin_flush(flusher, "default", FlushScope::All, NOW), BeginFlush::Begun);
+        assert_eq!(queue.begin_flush(flusher, "default", FlushScope::All), BeginFlush::Begun);
         assert_eq!(queue.next_to_flush(flusher, &mut 100), FlushStep::Job(ids[0]));
         queue.flush_job(ids[0], NOW);
         assert!(queue.set_priority(ids[1], Priority(1), NOW));
         assert_eq!(queue.next_to_flush(flusher, &mut 100), FlushStep::Job(ids[1]));
+    }
+
+    #[test]
+    fn a_job_that_is_put_later_stays_even_if_its_id_was_taken_before() {
+        let mut queue = Queue::default();
+        let [producer, flusher] = [(); 2].map(|()| queue.connect());
+        let idp = |key: &'static str| TagSet {
+            idempotency: Some(Idempotency { key: key.try_into().unwrap(), cooldown_s: 60.into() }),
+            ..TagSet::NONE
+        };
+        let before = queue.allocate_id();
+        let late = [(); 4].map(|()| queue.allocate_id());
+        TestJob::default().put_as(before, &mut queue, producer, NOW);
+        let deleted = TestJob { tags: idp("a"), ..TestJob::default() }.put(&mut queue, producer, NOW);
+        assert!(queue.delete(producer, deleted, NOW).is_some());
+        assert_eq!(queue.begin_flush(flusher, "default", FlushScope::All), BeginFlush::Begun);
+        let kinds = [(0, TagSet::NONE), (9, TagSet::NONE), (0, con("a", 1)), (0, idp("b"))];
+        for (id, (delay_s, tags)) in late.into_iter().zip(kinds) {
+            TestJob { delay_s, tags, ..TestJob::default() }.put_as(id, &mut queue, producer, NOW);
+        }
+        assert_eq!(queue.next_to_flush(flusher, &mut 100), FlushStep::Job(before));
+        queue.flush_job(before, NOW);
+        assert!(queue.delete(producer, late[3], NOW).is_some());
+        assert_eq!(queue.next_to_flush(flusher, &mut 100), FlushStep::Cooldown(deleted));
+        queue.end_cooldown(deleted);
+        assert_eq!(queue.next_to_flush(flusher, &mut 100), FlushStep::Done);
+        assert!(queue.cooldown(late[3]).is_some());
     }
 
     #[test]
@@ -196,17 +217,17 @@ mod tests {
         let id = TestJob::default().put(&mut queue, producer, NOW);
         queue.use_tube(producer, "default");
         for scope in [FlushScope::All, FlushScope::Buried] {
-            assert_eq!(queue.begin_flush(flusher, "gone", scope, NOW), BeginFlush::Begun);
+            assert_eq!(queue.begin_flush(flusher, "gone", scope), BeginFlush::Begun);
             assert_eq!(queue.flushes.0.len(), 1);
             queue.end_flush(flusher, NOW);
         }
-        assert_eq!(queue.begin_flush(flusher, "gone", FlushScope::All, NOW), BeginFlush::Begun);
+        assert_eq!(queue.begin_flush(flusher, "gone", FlushScope::All), BeginFlush::Begun);
         assert!(queue.delete(producer, id, NOW).is_some());
         queue.use_tube(producer, "next");
         TestJob::default().put(&mut queue, producer, NOW);
         assert_eq!(queue.next_to_flush(flusher, &mut 100), FlushStep::Done, "its tube is gone");
         queue.disconnect(flusher, NOW);
         assert_eq!(queue.flushes.0.len(), 0);
-        assert_eq!(queue.begin_flush(producer, "nobody", FlushScope::All, NOW), BeginFlush::NoTube);
+        assert_eq!(queue.begin_flush(producer, "nobody", FlushScope::All), BeginFlush::NoTube);
     }
 }

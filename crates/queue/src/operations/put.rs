@@ -96,6 +96,7 @@ impl Queue {
         self.tubes.get_mut(tube).puts += 1;
         self.added_plain(new.id, tube);
         self.note(Change::Put(new.id));
+        self.flushes.note_arrival(new.id, tube);
         if new.delay_s.is_zero() {
             self.enqueue(new.id, tube, new.priority, now);
         } else {
@@ -167,6 +168,7 @@ impl Queue {
         self.sums.events.puts += 1;
         self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
+        self.flushes.note_arrival(new.id, tube);
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.at_least_one(), tube, packed.body);
         let added = self.insert_tagged(new.id, job, Counters::default(), packed.separate_tags, tags);
         match waits_for {

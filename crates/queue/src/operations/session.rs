@@ -351,7 +351,7 @@ mod tests {
         let (gone, worker, operator) = (queue.connect(), queue.connect(), queue.connect());
         let ids: Vec<JobId> = (0..50).map(|_| put(&mut queue, worker, 600)).collect();
         ids.iter().for_each(|&id| assert!(queue.reserve_job(worker, id, NOW)));
-        assert_eq!(queue.begin_flush(operator, "default", FlushScope::All, NOW), BeginFlush::Begun);
+        assert_eq!(queue.begin_flush(operator, "default", FlushScope::All), BeginFlush::Begun);
         queue.disconnect(gone, NOW);
         let first = loop {
             if let FlushStep::Job(id) = queue.next_to_flush(operator, &mut 1) {

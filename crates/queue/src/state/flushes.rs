@@ -2,14 +2,13 @@
 //!
 //! Owns: which jobs each of them deletes, and how far its walk has come. A flush walks through the held jobs, the ready
 //! jobs, parked or not, the delayed jobs, the buried jobs, and the reservations of all clients, once each. In the
-//! meantime, no held job goes to a client. Last, it ends the cooldowns of the tube. A job that changes its state or
-//! its priority in the meantime may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later
-//! stay: their ids are larger, they were put at a later instant, or they were moved here from another tube. While no
-//! flush is running, this costs only a check for an empty list when a job changes its state.
+//! meantime, no held job goes to a client. Last, it ends the cooldowns of the tube. A job that changes its state or its
+//! priority in the meantime may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later
+//! stay: their ids are larger, or they are noted when they are put, or moved here from another tube. While no flush is
+//! running, this costs only a check for an empty list when a job is put or changes its state.
 
 use std::collections::BTreeSet;
 
-use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::jobs::{Collection, Job};
 use crate::state::keys::{BuriedKey, DueKey, ReadyKey, Reservation, TubeKey};
@@ -37,16 +36,14 @@ pub(crate) struct Flush {
     /// `None` once the tube is removed: then it had no job left.
     pub tube: Option<TubeKey>,
     pub scope: FlushScope,
-    /// When the command came.
-    pub at: Timestamp,
-    /// Jobs with this id or a larger one were put after the flush began.
+    /// Jobs with this id or a larger one were put after the flush began. A put can have taken its id before.
     pub next_id: u64,
     /// Jobs with this number of burial or a larger one were buried after the flush began.
     pub next_burial: u64,
     pub stage: FlushStage,
     /// Jobs that have changed their state or their priority in the meantime.
     pub moved: BTreeSet<JobId>,
-    /// Jobs that have come from other tubes in the meantime.
+    /// Jobs with smaller ids that were put in the meantime, or have come from other tubes.
     pub came: BTreeSet<JobId>,
 }
 
@@ -57,8 +54,12 @@ pub(crate) enum FlushStage {
     Delayed(Option<DueKey>),
     Held(Option<DueKey>),
     Buried(Option<BuriedKey>),
-    Reserved { client: usize, after: Option<Reservation> },
-    Cooldowns,
+    Reserved {
+        client: usize,
+        after: Option<Reservation>,
+    },
+    /// After this cooldown, which stays.
+    Cooldowns(Option<JobId>),
     Over,
 }
 
@@ -70,11 +71,7 @@ impl Flush {
             (FlushScope::Buried, Collection::Buried(number)) => u64::from(number) < self.next_burial,
             (FlushScope::Buried | FlushScope::Cooldowns, _) => false,
         };
-        is_in_scope
-            && Some(job.tube) == self.tube
-            && id.0 < self.next_id
-            && job.created_at <= self.at
-            && !self.came.contains(&id)
+        is_in_scope && Some(job.tube) == self.tube && id.0 < self.next_id && !self.came.contains(&id)
     }
 
     /// Advances by one job in a queue of the tube; returns the job.
@@ -108,7 +105,7 @@ impl Flush {
                 self.stage = next.map_or(behind, |key| FlushStage::Buried(Some(key)));
                 next.map(|(_, id)| id)
             }
-            FlushStage::Reserved { .. } | FlushStage::Cooldowns | FlushStage::Over => None,
+            FlushStage::Reserved { .. } | FlushStage::Cooldowns(_) | FlushStage::Over => None,
         }
     }
 }
@@ -128,9 +125,12 @@ impl Flushes {
         }
     }
 
-    /// Notes that the job comes into this tube from another one.
+    /// Notes that the job comes into this tube: it is put, or comes from another one.
+    #[inline]
     pub(crate) fn note_arrival(&mut self, id: JobId, tube: TubeKey) {
-        self.note(id, tube, |flush| &mut flush.came);
+        if !self.0.is_empty() {
+            self.note(id, tube, |flush| &mut flush.came);
+        }
     }
 
     #[cold]

@@ -64,7 +64,7 @@ impl Pair {
     pub fn begin_flush(&mut self, tube: &str, scope: FlushScope) -> Option<ClientId> {
         let client = self.queue.connect();
         self.model.connect(client.index);
-        let begun = self.queue.begin_flush(client, tube, scope, self.now);
+        let begun = self.queue.begin_flush(client, tube, scope);
         (begun == BeginFlush::Begun).then_some(client)
     }
 
@@ -469,7 +469,7 @@ impl Pair {
 /// Flushes the tube in the smallest possible slices.
 fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now: Timestamp) -> u64 {
     let scope = if only_buried { FlushScope::Buried } else { FlushScope::All };
-    if queue.begin_flush(client, tube, scope, now) == BeginFlush::NoTube {
+    if queue.begin_flush(client, tube, scope) == BeginFlush::NoTube {
         return 0;
     }
     let mut count = 0;
