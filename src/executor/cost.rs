@@ -35,6 +35,7 @@
 //! | clients that wait for the end of one job | `ANSWERS_AT_ONCE` | `rules/awaited.rs` of the queue |
 //! | tubes and jobs after a reload of the rules for tubes | `ITEMS_PER_STEP` | `rules/ruled_tubes.rs` of the queue |
 //! | handshakes of TLS | `HANDSHAKES_PER_TURN` | `server/budget.rs` |
+//! | records of TLS that a read decrypts | `MAX_RECORDS` | `tls/channel.rs` |
 //! | new connections | `ACCEPTS_PER_TURN` | `server/event_loop/listeners.rs` |
 
 use std::fmt;

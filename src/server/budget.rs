@@ -22,6 +22,9 @@ pub(crate) const MAX_SHORT_REPLIES_BYTES: usize = 16 * 1024;
 /// The cost of closing a connection, in simple requests: the system needs several microseconds to close a socket.
 pub(crate) const CLOSING_COST: u64 = 32;
 
+/// The cost of decrypting a record of TLS, in simple requests.
+pub(crate) const RECORD_COST: u64 = 2;
+
 /// How many handshakes advance in a turn, each by one step. The most expensive step takes from 0.1 to 1 ms, depending
 /// on the key of the certificate.
 pub(crate) const HANDSHAKES_PER_TURN: usize = 2;

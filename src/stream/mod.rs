@@ -15,6 +15,7 @@ pub use self::tls_stream::TlsStream;
 
 use crate::described;
 use crate::poll_token::PollToken;
+use crate::tls::Decryption;
 
 /// A socket without the program that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +88,14 @@ pub trait Stream {
         false
     }
 
-    /// Whether the client has announced in its stream, as far as it was read, that it will send no more. Only the poll
-    /// reports the end of a plain stream.
-    fn has_ended(&self) -> bool {
-        false
+    /// What the last read, or the last look for the end, has decrypted; `None` for a plain stream. A plain stream has
+    /// no more after a short read, and only the poll reports its end.
+    fn decryption(&self) -> Option<Decryption> {
+        None
     }
 
-    /// Whether `has_ended`, after examining a bounded part of the unread input; that part must still be read.
+    /// Whether the client has announced in its stream that it will send no more, as far as a bounded part of the unread
+    /// input shows; that part must still be read.
     fn look_for_end(&mut self) -> bool {
         false
     }

@@ -16,7 +16,7 @@ use super::{Handle, Stream, TlsStream};
 use crate::access::Peer;
 use crate::os;
 use crate::poll_token::PollToken;
-use crate::tls::Acceptor;
+use crate::tls::{Acceptor, Decryption};
 
 /// An accepted socket that no poll watches yet.
 pub enum Accepted {
@@ -198,8 +198,12 @@ impl Stream for Socket {
         matches!(self, Self::Tls(stream) if stream.wants_write())
     }
 
-    fn has_ended(&self) -> bool {
-        matches!(self, Self::Tls(stream) if stream.has_ended())
+    #[inline]
+    fn decryption(&self) -> Option<Decryption> {
+        match self {
+            Self::Tcp(..) | Self::Unix(..) => None,
+            Self::Tls(stream) => stream.decryption(),
+        }
     }
 
     fn look_for_end(&mut self) -> bool {

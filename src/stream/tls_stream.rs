@@ -11,7 +11,7 @@ use log::debug;
 
 use super::Stream;
 use crate::poll_token::PollToken;
-use crate::tls::{Acceptor, Channel};
+use crate::tls::{Acceptor, Channel, Decryption};
 
 /// A stream with its encrypted half.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl<S: Stream> TlsStream<S> {
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 self.acceptor.note_failure(&self.socket.peer(), error);
             }
-            Err(error) if error.kind() != ErrorKind::WouldBlock => {
+            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 debug!("TLS of {}: {error}", self.socket.peer())
             }
             _ => {}
@@ -109,8 +109,8 @@ impl<S: Stream> Stream for TlsStream<S> {
         self.channel.wants_write()
     }
 
-    fn has_ended(&self) -> bool {
-        self.channel.has_ended()
+    fn decryption(&self) -> Option<Decryption> {
+        Some(self.channel.decryption())
     }
 
     fn look_for_end(&mut self) -> bool {

@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::rate_limited_log::RateLimitedLog;
 
 /// The maximum number of bytes of ciphertext in one read.
-const MAX_READ_BYTES: usize = 32 * 1024;
+pub(super) const MAX_READ_BYTES: usize = 32 * 1024;
 
 /// The credentials in force, the buffer into which all TLS connections read, and the counts of handshakes.
 pub struct Acceptor {

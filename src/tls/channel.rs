@@ -1,8 +1,8 @@
 //! The encrypted half of a connection: plaintext on one side, a socket on the other.
 //!
 //! Owns: the state of TLS for one connection, and the bytes between the two sides. Reads and writes keep the guarantees
-//! of plain sockets: a read that returns less than requested has emptied the socket, and the system has everything that
-//! a write has taken.
+//! of plain sockets: a read that returns less than requested has emptied the socket, unless it has used up its share of
+//! records, and the system has everything that a write has taken.
 
 use std::fmt;
 use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use rustls::{Error, IoState, ServerConfig, ServerConnection};
 
+use super::acceptor::MAX_READ_BYTES;
+use super::records::Records;
 use super::sessions::SessionEnd;
 use super::{Acceptor, HandshakeFailure, MAX_HANDSHAKE_BYTES};
 
@@ -20,8 +22,15 @@ use super::{Acceptor, HandshakeFailure, MAX_HANDSHAKE_BYTES};
 const MAX_UNSENT_BYTES: usize = 48 * 1024;
 
 /// How far ahead a waiting reserve looks for the end of the client's input, in bytes: if a client sends more than this
-/// after a reserve, the server sees its end only when the client closes its socket.
+/// after a reserve, or more than `MAX_RECORDS` at once, the server sees its end only when the client closes its socket.
 const MAX_LOOK_AHEAD_BYTES: usize = 16 * 1024;
+
+/// How many records a call decrypts: as many as a turn executes requests of a client that never pauses. Clients choose
+/// the length of their records, and a short one takes almost as long as a long one.
+const MAX_RECORDS: usize = 128;
+
+/// How many records rustls gets at once: it keeps its list of buffers, which has room for as many as it ever held.
+const MAX_RECORDS_AT_ONCE: usize = 16;
 
 /// The memory of a connection that does nothing: the state of rustls with its keys and its smallest buffers.
 const IDLE_BYTES: usize = 9 * 1024;
@@ -33,8 +42,12 @@ pub struct Channel {
     stage: ChannelStage,
     /// Until when the client can resume its session.
     session_end: SessionEnd,
-    /// Bytes from the socket for which rustls had no room, because decrypted bytes have not been taken yet.
+    /// Bytes from the socket that are more records than the share of a call.
     unfed: Vec<u8>,
+    records: Records,
+    share: Share,
+    /// Decrypted bytes that have not been taken yet. rustls would keep a buffer for each record.
+    plaintext: Vec<u8>,
     /// The client has said that it will send no more, or has closed its half of the socket.
     has_ended: bool,
     /// Bytes of plaintext that are encrypted, but that the socket has not taken completely. The caller offers them
@@ -55,6 +68,52 @@ enum ChannelStage {
     Open,
     /// Nothing more is read or written.
     Failed,
+}
+
+/// What is left of the share of a call.
+struct Share {
+    records: usize,
+    /// Bytes from the socket: a client can pad records without limit.
+    wire_bytes: usize,
+}
+
+impl Share {
+    fn of(wire_bytes: usize) -> Self {
+        Self { records: MAX_RECORDS, wire_bytes }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.records == 0 || self.wire_bytes == 0
+    }
+}
+
+/// What the last read, or the last look for the end, has decrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decryption {
+    /// How many records.
+    pub records: u64,
+    /// Whether the client will send nothing after the bytes received so far.
+    pub has_ended: bool,
+    /// Whether it has used up its share, so that the socket may not be empty.
+    pub may_have_more: bool,
+}
+
+/// The room of a read for plaintext.
+struct Room<F> {
+    left: usize,
+    take: F,
+}
+
+impl<F: FnMut(&[u8])> Room<F> {
+    /// Takes what there is room for; returns the rest.
+    fn take<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let (now, later) = bytes.split_at(bytes.len().min(self.left));
+        if !now.is_empty() {
+            self.left -= now.len();
+            (self.take)(now);
+        }
+        later
+    }
 }
 
 /// The result of a read of the socket.
@@ -88,6 +147,9 @@ impl Channel {
             stage: ChannelStage::Handshake { received: 0, config },
             session_end: SessionEnd::NEVER,
             unfed: Vec::new(),
+            records: Records::default(),
+            share: Share::of(0),
+            plaintext: Vec::new(),
             has_ended: false,
             encrypted: 0,
             memory_bytes: 0,
@@ -99,8 +161,12 @@ impl Channel {
     /// Reports the memory of the connection to the acceptor. rustls does not report the size of its buffers, so during
     /// a handshake they are assumed to be as large as the received bytes.
     fn count(&mut self) {
-        let received = if let ChannelStage::Handshake { received, .. } = self.stage { received } else { 0 };
-        let memory_bytes = IDLE_BYTES + received + self.unfed.capacity() + self.encrypted;
+        let received = match self.stage {
+            ChannelStage::Handshake { received, .. } => received,
+            ChannelStage::Open | ChannelStage::Failed => self.records.held_bytes(),
+        };
+        let kept = self.unfed.capacity() + self.plaintext.capacity();
+        let memory_bytes = IDLE_BYTES + received + kept + self.encrypted;
         self.acceptor.count_memory(self.memory_bytes, memory_bytes);
         self.memory_bytes = memory_bytes;
     }
@@ -111,10 +177,14 @@ impl Channel {
         matches!(self.stage, ChannelStage::Handshake { .. })
     }
 
-    /// Whether the client will send nothing after the bytes received so far.
+    /// What the last `read` or `look_for_end` has decrypted.
     #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.has_ended
+    pub fn decryption(&self) -> Decryption {
+        Decryption {
+            records: (MAX_RECORDS - self.share.records) as u64,
+            has_ended: self.has_ended,
+            may_have_more: self.share.is_spent(),
+        }
     }
 
     /// Whether there are bytes that the socket has not taken.
@@ -144,14 +214,16 @@ impl Channel {
     /// A client says so within TLS, or by closing its half of the socket.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing to read; `InvalidData` if the client breaks the protocol of TLS or is refused;
-    /// any other error of the socket.
+    /// `WouldBlock` if there is nothing to read; `Interrupted` if the share of the call was used up before the first
+    /// byte of plaintext; `InvalidData` if the client breaks the protocol of TLS or is refused; any other error of the
+    /// socket.
     pub fn read<S: Read + Write>(
         &mut self,
         socket: &mut S,
         room: usize,
         take: impl FnMut(&[u8]),
     ) -> io::Result<usize> {
+        self.share = Share::of(room.max(MAX_READ_BYTES));
         let result = self.read_plaintext(socket, room, take);
         self.count();
         result
@@ -160,28 +232,21 @@ impl Channel {
     fn read_plaintext<S: Read + Write>(
         &mut self,
         socket: &mut S,
-        room: usize,
-        mut take: impl FnMut(&[u8]),
+        size: usize,
+        take: impl FnMut(&[u8]),
     ) -> io::Result<usize> {
-        let mut taken = 0;
-        let mut received = SocketRead::Some;
+        let mut room = Room { left: size, take };
+        self.plaintext = room.take(&mem::take(&mut self.plaintext)).to_vec();
         // If the socket takes nothing, the next write fails. Bytes that came before are still read.
         let _ = self.flush(socket);
-        loop {
-            taken += self.take_plaintext(room - taken, &mut take);
-            if taken == room {
-                return Ok(taken);
-            } else if !self.unfed.is_empty() {
-                let unfed = mem::take(&mut self.unfed);
-                self.feed(socket, &unfed)?;
-            } else if received == SocketRead::All || self.has_ended {
-                break;
-            } else {
-                received = self.receive(socket, room - taken)?;
-            }
-        }
-        match taken {
+        while room.left > 0
+            && !self.has_ended
+            && !self.share.is_spent()
+            && self.decrypt_next(socket, room.left, &mut room)? == SocketRead::Some
+        {}
+        match size - room.left {
             0 if self.has_ended => Ok(0),
+            0 if self.share.is_spent() => Err(ErrorKind::Interrupted.into()),
             0 => Err(ErrorKind::WouldBlock.into()),
             taken => Ok(taken),
         }
@@ -193,10 +258,18 @@ impl Channel {
     /// # Errors
     /// As `read`.
     pub fn look_for_end<S: Read + Write>(&mut self, socket: &mut S) -> io::Result<bool> {
+        self.share = Share::of(MAX_LOOK_AHEAD_BYTES);
+        let result = self.look_ahead(socket);
+        self.count();
+        result
+    }
+
+    fn look_ahead<S: Read + Write>(&mut self, socket: &mut S) -> io::Result<bool> {
+        let mut room = Room { left: 0, take: |_: &[u8]| {} };
         while !self.has_ended
-            && self.unfed.is_empty()
-            && self.unread_plaintext() < MAX_LOOK_AHEAD_BYTES
-            && self.receive(socket, MAX_LOOK_AHEAD_BYTES)? == SocketRead::Some
+            && self.plaintext.len() < MAX_LOOK_AHEAD_BYTES
+            && !self.share.is_spent()
+            && self.decrypt_next(socket, MAX_LOOK_AHEAD_BYTES, &mut room)? == SocketRead::Some
         {}
         Ok(self.has_ended)
     }
@@ -243,36 +316,49 @@ impl Channel {
         }
     }
 
-    fn unread_plaintext(&mut self) -> usize {
-        self.process().map_or(0, |state| state.plaintext_bytes_to_read())
-    }
-
     /// Processes the bytes that rustls was given.
     fn process(&mut self) -> Result<IoState, Error> {
         self.session_end.within(|| self.tls.process_new_packets())
     }
 
-    fn take_plaintext(&mut self, room: usize, take: &mut impl FnMut(&[u8])) -> usize {
-        let mut taken = 0;
+    /// Passes on everything that rustls has decrypted, and keeps that for which there is no room.
+    fn take_plaintext(&mut self, room: &mut Room<impl FnMut(&[u8])>) {
         let mut reader = self.tls.reader();
-        while taken < room
-            && let Ok(chunk) = reader.fill_buf()
+        while let Ok(chunk) = reader.fill_buf()
             && !chunk.is_empty()
         {
-            let count = chunk.len().min(room - taken);
-            take(&chunk[..count]);
+            self.plaintext.extend_from_slice(room.take(chunk));
+            let count = chunk.len();
             reader.consume(count);
-            taken += count;
         }
-        taken
+    }
+
+    /// Decrypts what earlier calls have left, or else reads once from the socket, at most `max_bytes`.
+    fn decrypt_next<S: Read + Write>(
+        &mut self,
+        socket: &mut S,
+        max_bytes: usize,
+        room: &mut Room<impl FnMut(&[u8])>,
+    ) -> io::Result<SocketRead> {
+        if self.unfed.is_empty() {
+            return self.receive(socket, max_bytes, room);
+        }
+        let unfed = mem::take(&mut self.unfed);
+        self.feed(socket, &unfed, room)?;
+        Ok(SocketRead::Some)
     }
 
     /// Reads once from the socket, at most `max_bytes`. Ciphertext is longer than its plaintext, so the decrypted
     /// bytes rarely exceed the room.
-    fn receive<S: Read + Write>(&mut self, socket: &mut S, max_bytes: usize) -> io::Result<SocketRead> {
+    fn receive<S: Read + Write>(
+        &mut self,
+        socket: &mut S,
+        max_bytes: usize,
+        room: &mut Room<impl FnMut(&[u8])>,
+    ) -> io::Result<SocketRead> {
         let acceptor = Rc::clone(&self.acceptor);
         let mut scratch = acceptor.scratch.borrow_mut();
-        let mut max_bytes = max_bytes.min(scratch.len());
+        let mut max_bytes = max_bytes.min(scratch.len()).min(self.share.wire_bytes);
         if let ChannelStage::Handshake { received, .. } = self.stage {
             max_bytes = max_bytes.min(MAX_HANDSHAKE_BYTES - received);
             if max_bytes == 0 {
@@ -297,21 +383,42 @@ impl Channel {
         if let ChannelStage::Handshake { received, .. } = &mut self.stage {
             *received += count;
         }
-        self.feed(socket, &scratch[..count])?;
+        self.share.wire_bytes -= count;
+        self.feed(socket, &scratch[..count], room)?;
         Ok(if count < max_bytes { SocketRead::All } else { SocketRead::Some })
     }
 
-    /// Decrypts `wire`, and sends the messages of TLS about it.
-    fn feed<S: Write>(&mut self, socket: &mut S, mut wire: &[u8]) -> io::Result<()> {
+    /// Decrypts the records of `wire`, up to the share of the call, and sends the messages of TLS about them.
+    fn feed<S: Write>(
+        &mut self,
+        socket: &mut S,
+        mut wire: &[u8],
+        room: &mut Room<impl FnMut(&[u8])>,
+    ) -> io::Result<()> {
+        while !wire.is_empty() && self.share.records > 0 {
+            let max = self.share.records.min(MAX_RECORDS_AT_ONCE);
+            let (count, records) = self.records.follow(wire, max);
+            self.share.records -= records;
+            let (part, later) = wire.split_at(count);
+            self.decrypt(socket, part, room)?;
+            wire = later;
+        }
+        self.unfed.extend_from_slice(wire);
+        let _ = self.flush(socket);
+        self.end_handshake()
+    }
+
+    fn decrypt<S: Write>(
+        &mut self,
+        socket: &mut S,
+        mut wire: &[u8],
+        room: &mut Room<impl FnMut(&[u8])>,
+    ) -> io::Result<()> {
         while !wire.is_empty() {
             match self.tls.read_tls(&mut wire) {
                 // The client has announced its end: later bytes do not count.
                 Ok(0) => break,
                 Ok(_) => {}
-                Err(_) if self.unread_plaintext() > 0 => {
-                    self.unfed.extend_from_slice(wire);
-                    break;
-                }
                 Err(error) => return Err(self.fail(HandshakeFailure::Malformed, &error)),
             }
             match self.process() {
@@ -322,9 +429,9 @@ impl Channel {
                     return Err(self.fail(HandshakeFailure::of(&error), &error));
                 }
             }
+            self.take_plaintext(room);
         }
-        let _ = self.flush(socket);
-        self.end_handshake()
+        Ok(())
     }
 
     /// Accepts the client if its handshake is done. After a reload in the meantime, its certificate is checked with the

@@ -14,13 +14,14 @@ mod acceptor;
 mod channel;
 mod credentials;
 mod failure;
+mod records;
 mod sessions;
 mod x509;
 
 use std::time::Duration;
 
 pub use self::acceptor::{Acceptor, TlsFigures};
-pub use self::channel::Channel;
+pub use self::channel::{Channel, Decryption};
 pub use self::credentials::{CredentialError, CredentialFiles, Credentials};
 pub use self::failure::HandshakeFailure;
 pub use self::x509::ClientCertificate;

@@ -114,6 +114,18 @@ impl Peer {
         self.tls.writer().write_all(bytes).unwrap();
     }
 
+    /// Says something, each byte in a record of its own.
+    fn say_bytewise(&mut self, bytes: &[u8]) {
+        for byte in bytes.chunks(1) {
+            self.say(byte);
+        }
+    }
+
+    /// How many bytes are in the socket.
+    fn unread(&self) -> usize {
+        self.connection.pipe.borrow().unread_by_server()
+    }
+
     /// Lets some of the sent bytes arrive.
     fn arrive(&mut self, most: usize) {
         while self.tls.wants_write() {
@@ -319,4 +331,76 @@ fn a_turn_goes_on_with_a_few_handshakes_and_serves_the_others_first() {
     assert_eq!(answered(&all), ANONYMOUS_CLIENTS + 1, "all are answered in the end");
     assert!(turns >= ANONYMOUS_CLIENTS / in_first_turn, "{turns} turns");
     all.clear();
+}
+
+/// A connection without the interruptions of a random one, after its handshake.
+fn open_peer(simulation: &mut Simulation) -> Peer {
+    let mut peer = simulation.connect(usize::MAX);
+    peer.connection.pipe.borrow_mut().calm();
+    simulation.rest(&mut peer);
+    peer
+}
+
+/// A client chooses how much it sends in a record, so a turn decrypts a limited number of records for it.
+#[test]
+fn short_records_are_read_in_several_turns() {
+    const BODY_BYTES: usize = 2_000;
+    const MAX_RECORDS: usize = 128;
+    let mut simulation = Simulation::new(1);
+    let mut peer = open_peer(&mut simulation);
+    let body = "x".repeat(BODY_BYTES);
+    peer.say_bytewise(format!("put 0 0 60 {BODY_BYTES}\r\n{body}\r\n").as_bytes());
+    peer.arrive(usize::MAX);
+    let mut turns = 0;
+    while peer.connection.pipe.borrow().has_event() || simulation.is_busy() {
+        simulation.turn(&[&mut peer]);
+        turns += 1;
+    }
+    assert!(turns >= BODY_BYTES / MAX_RECORDS, "{turns} turns");
+    peer.read(usize::MAX);
+    assert_eq!(peer.replies, b"INSERTED 1\r\n", "it goes on without another event");
+}
+
+/// A server looks for the end of a waiting client in what comes after the reserve. That costs something, too.
+#[test]
+fn short_records_behind_a_reserve_use_up_a_turn() {
+    let mut simulation = Simulation::new(1);
+    let mut peers: Vec<Peer> = (0..100).map(|_| open_peer(&mut simulation)).collect();
+    for peer in &mut peers {
+        peer.say(b"reserve\r\n");
+        simulation.rest(peer);
+        peer.say_bytewise(&[b'x'; 300]);
+        peer.arrive(usize::MAX);
+    }
+    simulation.turn(&peers.iter_mut().collect::<Vec<_>>());
+    let later = peers.iter().filter(|peer| peer.unread() > 0).count();
+    assert!((1..100).contains(&later), "{later} clients are left for the next turns");
+    while simulation.is_busy() {
+        simulation.turn(&[]);
+    }
+    assert!(peers.iter().all(|peer| peer.unread() == 0), "all of them have a turn");
+}
+
+#[test]
+fn input_that_waits_counts_as_memory() {
+    const SENT: usize = 12_000;
+    const ABOUT: std::ops::Range<usize> = SENT - 100..4 * SENT;
+    let mut simulation = Simulation::new(1);
+    let mut peer = open_peer(&mut simulation);
+    let idle_bytes = simulation.acceptor.memory_bytes();
+    let grown = |simulation: &Simulation| simulation.acceptor.memory_bytes().saturating_sub(idle_bytes);
+    peer.say(b"reserve-with-timeout 1\r\n");
+    for _ in 0..SENT / 100 {
+        peer.say_bytewise(&[b'x'; 100]);
+        simulation.rest(&mut peer);
+    }
+    assert!(ABOUT.contains(&grown(&simulation)), "{} bytes behind a reserve", grown(&simulation));
+    simulation.now = START + 2_000_000_000;
+    simulation.rest(&mut peer);
+    assert!(peer.replies.starts_with(b"TIMED_OUT\r\n"));
+    assert!(grown(&simulation) < 100, "{} bytes when they are read", grown(&simulation));
+    peer.say(&[b'x'; 16_000]);
+    peer.arrive(SENT);
+    simulation.turn(&[&mut peer]);
+    assert!(ABOUT.contains(&grown(&simulation)), "{} bytes of a record", grown(&simulation));
 }

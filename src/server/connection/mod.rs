@@ -14,7 +14,7 @@ use zeroize::Zeroize;
 
 use self::counted_bytes::CountedBytes;
 use super::Executor;
-use super::budget::Budget;
+use super::budget::{Budget, RECORD_COST};
 use super::buffers::BufferPool;
 use super::client_lists::{ClientLists, Lists, WaitList, enlist};
 use super::unsettled_replies::UnsettledReplies;
@@ -27,6 +27,7 @@ use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
 use crate::stats::ConnectionView;
 use crate::stream::{Handle, Stream};
+use crate::tls::Decryption;
 
 /// Bytes read at a time when memory is low, because the server may have to keep what it has read.
 const LOW_MEMORY_READ_BYTES: usize = 4 * 1024;
@@ -231,7 +232,7 @@ impl<S: Stream> Connection<S> {
         } else {
             let mut filled = self.exchange.restore(buffer);
             if self.may_read() && (self.may_abort(executor, id) || self.may_execute(executor, id, false)) {
-                self.read(buffer, &mut filled, now);
+                self.read(executor, buffer, &mut filled, now);
                 if filled == 0 {
                     executor.count_input_without_request(0);
                 }
@@ -253,7 +254,7 @@ impl<S: Stream> Connection<S> {
                 buffer[..filled].zeroize();
             }
         }
-        if GUARDED && self.exchange.stalled_until() == Some(Until::PutPace) && self.is_half_closed() {
+        if GUARDED && self.exchange.stalled_until() == Some(Until::PutPace) && self.is_half_closed(executor) {
             self.resume(executor, id, now);
         }
     }
@@ -270,7 +271,7 @@ impl<S: Stream> Connection<S> {
     #[inline(always)]
     fn resume(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         let Some(until) = self.exchange.stalled_until() else { return };
-        if until == Until::PutPace && self.is_half_closed() {
+        if until == Until::PutPace && self.is_half_closed(executor) {
             executor.note_end(id);
         }
         if let Some(continuation) = self.exchange.take_continuation() {
@@ -323,13 +324,18 @@ impl<S: Stream> Connection<S> {
         if wait.is_abortable() {
             return has_input && self.cancel_wait(executor, id, &Reply::Aborted);
         }
-        self.is_half_closed() && self.cancel_wait(executor, id, &Reply::TimedOut)
+        self.is_half_closed(executor) && self.cancel_wait(executor, id, &Reply::TimedOut)
     }
 
     /// Whether the client will send no more than what has arrived.
-    fn is_half_closed(&mut self) -> bool {
-        if self.input == InputState::Ready && self.stream.look_for_end() {
-            self.input = InputState::HalfClosed;
+    fn is_half_closed(&mut self, executor: &mut Executor) -> bool {
+        if self.input == InputState::Ready {
+            if self.stream.look_for_end() {
+                self.input = InputState::HalfClosed;
+            }
+            if let Some(decryption) = self.stream.decryption() {
+                executor.count_cost(1 + decryption.records * RECORD_COST);
+            }
         }
         self.input == InputState::HalfClosed
     }
@@ -503,7 +509,7 @@ impl<S: Stream> Connection<S> {
 
     /// Reads once: into `buffer` after its first `filled` bytes, or directly into a large body.
     #[inline(always)]
-    fn read(&mut self, buffer: &mut [u8], filled: &mut usize, now: Timestamp) {
+    fn read(&mut self, executor: &mut Executor, buffer: &mut [u8], filled: &mut usize, now: Timestamp) {
         let (result, room) = if let Some((body, room)) = self.exchange.body_room() {
             let room = room.min(Budget::Sustained.limits().read_bytes);
             (self.stream.read_into(body, room), room)
@@ -521,9 +527,7 @@ impl<S: Stream> Connection<S> {
         }
         self.input = match (result, self.input) {
             (Ok(0), _) => InputState::Ended,
-            // A short read has emptied the socket, and the next bytes cause a new event. The end of the stream causes
-            // no further event, so the server reads until it sees the end.
-            (Ok(read), InputState::Ready) if read < room && self.stream.has_ended() => InputState::HalfClosed,
+            // A short read has emptied the socket, and the next bytes cause a new event.
             (Ok(read), InputState::Ready) if read < room => InputState::Quiet,
             (Ok(_), input) => input,
             (Err(error), input) if error.kind() == ErrorKind::Interrupted => input,
@@ -534,6 +538,24 @@ impl<S: Stream> Connection<S> {
             (Err(error), _) if error.kind() == ErrorKind::WouldBlock => InputState::Quiet,
             (Err(_), _) => InputState::Failed,
         };
+        if let Some(decryption) = self.stream.decryption() {
+            self.note_decryption(decryption, executor);
+        }
+    }
+
+    /// Counts the records of a read, and notes what has come of the rest of the input.
+    #[inline(never)]
+    fn note_decryption(&mut self, decryption: Decryption, executor: &mut Executor) {
+        // The cost of a request includes a record.
+        executor.count_cost(decryption.records.saturating_sub(1) * RECORD_COST);
+        if self.input == InputState::Quiet {
+            // Neither the end within TLS, nor the bytes that the read has left, will cause an event.
+            if decryption.has_ended {
+                self.input = InputState::HalfClosed;
+            } else if decryption.may_have_more {
+                self.input = InputState::Ready;
+            }
+        }
     }
 
     /// Notes that a byte has come or gone.

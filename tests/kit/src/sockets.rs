@@ -110,6 +110,11 @@ impl Pipe {
         };
     }
 
+    /// Neither interrupts calls nor cuts writes from now on.
+    pub fn calm(&mut self) {
+        self.random = None;
+    }
+
     /// Makes room for all writes from now on.
     pub fn widen(&mut self) {
         self.capacity = usize::MAX;
