@@ -95,12 +95,13 @@ impl HttpConnection {
         }
     }
 
-    pub(super) fn read(&mut self, now: Timestamp) {
+    /// Reads what there is room for; returns whether the share of a turn was used up before that.
+    pub(super) fn read(&mut self, now: Timestamp) -> bool {
         let mut buffer = [0; MAX_READ_BYTES];
         while let SocketState::Open { readable: readable @ true, .. } = &mut self.socket_state {
             let room = self.exchange.room().min(MAX_READ_BYTES);
             if room == 0 {
-                return;
+                return false;
             }
             match self.socket.read(&mut buffer[..room]) {
                 Ok(0) => {
@@ -117,7 +118,11 @@ impl HttpConnection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => self.socket_state = SocketState::Gone,
             }
+            if self.socket.decryption().is_some_and(|decryption| decryption.may_have_more) {
+                return true;
+            }
         }
+        false
     }
 
     pub(super) fn write(&mut self, now: Timestamp) {

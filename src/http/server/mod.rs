@@ -200,10 +200,11 @@ impl HttpServer {
         }
         self.accept(now);
         let handshake = self.take_handshake();
+        let mut has_more_input = false;
         for (slot, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection else { continue };
             if handshake == Some(slot) || !connection.socket.is_handshaking() {
-                connection.read(now);
+                has_more_input |= connection.read(now);
                 connection.note_stage(now);
             }
             if let ServerPhase::Serving((control, _)) = &server {
@@ -216,7 +217,7 @@ impl HttpServer {
                 connection.write(now);
             }
         }
-        self.has_more_work = self.work(&mut server, now) || handshake.is_some();
+        self.has_more_work = self.work(&mut server, now) || handshake.is_some() || has_more_input;
         self.ended.pop_if(HttpExchange::free_slice);
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };

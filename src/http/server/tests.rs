@@ -1,12 +1,16 @@
 //! Tests of which connections keep their slots.
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
+use beanstalkd_os::clock::wall_time_ns;
+use beanstalkd_testkit::tls as kit;
 use mio::Poll;
 
 use super::connection::HEAD_TIMEOUT_NS;
 use super::*;
+use crate::tls::CredentialFiles;
 
 #[test]
 fn many_new_connections_are_accepted_over_several_turns() {
@@ -119,4 +123,51 @@ fn a_head_that_arrives_byte_by_byte_has_ten_seconds() {
     kept.write_all(b"G").unwrap();
     turn(&mut server, 100 * NS_PER_S);
     assert_eq!(server.next_event_at(), Some(Timestamp(100 * NS_PER_S + HEAD_TIMEOUT_NS)));
+}
+
+/// Each turn decrypts a limited number of records of a client, and the next turn follows at once.
+#[test]
+fn a_request_in_short_records_is_read_in_several_turns() {
+    const RECORDS: usize = 1_000;
+    let directory = tempfile::tempdir().unwrap();
+    kit::server_identity().write(directory.path()).unwrap();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+    let files = CredentialFiles { certificate, key, client_ca: None, crl: None };
+    let acceptor = Acceptor::new(files.load(wall_time_ns()).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let poll = Poll::new().unwrap();
+    let site = Site::Metrics(0);
+    let mut server =
+        HttpServer::new(Listener::Tls(listener), Some(&acceptor), None, site, poll.registry()).unwrap();
+    let client = std::thread::spawn(move || {
+        let stream = TcpStream::connect(address).unwrap();
+        let tls = kit::handshake(&stream, kit::usual_client()).unwrap();
+        (stream, tls)
+    });
+    while !client.is_finished() {
+        turn(&mut server, 1);
+    }
+    let (mut stream, mut tls) = client.join().unwrap();
+    let head = format!("GET /healthz HTTP/1.0\r\nX: {:RECORDS$}\r\n\r\n", "x");
+    let mut wire = Vec::new();
+    for byte in head.as_bytes().chunks(1) {
+        tls.writer().write_all(byte).unwrap();
+        while tls.wants_write() {
+            tls.write_tls(&mut wire).unwrap();
+        }
+    }
+    stream.write_all(&wire).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    turn(&mut server, 2);
+    let mut turns = 1;
+    while tls.read_tls(&mut stream).is_err()
+        || tls.process_new_packets().unwrap().plaintext_bytes_to_read() == 0
+    {
+        assert_eq!(server.next_event_at(), Some(Timestamp::AT_ONCE), "there is more to read");
+        server.turn(ServerPhase::Starting("starting"), Timestamp(3));
+        turns += 1;
+    }
+    assert!(turns >= RECORDS / 128, "{turns} turns");
 }
