@@ -56,8 +56,8 @@ impl Executor {
         found.ids.extend(self.queue.clients_at(indexes).take(wanted));
         if found.ids.len() <= found.limit && !is_last {
             let memory_bytes = found.ids.capacity() * size_of::<ClientId>();
-            return stall_with_memory(memory_bytes, Until::NextTurn, move |server, caller| {
-                server.find_clients(caller, found)
+            return stall_with_memory(memory_bytes, Until::NextTurn, move |executor, caller| {
+                executor.find_clients(caller, found)
             });
         }
         let has_more = found.ids.len() > found.limit;
@@ -81,8 +81,8 @@ impl Executor {
         let page = &self.client_pages[at];
         if !page.is_over() {
             let memory_bytes = page.writer.memory_bytes();
-            return stall_with_memory(memory_bytes, Until::NextTurn, |server, caller| {
-                server.await_page(caller)
+            return stall_with_memory(memory_bytes, Until::NextTurn, |executor, caller| {
+                executor.await_page(caller)
             });
         }
         let page = self.client_pages.remove(at);
@@ -151,10 +151,10 @@ impl Executor {
             Some(killed) => {
                 self.to_close.push(killed);
                 caller.count_done(1);
-                stall(Until::NextTurn, move |server, _| server.await_end_of(killed))
+                stall(Until::NextTurn, move |executor, _| executor.await_end_of(killed))
             }
             None if end < self.queue.client_index_end() => {
-                stall(Until::NextTurn, move |server, caller| server.find_client(caller, number, end))
+                stall(Until::NextTurn, move |executor, caller| executor.find_client(caller, number, end))
             }
             None => caller.refuse(ChangeRefusal::NoClient),
         }
@@ -163,7 +163,7 @@ impl Executor {
     /// Ends when the closed client has given back its jobs, so that the next command finds them.
     fn await_end_of(&self, killed: ClientId) -> Outcome {
         if self.queue.is_leaving(killed) {
-            stall(Until::NextTurn, move |server, _| server.await_end_of(killed))
+            stall(Until::NextTurn, move |executor, _| executor.await_end_of(killed))
         } else {
             Outcome::Done
         }

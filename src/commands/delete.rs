@@ -61,6 +61,8 @@ impl Executor {
             self.meter.cost += 1;
         }
         let memory_bytes = batch.ids.len() * size_of::<JobId>();
-        stall_with_memory(memory_bytes, Until::NextTurn, |server, caller| server.delete_batch(caller, batch))
+        stall_with_memory(memory_bytes, Until::NextTurn, |executor, caller| {
+            executor.delete_batch(caller, batch)
+        })
     }
 }

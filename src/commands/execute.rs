@@ -19,12 +19,12 @@ use crate::refusal::CommandRefusal;
 /// Ends a client's wait with this reply. Returns `None` if the wait was already answered in this turn and the
 /// answer is about to be delivered.
 pub(crate) fn cancel_wait(
-    server: &mut Executor,
+    executor: &mut Executor,
     client: ClientId,
     reply: &Reply<'_>,
     output: &mut Output,
 ) -> Option<Outcome> {
-    if !server.queue.stop_waiting(client) {
+    if !executor.queue.stop_waiting(client) {
         return None;
     }
     let start = output.bytes().len();
@@ -35,7 +35,7 @@ pub(crate) fn cancel_wait(
 
 /// Answers a client that has waited.
 pub(crate) fn answer_wait(
-    server: &mut Executor,
+    executor: &mut Executor,
     client: ClientId,
     kind: WaitKind,
     end: WaitOutcome,
@@ -46,17 +46,17 @@ pub(crate) fn answer_wait(
     let caller = &mut Caller::new(client, output, now);
     let outcome = match end {
         WaitOutcome::Reserved(id) => match kind {
-            WaitKind::Batch(max_jobs) => server.begin_delivered_batch(caller, max_jobs, id),
+            WaitKind::Batch(max_jobs) => executor.begin_delivered_batch(caller, max_jobs, id),
             WaitKind::Job { .. } | WaitKind::EndOf(_) => {
                 debug_assert!(!matches!(kind, WaitKind::EndOf(_)), "the client waits for a job");
-                server.answer_delivered(caller, id, kind.is_abortable())
+                executor.answer_delivered(caller, id, kind.is_abortable())
             }
         },
         WaitOutcome::TimedOut => answer(caller.output, &Reply::TimedOut),
         WaitOutcome::DeadlineSoon => answer(caller.output, &Reply::DeadlineSoon),
         WaitOutcome::Ended(id, end) => {
             debug_assert_eq!(kind, WaitKind::EndOf(id), "the client waits for the end of this job");
-            server.answer_awaited_end(caller, id, end)
+            executor.answer_awaited_end(caller, id, end)
         }
     };
     trace_reply(client, output, start);
@@ -69,29 +69,29 @@ pub(crate) fn answer_wait(
 /// instructions for a job that is put, reserved and deleted; all other code asks `is_guarded`.
 #[inline]
 pub(crate) fn execute<const GUARDED: bool>(
-    server: &mut Executor,
+    executor: &mut Executor,
     client: ClientId,
     request: Request<'_>,
     output: &mut Output,
     now: Timestamp,
 ) -> Outcome {
-    server.meter.cost += 1;
+    executor.meter.cost += 1;
     let start = output.bytes().len();
     let outcome = match request {
         Request::Command(command) => {
-            server.note_line(client, &command);
-            execute_command::<GUARDED>(server, client, command, output, now)
+            executor.note_line(client, &command);
+            execute_command::<GUARDED>(executor, client, command, output, now)
         }
         // Other clients may have taken the memory while the body arrived.
-        Request::Put(_, body) if server.lacks_memory_for(body.len() + output.memory_bytes()) => {
-            server.refuse_put(CommandRefusal::OutOfMemory, output)
+        Request::Put(_, body) if executor.lacks_memory_for(body.len() + output.memory_bytes()) => {
+            executor.refuse_put(CommandRefusal::OutOfMemory, output)
         }
         Request::Put(put, body) if GUARDED => {
-            server.put_guarded(&mut Caller::new(client, output, now), put, body)
+            executor.put_guarded(&mut Caller::new(client, output, now), put, body)
         }
-        Request::Put(put, body) => server.put(client, put, body, output, now),
+        Request::Put(put, body) => executor.put(client, put, body, output, now),
         Request::Malformed(error) => {
-            server.counters.malformed += 1;
+            executor.counters.malformed += 1;
             answer(
                 output,
                 &match error {
@@ -100,34 +100,34 @@ pub(crate) fn execute<const GUARDED: bool>(
                 },
             )
         }
-        Request::Refused(refusal) => server.refuse_put(refusal, output),
+        Request::Refused(refusal) => executor.refuse_put(refusal, output),
         Request::Puts(complete, line) => {
-            server.continue_puts::<GUARDED>(&mut Caller::new(client, output, now), complete, line)
+            executor.continue_puts::<GUARDED>(&mut Caller::new(client, output, now), complete, line)
         }
         Request::CompleteWith(id, header, body) => {
-            server.complete_with::<GUARDED>(&mut Caller::new(client, output, now), id, (header, body))
+            executor.complete_with::<GUARDED>(&mut Caller::new(client, output, now), id, (header, body))
         }
         Request::Lost => {
-            server.counters.malformed += 1;
+            executor.counters.malformed += 1;
             answer_last(output, &Reply::BadFormat)
         }
     };
-    end_request::<GUARDED>(server, client, output, start, now);
+    end_request::<GUARDED>(executor, client, output, start, now);
     outcome
 }
 
 /// Resumes a stalled command.
 pub(crate) fn resume(
-    server: &mut Executor,
+    executor: &mut Executor,
     client: ClientId,
     continuation: Continuation,
     output: &mut Output,
     now: Timestamp,
 ) -> Outcome {
-    server.meter.cost += 1;
+    executor.meter.cost += 1;
     let start = output.bytes().len();
-    let outcome = continuation.resume(server, &mut Caller::new(client, output, now));
-    end_request::<true>(server, client, output, start, now);
+    let outcome = continuation.resume(executor, &mut Caller::new(client, output, now));
+    end_request::<true>(executor, client, output, start, now);
     outcome
 }
 
@@ -135,39 +135,39 @@ pub(crate) fn resume(
 /// server: `end_audit` looks for the rules.
 #[inline(always)]
 fn end_request<const GUARDED: bool>(
-    server: &mut Executor,
+    executor: &mut Executor,
     client: ClientId,
     output: &mut Output,
     start: usize,
     now: Timestamp,
 ) {
     if GUARDED {
-        server.end_audit(client, output, start);
+        executor.end_audit(client, output, start);
     }
     trace_reply(client, output, start);
-    server.persistence.log_changes(&mut server.queue, now);
+    executor.persistence.log_changes(&mut executor.queue, now);
 }
 
 #[inline]
 fn execute_command<const GUARDED: bool>(
-    server: &mut Executor,
+    executor: &mut Executor,
     client: ClientId,
     command: Command<'_>,
     output: &mut Output,
     now: Timestamp,
 ) -> Outcome {
     if GUARDED {
-        let refused = server.guard_command(&mut Caller::new(client, output, now), &command);
+        let refused = executor.guard_command(&mut Caller::new(client, output, now), &command);
         if let Some(outcome) = refused {
             return outcome;
         }
     }
     let row = CommandRow::of(&command);
-    if server.lacks_memory_to(row.memory, client, output.memory_bytes()) {
+    if executor.lacks_memory_to(row.memory, client, output.memory_bytes()) {
         debug_assert!(matches!(row.follows, Follows::Nothing), "the input that follows is not skipped here");
         return answer(output, &Reply::OutOfMemory);
     }
-    let outcome = run::<GUARDED>(server, client, command, output, now);
+    let outcome = run::<GUARDED>(executor, client, command, output, now);
     debug_assert!(
         !matches!(row.follows, Follows::Nothing)
             || !matches!(outcome, Outcome::ReadBody(_) | Outcome::SkipBody(..) | Outcome::ReadPuts(_)),
@@ -178,11 +178,11 @@ fn execute_command<const GUARDED: bool>(
 
 impl Continuation {
     /// Continues the command.
-    pub(super) fn resume(self, server: &mut Executor, caller: &mut Caller<'_>) -> Outcome {
+    pub(super) fn resume(self, executor: &mut Executor, caller: &mut Caller<'_>) -> Outcome {
         match self {
-            Self::Function(resume) => resume(server, caller),
-            Self::Put(put) => server.continue_put(caller, put.0, put.1),
-            Self::Complete(complete) => server.continue_complete(caller, complete),
+            Self::Function(resume) => resume(executor, caller),
+            Self::Put(put) => executor.continue_put(caller, put.0, put.1),
+            Self::Complete(complete) => executor.continue_complete(caller, complete),
         }
     }
 }
@@ -206,7 +206,7 @@ impl Executor {
         let row = CommandRow::of(command);
         if !matches!(row.subject, Subject::Nothing)
             && let Some(guard) = &mut self.guard
-            && guard.refuses_surplus(caller.client, caller.now)
+            && guard.refuse_surplus(caller.client, caller.now)
         {
             self.count_refused_connection();
             return Some(answer_last(caller.output, &Reply::TooManyConnections));

@@ -22,7 +22,7 @@ impl Executor {
             BeginFlush::NoTube => answer(caller.output, &Reply::Flushed(0)),
             BeginFlush::TooMany => {
                 let tube: Box<str> = tube.into();
-                stall(Until::NextTurn, move |server, caller| server.flush_tube(caller, &tube, scope))
+                stall(Until::NextTurn, move |executor, caller| executor.flush_tube(caller, &tube, scope))
             }
         }
     }
@@ -54,7 +54,7 @@ impl Executor {
                 }
             }
         }
-        stall(Until::NextTurn, move |server, caller| server.continue_flush(caller, scope, deleted))
+        stall(Until::NextTurn, move |executor, caller| executor.continue_flush(caller, scope, deleted))
     }
 
     /// Deletes a job, even one that a client has reserved.

@@ -33,8 +33,8 @@ impl Executor {
         while kicked < bound
             && let Some(id) = self.queue.next_to_kick(caller.client, state)
         {
-            let continuation = move |server: &mut Self, caller: &mut Caller<'_>| {
-                server.kick_from(caller, state, bound, kicked)
+            let continuation = move |executor: &mut Self, caller: &mut Caller<'_>| {
+                executor.kick_from(caller, state, bound, kicked)
             };
             if self.measured_cost() >= end_of_slice {
                 return stall(Until::NextTurn, continuation);

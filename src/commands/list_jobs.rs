@@ -142,8 +142,8 @@ impl Executor {
         }
         if page.jobs.len() > 0 {
             let memory_bytes = page.writer.memory_bytes();
-            return stall_with_memory(memory_bytes, Until::NextTurn, |server, caller| {
-                server.write_jobs(caller, page)
+            return stall_with_memory(memory_bytes, Until::NextTurn, |executor, caller| {
+                executor.write_jobs(caller, page)
             });
         }
         self.answer_list(page.writer, caller.output)
@@ -151,5 +151,5 @@ impl Executor {
 }
 
 fn search_later(purpose: SearchPurpose, search: Search) -> Outcome {
-    stall(Until::NextTurn, move |server, caller| server.search(caller, purpose, search))
+    stall(Until::NextTurn, move |executor, caller| executor.search(caller, purpose, search))
 }

@@ -37,7 +37,7 @@ impl Executor {
                     return self.answer_data(Some(write_list(std::iter::empty())), caller.output);
                 }
                 WatchRights::Unfinished => {
-                    return stall(Until::NextTurn, |server, caller| server.list_watched(caller));
+                    return stall(Until::NextTurn, |executor, caller| executor.list_watched(caller));
                 }
             }
         }
@@ -69,8 +69,8 @@ impl Executor {
         }
         let written = written + TUBES_PER_SLICE;
         if written < self.queue.watched_count(caller.client) {
-            return stall_with_memory(writer.memory_bytes(), Until::NextTurn, move |server, caller| {
-                server.continue_watched(caller, written, writer)
+            return stall_with_memory(writer.memory_bytes(), Until::NextTurn, move |executor, caller| {
+                executor.continue_watched(caller, written, writer)
             });
         }
         self.answer_list(writer, caller.output)

@@ -53,7 +53,7 @@ use crate::queue::{ClientId, FlushScope, Release};
 
 /// Makes two functions of the table: the requirements of a command, and its action.
 macro_rules! table {
-    (<$guarded:ident> ($server:ident, $caller:ident)
+    (<$guarded:ident> ($executor:ident, $caller:ident)
      $($command:pat => $row:expr, $run:expr;)+) => {
         impl<'a> CommandRow<'a> {
             #[inline(always)]
@@ -70,7 +70,7 @@ macro_rules! table {
         #[inline(always)]
         #[allow(unused_variables, reason = "a command need not answer")]
         fn run<const $guarded: bool>(
-            $server: &mut Executor,
+            $executor: &mut Executor,
             client: ClientId,
             command: Command<'_>,
             output: &mut Output,
@@ -90,113 +90,113 @@ macro_rules! table {
 // access rules are in force, the server is `GUARDED`; the commands of the hot path are compiled for both.
 #[rustfmt::skip]
 table! {
-    <GUARDED> (server, caller)
+    <GUARDED> (executor, caller)
 
     Command::Put(header) => needs(Roles::PRODUCE, Used, Free).followed_by(Follows::Body(header)),
-        server.begin_put::<GUARDED>(caller.client, header, b"", caller.output, caller.now);
+        executor.begin_put::<GUARDED>(caller.client, header, b"", caller.output, caller.now);
     Command::PutWith(header, text) => needs(Roles::PRODUCE, Target(text), Free).followed_by(Follows::Body(header)),
-        server.begin_put::<GUARDED>(caller.client, header, text, caller.output, caller.now);
+        executor.begin_put::<GUARDED>(caller.client, header, text, caller.output, caller.now);
     Command::Reserve => needs(Roles::WORK, Watched, Margin),
-        server.reserve::<GUARDED, false>(caller.client, None, caller.output, caller.now);
+        executor.reserve::<GUARDED, false>(caller.client, None, caller.output, caller.now);
     Command::ReserveWithTimeout { timeout_s } => needs(Roles::WORK, Watched, Margin),
-        server.reserve::<GUARDED, false>(caller.client, Some(timeout_s), caller.output, caller.now);
+        executor.reserve::<GUARDED, false>(caller.client, Some(timeout_s), caller.output, caller.now);
     Command::ReserveWithAbort { timeout_s } => needs(Roles::WORK, Watched, Margin),
-        server.reserve::<GUARDED, true>(caller.client, timeout_s, caller.output, caller.now);
+        executor.reserve::<GUARDED, true>(caller.client, timeout_s, caller.output, caller.now);
     Command::ReserveBatch { max_jobs, timeout_s } => needs(Roles::WORK, Watched, Margin),
-        server.reserve_batch(caller, Batch::new(max_jobs, timeout_s));
+        executor.reserve_batch(caller, Batch::new(max_jobs, timeout_s));
     Command::ReserveJob(id) => needs(Roles::WORK, OfJob(id), Margin),
-        server.reserve_job(caller, id);
+        executor.reserve_job(caller, id);
     Command::ReserveMode(mode) => needs(Roles::WORK, AnyTube, Margin),
-        server.set_mode(caller, mode);
+        executor.set_mode(caller, mode);
     Command::Delete(id) => needs(Roles::END_JOBS, OfJob(id), Free),
-        found(server.delete(caller.client, id, caller.now), Reply::Deleted, caller.output);
+        found(executor.delete(caller.client, id, caller.now), Reply::Deleted, caller.output);
     Command::DeleteBatch(ids) => needs(Roles::END_JOBS, OfJobs(ids), Free),
-        server.begin_delete_batch(caller, ids);
+        executor.begin_delete_batch(caller, ids);
     Command::Release { id, priority, delay_s, counting } => needs(Roles::WORK, OfJob(id), Free),
-        server.release(caller, id, Release { priority, delay_s, counting });
+        executor.release(caller, id, Release { priority, delay_s, counting });
     Command::Bury { id, priority } => needs(Roles::WORK, OfJob(id), Free),
-        server.bury(caller, id, priority);
+        executor.bury(caller, id, priority);
     Command::Touch { id, for_s } => needs(Roles::WORK, OfJob(id), Free),
-        server.touch(caller, id, for_s);
+        executor.touch(caller, id, for_s);
     Command::TouchAll => needs(Roles::WORK, AnyTube, Free),
-        server.touch_all(caller, TouchAll::new(caller.now));
+        executor.touch_all(caller, TouchAll::new(caller.now));
     Command::Use(tube) => needs(Roles::ANY, Named(tube), AddsTube(tube.as_str())),
-        server.use_tube(caller, &tube);
+        executor.use_tube(caller, &tube);
     Command::Watch { tube, weight } => needs(Roles::WORK, Named(tube), AddsTube(tube.as_str())),
-        server.watch(caller, &tube, weight);
+        executor.watch(caller, &tube, weight);
     Command::Ignore(tube) => needs(Roles::ANY, Mentioned(tube), Free),
-        server.ignore(caller, &tube);
+        executor.ignore(caller, &tube);
     Command::Peek(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
-        server.peek(Some(id), caller.output);
+        executor.peek(Some(id), caller.output);
     Command::PeekReady => needs(Roles::SEE_JOBS, Used, Free),
-        server.peek(server.queue.peek(caller.client, JobState::Ready), caller.output);
+        executor.peek(executor.queue.peek(caller.client, JobState::Ready), caller.output);
     Command::PeekDelayed => needs(Roles::SEE_JOBS, Used, Free),
-        server.peek(server.queue.peek(caller.client, JobState::Delayed), caller.output);
+        executor.peek(executor.queue.peek(caller.client, JobState::Delayed), caller.output);
     Command::PeekBuried => needs(Roles::SEE_JOBS, Used, Free),
-        server.peek(server.queue.peek(caller.client, JobState::Buried), caller.output);
+        executor.peek(executor.queue.peek(caller.client, JobState::Buried), caller.output);
     Command::PeekReserved => needs(Roles::SEE_JOBS, Used, Margin),
-        server.peek_reserved(caller);
+        executor.peek_reserved(caller);
     Command::ListJobs { tube, state, limit, after } => needs(Roles::SEE_JOBS, Named(tube), Margin),
-        server.list_jobs(caller, (&tube, state), limit, after);
+        executor.list_jobs(caller, (&tube, state), limit, after);
     Command::Kick { bound } => needs(Roles::MANAGE, Used, Margin).noting(bound),
-        server.kick(caller, bound);
+        executor.kick(caller, bound);
     Command::KickJob(id) => needs(Roles::MANAGE, OfJob(id), Margin),
-        server.change(caller, Reply::KickedJob, move |server, _, now| server.kick_one(id, now));
+        executor.change(caller, Reply::KickedJob, move |executor, _, now| executor.kick_one(id, now));
     Command::Move { id, tube } => needs(Roles::MANAGE, OfJobAndNamed(id, tube), AddsTube(tube.as_str())),
     {
         let tube = Box::<str>::from(tube.as_str());
-        server.change(caller, Reply::Moved, move |server, client, now| {
-            server.move_one(client, id, &tube, now)
+        executor.change(caller, Reply::Moved, move |executor, client, now| {
+            executor.move_one(client, id, &tube, now)
         })
     };
     Command::Reprioritize { id, priority } => needs(Roles::MANAGE, OfJob(id), Margin).noting(priority.0),
-        server.change(caller, Reply::Reprioritized, move |server, _, now| {
-            server.reprioritize_one(id, priority, now)
+        executor.change(caller, Reply::Reprioritized, move |executor, _, now| {
+            executor.reprioritize_one(id, priority, now)
         });
     Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s.whole()),
-        found(server.queue.pause_tube(&tube, delay_s, caller.now), Reply::Paused, caller.output);
+        found(executor.queue.pause_tube(&tube, delay_s, caller.now), Reply::Paused, caller.output);
     Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush_tube(caller, &tube, FlushScope::All);
+        executor.flush_tube(caller, &tube, FlushScope::All);
     Command::FlushBuried(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush_tube(caller, &tube, FlushScope::Buried);
+        executor.flush_tube(caller, &tube, FlushScope::Buried);
     Command::Drain => needs(Roles::MANAGE, Every, Free),
     {
-        server.set_draining(true);
+        executor.set_draining(true);
         answer(caller.output, &Reply::Draining)
     };
     Command::Undrain => needs(Roles::MANAGE, Every, Free),
     {
-        server.set_draining(false);
+        executor.set_draining(false);
         answer(caller.output, &Reply::NotDraining)
     };
     Command::Stats => needs(Roles::ANY, AnyTube, Free),
-        server.stats(caller);
+        executor.stats(caller);
     Command::StatsJob(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
-        server.answer_data(server.stats_job(caller.client, id, caller.now), caller.output);
+        executor.answer_data(executor.stats_job(caller.client, id, caller.now), caller.output);
     Command::StatsTube(tube) => needs(Roles::ANY, Named(tube), Free),
-        server.answer_data(server.stats_tube(&tube, caller.now), caller.output);
+        executor.answer_data(executor.stats_tube(&tube, caller.now), caller.output);
     Command::StatsGroup(name) => needs(Roles::SEE_JOBS, Group(name), Free),
-        server.answer_data(server.stats_group(&name), caller.output);
+        executor.answer_data(executor.stats_group(&name), caller.output);
     Command::ListTubes => needs(Roles::ANY, AnyTube, Free),
-        server.list_tubes(caller);
+        executor.list_tubes(caller);
     Command::ListTubesWatched => needs(Roles::ANY, AnyTube, Free),
-        server.list_watched(caller);
+        executor.list_watched(caller);
     Command::ListTubeUsed => needs(Roles::ANY, AnyTube, Free),
-        answer(caller.output, &Reply::Using(server.queue.used_tube(caller.client).as_str()));
+        answer(caller.output, &Reply::Using(executor.queue.used_tube(caller.client).as_str()));
     Command::Session { name, grace } => needs(Roles::WORK, AnyTube, Margin),
-        server.begin_session(caller, &name, grace);
+        executor.begin_session(caller, &name, grace);
     Command::ListClients { limit, after_client } => needs(Roles::MANAGE, Every, Margin),
-        server.list_clients(caller, limit, after_client);
+        executor.list_clients(caller, limit, after_client);
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),
-        server.kill_client(caller, number);
+        executor.kill_client(caller, number);
     Command::Complete { id, count } => needs(Roles::END_JOBS, OfJob(id), Free).followed_by(Follows::Puts(id, count)),
-        server.begin_complete(caller, (id, count), None);
+        executor.begin_complete(caller, (id, count), None);
     Command::WaitJob { id, timeout_s } => needs(Roles::ANY, OfJob(id), Margin),
-        server.wait_job(caller, id, timeout_s);
+        executor.wait_job(caller, id, timeout_s);
     Command::ReserveFields(fields) => needs(Roles::WORK, AnyTube, Margin),
-        server.reserve_fields(caller, fields);
+        executor.reserve_fields(caller, fields);
     Command::Auth(token) => needs(Roles::ANY, Nothing, Free),
-        server.authenticate(caller, token);
+        executor.authenticate(caller, token);
     Command::Quit => needs(Roles::ANY, Nothing, Free),
         Outcome::Close;
 }

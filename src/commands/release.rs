@@ -18,8 +18,8 @@ impl Executor {
         match self.persistence.room_for_update() {
             Err(NoRoom::Full) if release.delay_s.is_zero() => {}
             Err(no_room) => {
-                return lacks_room(no_room, caller.output, move |server, caller| {
-                    server.release(caller, id, release)
+                return lacks_room(no_room, caller.output, move |executor, caller| {
+                    executor.release(caller, id, release)
                 });
             }
             Ok(()) => {}
@@ -40,8 +40,8 @@ impl Executor {
             return answer(caller.output, &Reply::NotFound);
         }
         if let Err(no_room) = self.persistence.room_for_update() {
-            return lacks_room(no_room, caller.output, move |server, caller| {
-                server.bury(caller, id, priority)
+            return lacks_room(no_room, caller.output, move |executor, caller| {
+                executor.bury(caller, id, priority)
             });
         }
         self.queue.bury(caller.client, id, priority, caller.now);

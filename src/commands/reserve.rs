@@ -21,8 +21,8 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let continuation = move |server: &mut Self, Caller { client, output, now, .. }: &mut Caller<'_>| {
-            server.reserve::<GUARDED, ABORTABLE>(*client, timeout_s, output, *now)
+        let continuation = move |executor: &mut Self, Caller { client, output, now, .. }: &mut Caller<'_>| {
+            executor.reserve::<GUARDED, ABORTABLE>(*client, timeout_s, output, *now)
         };
         if GUARDED {
             match self.drop_unwatchable(client) {
@@ -62,7 +62,9 @@ impl Executor {
 
     pub(super) fn reserve_job(&mut self, caller: &mut Caller<'_>, id: JobId) -> Outcome {
         if let Err(no_room) = self.room_for_session_reservation(caller.client) {
-            return lacks_room(no_room, caller.output, move |server, caller| server.reserve_job(caller, id));
+            return lacks_room(no_room, caller.output, move |executor, caller| {
+                executor.reserve_job(caller, id)
+            });
         }
         if !self.queue.reserve_job(caller.client, id, caller.now) {
             return answer(caller.output, &Reply::NotFound);

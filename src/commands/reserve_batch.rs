@@ -49,12 +49,12 @@ impl Batch {
     fn stall(mut self, until: Until) -> Outcome {
         self.is_interrupted = true;
         let memory_bytes = self.ids.capacity() * size_of::<JobId>() + self.replies.memory_bytes();
-        stall_with_memory(memory_bytes, until, |server, caller| server.reserve_batch(caller, self))
+        stall_with_memory(memory_bytes, until, |executor, caller| executor.reserve_batch(caller, self))
     }
 
     /// Continues the batch when the log has room for its first job.
     fn await_room(self, no_room: NoRoom, output: &mut Output) -> Outcome {
-        lacks_room(no_room, output, |server, caller| server.reserve_batch(caller, self))
+        lacks_room(no_room, output, |executor, caller| executor.reserve_batch(caller, self))
     }
 
     /// Whether the batch may have another job. The first may have any size, as in a `reserve`.

@@ -37,7 +37,7 @@ impl Executor {
         let is_over = self.queue.join_session(caller.client, &mut joining, &mut left);
         self.meter.cost += (JOINED_PER_TURN - left) as u64;
         if !is_over {
-            return stall(Until::NextTurn, move |server, caller| server.join_session(caller, joining));
+            return stall(Until::NextTurn, move |executor, caller| executor.join_session(caller, joining));
         }
         let reserved = self.queue.reservation_count(caller.client) as u64;
         self.answer_when_logged(caller, Reply::Session(reserved), None)
@@ -82,13 +82,13 @@ impl Executor {
         }
         let until =
             if self.persistence.refuses(&self.queue, id) { Until::NextTurn } else { Until::BinlogRoom };
-        stall(until, move |server, caller| {
-            if !server.queue.has_reserved(caller.client, id) {
-                server.reserve_again(caller, is_abortable)
-            } else if server.persistence.refuses(&server.queue, id) {
-                server.refuse_delivered(caller, id)
+        stall(until, move |executor, caller| {
+            if !executor.queue.has_reserved(caller.client, id) {
+                executor.reserve_again(caller, is_abortable)
+            } else if executor.persistence.refuses(&executor.queue, id) {
+                executor.refuse_delivered(caller, id)
             } else {
-                server.answer_delivered(caller, id, is_abortable)
+                executor.answer_delivered(caller, id, is_abortable)
             }
         })
     }

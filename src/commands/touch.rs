@@ -58,7 +58,7 @@ impl Executor {
         );
         self.meter.cost += (TOUCHES_PER_TURN - left) as u64;
         if touch.after.is_some() {
-            return stall(Until::NextTurn, move |server, caller| server.touch_all(caller, touch));
+            return stall(Until::NextTurn, move |executor, caller| executor.touch_all(caller, touch));
         }
         let touched = Reply::TouchedAll(touch.touched);
         if self.queue.has_session(caller.client) {

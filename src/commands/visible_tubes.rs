@@ -96,8 +96,8 @@ impl Executor {
                 Err(_) => return answer(caller.output, &Reply::OutOfMemory),
             }
         }
-        stall_with_memory(purpose.memory_bytes(), Until::NextTurn, move |server, caller| {
-            server.walk(caller, walk, purpose)
+        stall_with_memory(purpose.memory_bytes(), Until::NextTurn, move |executor, caller| {
+            executor.walk(caller, walk, purpose)
         })
     }
 

@@ -113,7 +113,7 @@ impl Executor {
             self.write_slice();
         }
         if !self.tube_lists.is_over(since) {
-            return stall(Until::TubeList, move |server, caller| server.await_list(since, caller.output));
+            return stall(Until::TubeList, move |executor, caller| executor.await_list(since, caller.output));
         }
         let Some(finished) = self.tube_lists.finished.as_mut().filter(|list| list.version >= since) else {
             return answer(output, &Reply::OutOfMemory);

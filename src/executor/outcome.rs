@@ -204,7 +204,7 @@ impl Executor {
             Ok(()) => answer(caller.output, &reply),
             Err(NotDone::Refused(refusal)) => caller.refuse(refusal),
             Err(NotDone::NoRoomYet(())) => {
-                stall(Until::BinlogRoom, move |server, caller| server.change(caller, reply, change))
+                stall(Until::BinlogRoom, move |executor, caller| executor.change(caller, reply, change))
             }
         }
     }

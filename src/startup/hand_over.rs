@@ -103,7 +103,7 @@ pub fn resume(options: &Options, description: Description) -> Result<(), ExitRea
     os::memory::allow_huge_pages(false);
     admin.take_over(adopted.admin.take());
     equip(&mut event_loop, options, adopted.metrics.take(), admin).map_err(failed(ExitReason::Start))?;
-    event_loop.can_be_handed_over(inputs(program, process.lock, process.files, process.inherited, options));
+    event_loop.enable_hand_over(inputs(program, process.lock, process.files, process.inherited, options));
     info!("continued where the previous program stopped");
     event_loop.run().map_err(failed(ExitReason::Failed))
 }

@@ -115,7 +115,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> 
     let metrics = health.map(StartupHealth::finish).transpose().map_err(failed(ExitReason::Start))?;
     equip(&mut event_loop, options, metrics, admin).map_err(failed(ExitReason::Start))?;
     let files = hand_over::described(&sockets.files);
-    event_loop.can_be_handed_over(hand_over::inputs(program, lock, files, sockets.inherited, options));
+    event_loop.enable_hand_over(hand_over::inputs(program, lock, files, sockets.inherited, options));
     // The log has these lines only here, because before this the lock, the binlog or the system may still end the
     // server.
     for address in addresses {

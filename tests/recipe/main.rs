@@ -34,7 +34,7 @@ const INSERTIONS: [Insertion; 3] = [
     Insertion {
         path: "src/commands/mod.rs",
         line: "    Command::ReadyAge(tube) => needs(Roles::SEE_JOBS, Named(tube), Free), \
-            server.answer_data(server.ready_age(&tube, caller.now), caller.output);",
+            executor.answer_data(executor.ready_age(&tube, caller.now), caller.output);",
         before: "    Command::Quit => ",
     },
 ];

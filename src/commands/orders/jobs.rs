@@ -61,7 +61,7 @@ impl JobsOrder {
 
     /// Continues after `until`.
     fn stall(self, until: Until) -> Outcome {
-        stall(until, |server, caller| server.change_jobs(caller, self))
+        stall(until, |executor, caller| executor.change_jobs(caller, self))
     }
 }
 

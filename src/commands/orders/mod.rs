@@ -41,7 +41,8 @@ impl Control for Executor {
             return Some(task);
         }
         let client = self.queue.connect_internal();
-        let continuation = Continuation::new(move |server, caller| server.begin_order(caller, order, now));
+        let continuation =
+            Continuation::new(move |executor, caller| executor.begin_order(caller, order, now));
         orders.running.push_back(RunningOrder { task, client, continuation, awaits: Awaits::NextTurn });
         Some(task)
     }
@@ -222,7 +223,9 @@ impl Executor {
             Ok(Stored::New) => (put.id, 1, 0),
             Ok(Stored::Duplicate(first, ..)) => (first, 0, 1),
             Err(NotDone::NoRoomYet(body)) => {
-                return stall(Until::BinlogRoom, |server, caller| server.store_for_order(caller, put, body));
+                return stall(Until::BinlogRoom, |executor, caller| {
+                    executor.store_for_order(caller, put, body)
+                });
             }
             Err(NotDone::Refused(refusal)) => return self.refuse_put_order(caller, refusal),
         };

@@ -458,7 +458,7 @@ fn a_job_that_waited_for_room_is_changed_even_at_the_end_of_a_turn() {
         let end = harness.executor.measured_cost() + left;
         let orders = harness.executor.orders.as_mut().unwrap();
         let mut running = orders.running.pop_front().unwrap();
-        running.continuation = Continuation::new(|server, caller| server.change_jobs(caller, order));
+        running.continuation = Continuation::new(|executor, caller| executor.change_jobs(caller, order));
         harness.executor.continue_order(running, end, harness.now);
         while harness.executor.has_orders() {
             harness.slice();

@@ -276,9 +276,9 @@ impl Guard {
         has_room || is_surplus
     }
 
-    /// Whether the client may only log in, because it is anonymous and above the limit of connections; the log has it.
-    /// If there is room for it now, it has the rights of the others.
-    pub(crate) fn refuses_surplus(&mut self, client: ClientId, now: Timestamp) -> bool {
+    /// Refuses and logs a client that may only log in, because it is anonymous and above the limit of connections. If
+    /// there is room for it now, it gets the rights of the others instead. Returns whether it is refused.
+    pub(crate) fn refuse_surplus(&mut self, client: ClientId, now: Timestamp) -> bool {
         let Some(known) = self.client(client).filter(|known| known.standing == Standing::Surplus) else {
             return false;
         };

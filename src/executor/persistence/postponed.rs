@@ -245,8 +245,8 @@ impl Executor {
         if self.persistence.postponed.awaits_file
             && of.is_none_or(|id| self.persistence.lacks(&self.queue, id))
         {
-            return stall(Until::BinlogRoom, move |server, caller| {
-                server.answer_when_logged(caller, reply, of)
+            return stall(Until::BinlogRoom, move |executor, caller| {
+                executor.answer_when_logged(caller, reply, of)
             });
         }
         answer(caller.output, &reply)

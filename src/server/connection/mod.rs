@@ -231,7 +231,7 @@ impl<S: Stream> Connection<S> {
             self.exchange.put_back(pending, left, stop);
         } else {
             let mut filled = self.exchange.restore(buffer);
-            if self.may_read() && (self.may_abort(executor, id) || self.may_execute(executor, id, false)) {
+            if self.may_read() && (self.may_abort(executor, id) || self.unblock(executor, id, false)) {
                 self.read(executor, buffer, &mut filled, now);
                 if filled == 0 {
                     executor.count_input_without_request(0);
@@ -264,7 +264,7 @@ impl<S: Stream> Connection<S> {
     #[cold]
     pub(crate) fn serve_paused(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         self.resume(executor, id, now);
-        self.ends_wait(executor, id, false);
+        self.end_wait_if_over(executor, id, false);
     }
 
     /// Resumes a stalled command.
@@ -293,7 +293,7 @@ impl<S: Stream> Connection<S> {
         let mut has_budget = true;
         loop {
             // Also checked after the last request: the wait that it began may already be over.
-            if !self.may_execute(executor, id, !input.is_empty()) || !has_budget {
+            if !self.unblock(executor, id, !input.is_empty()) || !has_budget {
                 return Stop::CutShort;
             }
             // Most inputs end with a request; then there is no further one to look for.
@@ -310,16 +310,17 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whether the next request may be executed. `has_input` says whether bytes of it have arrived.
+    /// Ends a wait that is over. Returns whether the next request may be executed; `has_input` says whether bytes of it
+    /// have arrived.
     #[inline]
-    fn may_execute(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
-        !self.exchange.is_blocked() || self.ends_wait(executor, id, has_input)
+    fn unblock(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
+        !self.exchange.is_blocked() || self.end_wait_if_over(executor, id, has_input)
     }
 
     /// The one place where a wait ends because its client will send no more (protocol, "reserve"), or because it has
     /// sent something (protocol, "reserve-with-abort"). Returns whether requests may be executed now.
     #[cold]
-    fn ends_wait(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
+    fn end_wait_if_over(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
         let Some(wait) = self.exchange.wait_kind() else { return false };
         if wait.is_abortable() {
             return has_input && self.cancel_wait(executor, id, &Reply::Aborted);

@@ -119,7 +119,7 @@ impl Listeners {
     /// Accepts clients that wait, up to the limit for a turn.
     #[inline]
     pub(crate) fn accept(&mut self, server: &mut Server<Socket>, registry: &Rc<Registry>, now: Timestamp) {
-        if !self.may_accept(server.client_count(), now) {
+        if !self.resume_accepting(server.client_count(), now) {
             return;
         }
         for index in 0..self.listeners.len() {
@@ -205,8 +205,8 @@ impl Listeners {
         lowest_free.is_some_and(|free| free.is_ok_and(|free| free.as_raw_fd() < self.first_spare))
     }
 
-    /// Whether accepting continues, or can be resumed.
-    fn may_accept(&mut self, clients: usize, now: Timestamp) -> bool {
+    /// Ends the pause, or begins the next one. Returns whether connections are accepted.
+    fn resume_accepting(&mut self, clients: usize, now: Timestamp) -> bool {
         let Some(pause) = &self.pause else { return true };
         if now < pause.until && clients >= pause.clients {
             return false;

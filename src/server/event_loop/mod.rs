@@ -424,7 +424,7 @@ impl EventLoop {
     }
 
     /// From now on, SIGHUP hands this server over if its program's file has been replaced.
-    pub fn can_be_handed_over(&mut self, inputs: HandOverInputs) {
+    pub fn enable_hand_over(&mut self, inputs: HandOverInputs) {
         self.hand_over = HandOver::new(inputs);
     }
 

@@ -70,7 +70,7 @@ impl Queue {
             "no client has reserved the job"
         );
         self.stop_aging(id);
-        if self.has_dead_tube(id) && self.stays_where_it_is(id) && !self.may_go_to_dead_tube(id) {
+        if self.has_dead_tube(id) && self.stays_where_it_is(id) && !self.admit_to_dead_tube(id) {
             return false;
         }
         let was_held = self.jobs.expect(id).has(Marks::HELD);
@@ -115,7 +115,7 @@ impl Queue {
 
     /// Sends a job, which is in no collection, to the dead tube of its tube; returns whether that was possible.
     pub(crate) fn send_to_dead_tube(&mut self, id: JobId, now: Timestamp) -> bool {
-        if !self.may_go_to_dead_tube(id) || self.make_room_for_one_tube().is_err() {
+        if !self.admit_to_dead_tube(id) || self.make_room_for_one_tube().is_err() {
             return false;
         }
         self.stop_aging(id);

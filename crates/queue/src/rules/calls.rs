@@ -118,15 +118,12 @@ impl Queue {
             "the job is reserved when the rules are called"
         );
         const {
-            assert!(
-                each_rule!(count RESERVED, Slots::RESERVED) == 1,
-                "no other rule misses `takes_only_slot`"
-            )
+            assert!(each_rule!(count RESERVED, Slots::RESERVED) == 1, "no other rule misses `take_only_slot`")
         };
         let job = self.jobs.expect_mut(id);
         job.marks &= !Marks::UPGRADED;
         let called = job.marks & each_rule!(union RESERVED);
-        if called.is_empty() || called == Slots::RESERVED && self.takes_only_slot(id) {
+        if called.is_empty() || called == Slots::RESERVED && self.take_only_slot(id) {
             return;
         }
         self.with_tags(id, |queue, job| each_rule!(job, RESERVED: reserved(queue, job)));

@@ -126,8 +126,8 @@ impl Queue {
         self.rule_of(id).is_some_and(|rule| rule.dead_tube.is_some())
     }
 
-    /// Whether the dead tube has room for the job; if not, the refusal is counted there.
-    pub(crate) fn may_go_to_dead_tube(&mut self, id: JobId) -> bool {
+    /// Returns whether the dead tube has room for the job; if not, counts the refusal there.
+    pub(crate) fn admit_to_dead_tube(&mut self, id: JobId) -> bool {
         let Some(rule) = self.rule_of(id).cloned() else { return false };
         let Some(target) = rule.dead_tube.as_deref() else { return false };
         let job = self.jobs.expect(id);

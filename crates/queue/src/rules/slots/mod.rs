@@ -206,7 +206,7 @@ impl Queue {
 
     /// Called when a job was reserved that has a key, and neither expires nor ages. If it was the only ready job of the
     /// key, this does all that `reserved` does, and returns true. Otherwise nothing has changed.
-    pub(super) fn takes_only_slot(&mut self, id: JobId) -> bool {
+    pub(super) fn take_only_slot(&mut self, id: JobId) -> bool {
         let tag = self.concurrency(id).expect("the job has a key");
         let hash = hash_of(&self.rules.hasher, tag.key.as_bytes());
         let was_alone = self.rules.slots.keys.take_if_alone(hash, id);
