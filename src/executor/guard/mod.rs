@@ -268,12 +268,19 @@ impl Guard {
             let lines = &mut self.usage[identity.index()].log_ins;
             lines.line(now, |withheld| report_log_in(name, client, peer, by, withheld));
         }
-        self.figures[identity.index()].connections += u64::from(!is_surplus);
-        if let Some(known) = self.client_mut(client) {
-            known.become_identity(identity);
-            known.standing = if is_surplus { Standing::Surplus } else { Standing::Counted };
-        }
+        self.set_standing(client, identity, if is_surplus { Standing::Surplus } else { Standing::Counted });
         has_room || is_surplus
+    }
+
+    /// Gives the client an identity and a standing, and counts its connection for the identity, if it counts.
+    fn set_standing(&mut self, client: ClientId, identity: IdentityId, standing: Standing) {
+        let Some(known) = self.clients.get_mut(client.index as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        self.figures[known.identity.index()].connections -= u64::from(known.is_counted());
+        known.become_identity(identity);
+        known.standing = standing;
+        self.figures[identity.index()].connections += u64::from(known.is_counted());
     }
 
     /// Refuses and logs a client that may only log in, because it is anonymous and above the limit of connections. If
@@ -284,10 +291,7 @@ impl Guard {
         };
         let (peer, identity) = (known.peer, known.identity);
         if self.has_room_for(identity) {
-            self.figures[identity.index()].connections += 1;
-            if let Some(known) = self.client_mut(client) {
-                known.standing = Standing::Counted;
-            }
+            self.set_standing(client, identity, Standing::Counted);
             return false;
         }
         let name = &self.rules.identity(identity).name;
@@ -307,7 +311,7 @@ impl Guard {
     /// Gives the client another identity, if that may have another connection; returns whether it did.
     fn change_identity(&mut self, client: ClientId, identity: IdentityId, by: &str, now: Timestamp) -> bool {
         let Some(known) = self.client(client) else { return false };
-        let (peer, before, was_counted) = (known.peer, known.identity, known.is_counted());
+        let (peer, before, watched) = (known.peer, known.identity, known.watched);
         let name = &self.rules.identity(identity).name;
         if before != identity && !self.has_room_for(identity) {
             self.full.line(now, |withheld| report_full(name, peer, withheld));
@@ -315,16 +319,10 @@ impl Guard {
         }
         let lines = &mut self.usage[identity.index()].log_ins;
         lines.line(now, |withheld| report_log_in(name, client, peer, by, withheld));
-        self.figures[before.index()].connections -= u64::from(was_counted);
-        self.figures[identity.index()].connections += 1;
         self.figures[identity.index()].log_ins += 1;
-        if let Some(known) = self.client_mut(client) {
-            known.become_identity(identity);
-            known.standing = Standing::Counted;
-            let watched = known.watched;
-            self.usage[before.index()].watched -= watched;
-            self.usage[identity.index()].watched += watched;
-        }
+        self.set_standing(client, identity, Standing::Counted);
+        self.usage[before.index()].watched -= watched;
+        self.usage[identity.index()].watched += watched;
         true
     }
 
