@@ -1,11 +1,12 @@
 //! Which methods of the queue the model test calls: a method that it does not call is never compared with the model.
+//! Which methods each part of the queue calls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use proc_macro2::TokenTree;
+use proc_macro2::{Group, TokenTree};
 
-use super::{is_ident, is_punct, report, sources_in, walk};
+use super::{Source, is_ident, is_punct, parts_of, report, rows_in, sources_in, walk};
 
 /// The methods that the model test does not call, and why.
 const NOT_CALLED: &[&str] = &[
@@ -117,4 +118,63 @@ fn the_model_test_calls_each_method_of_the_queue() {
     report(
         wrong.map(|name| format!("{name} is either called in tests/kit/src/operations/ or listed")).collect(),
     );
+}
+
+/// Calls `each` for every `impl Queue` of the file.
+fn each_block(source: &Source, each: &mut dyn FnMut(&Group)) {
+    walk(&source.tokens, 0, &mut |trees, _| {
+        if let [keyword, name, TokenTree::Group(block), ..] = trees
+            && is_ident(keyword, "impl")
+            && is_ident(name, "Queue")
+        {
+            each(block);
+        }
+    });
+}
+
+/// Methods need no import, so their calls are checked here. Conditions are asserted everywhere, and may ask anything.
+#[test]
+fn a_part_of_the_queue_calls_methods_of_the_parts_that_its_row_names() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (sources, rows) = (parts_of(&root.join("crates/queue/src")), rows_in("crates/queue/src/lib.rs"));
+    let part_of = |source: &Source| source.steps()[0].replace(".rs", "");
+    let mut part_by_method = BTreeMap::new();
+    for source in &sources {
+        each_block(source, &mut |block| {
+            walk(&block.stream(), 0, &mut |trees, depth| {
+                if let [function, TokenTree::Ident(name), ..] = trees
+                    && depth == 0
+                    && is_ident(function, "fn")
+                {
+                    part_by_method.insert(name.to_string(), part_of(source));
+                }
+            });
+        });
+    }
+    let (mut failures, mut count) = (Vec::new(), 0);
+    for source in &sources {
+        let part = part_of(source);
+        let row = rows.iter().find(|row| row.name == part);
+        each_block(source, &mut |block| {
+            walk(&block.stream(), 0, &mut |trees, _| {
+                // A field has neither brackets nor constants behind it.
+                let [queue, dot, TokenTree::Ident(name), behind, ..] = trees else { return };
+                if !matches!(behind, TokenTree::Group(_)) && !is_punct(behind, ':') {
+                    return;
+                }
+                let Some(other) = part_by_method.get(&name.to_string()) else { return };
+                if !is_ident(queue, "self") || !is_punct(dot, '.') || *other == part || other == "conditions"
+                {
+                    return;
+                }
+                count += 1;
+                if part != "conditions" && row.is_none_or(|row| !row.may_use(other)) {
+                    let line = name.span().start().line;
+                    failures.push(source.fail(line, &format!("{part} must not call {name} of {other}")));
+                }
+            });
+        });
+    }
+    assert!(count > 300, "expected more than 300 calls, found {count}");
+    report(failures);
 }

@@ -16,7 +16,7 @@
 //!
 //! All parts add methods to [`Queue`]. A part calls only its own and those of the parts above it, except that each part
 //! asserts the conditions. So a rule that frees jobs moves none of them: it notes them, and the moves do the rest.
-//! `tests/architecture/` fails if a part imports from one that its row does not name; methods need no import. The data
+//! `tests/architecture/` fails if a part imports from one that its row does not name, or calls a method of it. The data
 //! structures are the crate `beanstalkd-structures`.
 //!
 //! The main methods, by purpose:
