@@ -75,8 +75,8 @@ impl Awaits {
 }
 
 impl Executor {
-    /// From now on, accepts orders of the API. The numbers of their tasks begin at a `random` one, so that they are
-    /// not those of an earlier program.
+    /// From now on, accepts orders of the API. The numbers of their tasks begin at a `random` one, so that they differ
+    /// from the numbers of an earlier program.
     pub fn accept_orders(&mut self, random: u32) {
         let orders = Orders { tasks: Tasks::after(random.into()), ..Orders::default() };
         self.orders = Some(Box::new(orders));

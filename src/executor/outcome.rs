@@ -31,9 +31,9 @@ pub(crate) type Resume = dyn FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome;
 
 /// The client that gives a command, or an internal one for an order of the API.
 ///
-/// The hot path takes its parts `(client, output, now)` instead, which the compiler keeps in registers: the functions
-/// of the executor that every request passes through, and those of `put`, `reserve` and `delete`. All other commands
-/// take a caller, which also has the order. Helpers that only answer take the output.
+/// The functions of the hot path take its parts `(client, output, now)` instead, which the compiler keeps in registers:
+/// the functions of the executor that every request passes through, and the functions of `put`, `reserve` and `delete`.
+/// All other commands take a caller, which also has the order. Helpers that only answer take the output.
 pub(crate) struct Caller<'a> {
     pub(crate) client: ClientId,
     /// Takes the reply.

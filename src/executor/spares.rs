@@ -11,8 +11,8 @@ pub(crate) struct Spares {
     pub(crate) extras: Option<Box<PutExtras>>,
     /// An empty output, for the replies of a batch.
     pub(crate) replies: Output,
+    /// This and the next three belong to a `complete`.
     pub(crate) complete: Option<Box<Complete>>,
-    /// The next three are those of a `complete`.
     pub(crate) plan: Vec<Planned>,
     pub(crate) bodies: Vec<EncodedBody>,
     pub(crate) ids: Vec<JobId>,

@@ -522,7 +522,7 @@ impl<S: Stream> Server<S> {
                 });
             }
             connection.uncount_bytes(self.executor.buffer_bytes());
-            // Its replies must not count as those of the next connection.
+            // Its replies must not count as replies of the next connection.
             self.executor.persistence.take_settled_replies();
             self.idle_timeouts.forget(id);
             self.log_ins.forget(&mut connection.listed);

@@ -25,9 +25,16 @@ const MAX_UNSENT_BYTES: usize = 48 * 1024;
 /// after a reserve, or more than `MAX_RECORDS` at once, the server sees its end only when the client closes its socket.
 const MAX_LOOK_AHEAD_BYTES: usize = 16 * 1024;
 
-/// How many records a call decrypts: as many as a turn executes requests of a client that never pauses. Clients choose
-/// the length of their records, and a short one takes almost as long as a long one.
-const MAX_RECORDS: usize = 128;
+/// How many records a call decrypts. A turn executes as many requests of a client that never pauses. Clients choose the
+/// length of their records, and a short one takes almost as long as a long one.
+pub(crate) const MAX_RECORDS: usize = 128;
+
+/// The minimum of ciphertext that a read asks the socket for, however little room there is for plaintext: a record that
+/// contains only padding would otherwise be read a few bytes at a time.
+const MIN_READ_BYTES: usize = 4 * 1024;
+
+/// The bytes of an incomplete message that rustls keeps.
+const MAX_HELD_BYTES: usize = 64 * 1024;
 
 /// How many records rustls gets at once: it keeps its list of buffers, which has room for as many as it ever held.
 const MAX_RECORDS_AT_ONCE: usize = 16;
@@ -46,6 +53,8 @@ pub struct Channel {
     unfed: Vec<u8>,
     records: Records,
     share: Share,
+    /// The bytes of the records since the last one with plaintext: rustls may keep them, until their message is whole.
+    silent_bytes: usize,
     /// Decrypted bytes that have not been taken yet. rustls would keep a buffer for each record.
     plaintext: Vec<u8>,
     /// The client has said that it will send no more, or has closed its half of the socket.
@@ -149,6 +158,7 @@ impl Channel {
             unfed: Vec::new(),
             records: Records::default(),
             share: Share::of(0),
+            silent_bytes: 0,
             plaintext: Vec::new(),
             has_ended: false,
             encrypted: 0,
@@ -162,8 +172,10 @@ impl Channel {
     /// a handshake they are assumed to be as large as the received bytes.
     fn count(&mut self) {
         let received = match self.stage {
-            ChannelStage::Handshake { received, .. } => received,
-            ChannelStage::Open | ChannelStage::Failed => self.records.held_bytes(),
+            ChannelStage::Handshake { received, .. } => received - self.unfed.len(),
+            ChannelStage::Open | ChannelStage::Failed => {
+                self.silent_bytes.min(MAX_HELD_BYTES) + self.records.held_bytes()
+            }
         };
         let kept = self.unfed.capacity() + self.plaintext.capacity();
         let memory_bytes = IDLE_BYTES + received + kept + self.encrypted;
@@ -242,8 +254,9 @@ impl Channel {
         while room.left > 0
             && !self.has_ended
             && !self.share.is_spent()
-            && self.decrypt_next(socket, room.left, &mut room)? == SocketRead::Some
-        {}
+            && self.decrypt_next(socket, room.left.max(MIN_READ_BYTES), &mut room)? == SocketRead::Some
+        {
+        }
         match size - room.left {
             0 if self.has_ended => Ok(0),
             0 if self.share.is_spent() => Err(ErrorKind::Interrupted.into()),
@@ -321,8 +334,10 @@ impl Channel {
         self.session_end.within(|| self.tls.process_new_packets())
     }
 
-    /// Passes on everything that rustls has decrypted, and keeps that for which there is no room.
-    fn take_plaintext(&mut self, room: &mut Room<impl FnMut(&[u8])>) {
+    /// Passes on everything that rustls has decrypted, and keeps that for which there is no room. Returns whether there
+    /// was something.
+    fn take_plaintext(&mut self, room: &mut Room<impl FnMut(&[u8])>) -> bool {
+        let mut has_some = false;
         let mut reader = self.tls.reader();
         while let Ok(chunk) = reader.fill_buf()
             && !chunk.is_empty()
@@ -330,7 +345,9 @@ impl Channel {
             self.plaintext.extend_from_slice(room.take(chunk));
             let count = chunk.len();
             reader.consume(count);
+            has_some = true;
         }
+        has_some
     }
 
     /// Decrypts what earlier calls have left, or else reads once from the socket, at most `max_bytes`.
@@ -395,7 +412,7 @@ impl Channel {
         mut wire: &[u8],
         room: &mut Room<impl FnMut(&[u8])>,
     ) -> io::Result<()> {
-        while !wire.is_empty() && self.share.records > 0 {
+        while !wire.is_empty() && self.share.records > 0 && !self.has_ended {
             let max = self.share.records.min(MAX_RECORDS_AT_ONCE);
             let (count, records) = self.records.follow(wire, max);
             self.share.records -= records;
@@ -403,7 +420,9 @@ impl Channel {
             self.decrypt(socket, part, room)?;
             wire = later;
         }
-        self.unfed.extend_from_slice(wire);
+        if !self.has_ended {
+            self.unfed.extend_from_slice(wire);
+        }
         let _ = self.flush(socket);
         self.end_handshake()
     }
@@ -414,6 +433,7 @@ impl Channel {
         mut wire: &[u8],
         room: &mut Room<impl FnMut(&[u8])>,
     ) -> io::Result<()> {
+        self.silent_bytes = self.silent_bytes.saturating_add(wire.len());
         while !wire.is_empty() {
             match self.tls.read_tls(&mut wire) {
                 // The client has announced its end: later bytes do not count.
@@ -429,7 +449,9 @@ impl Channel {
                     return Err(self.fail(HandshakeFailure::of(&error), &error));
                 }
             }
-            self.take_plaintext(room);
+            if self.take_plaintext(room) {
+                self.silent_bytes = 0;
+            }
         }
         Ok(())
     }
@@ -447,6 +469,7 @@ impl Channel {
             return Err(self.fail(HandshakeFailure::of(&error), &error));
         }
         self.stage = ChannelStage::Open;
+        self.silent_bytes = 0;
         self.acceptor.handshake_done(self.tls.handshake_kind());
         Ok(())
     }

@@ -21,6 +21,7 @@ mod x509;
 use std::time::Duration;
 
 pub use self::acceptor::{Acceptor, TlsFigures};
+pub(crate) use self::channel::MAX_RECORDS;
 pub use self::channel::{Channel, Decryption};
 pub use self::credentials::{CredentialError, CredentialFiles, Credentials};
 pub use self::failure::HandshakeFailure;

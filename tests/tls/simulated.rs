@@ -1,13 +1,15 @@
 //! The server over TLS on fake sockets: bytes arrive in pieces, writes find little room, calls are interrupted, and a
 //! seed repeats it all. Each script's replies must be those that the same script gets without TLS.
 
-use std::io::{ErrorKind, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use beanstalkd::poll_token::PollToken;
 use beanstalkd::server::Server;
 use beanstalkd::stream::TlsStream;
-use beanstalkd::tls::{Acceptor, HANDSHAKE_TIMEOUT};
+use beanstalkd::tls::{Acceptor, Channel, HANDSHAKE_TIMEOUT};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::simulated::{Connection, START, SimulatedServer, events_of, executor};
@@ -55,11 +57,8 @@ impl Simulation {
             TlsStream::new(socket, token, Rc::clone(&self.acceptor))
         };
         let connection = Connection::open_with(&mut self.server, pipe, self.now, over).unwrap();
-        let tls = ClientConnection::new(
-            std::sync::Arc::clone(tls::usual_client()),
-            "localhost".try_into().unwrap(),
-        )
-        .unwrap();
+        let tls =
+            ClientConnection::new(Arc::clone(tls::usual_client()), "localhost".try_into().unwrap()).unwrap();
         Peer { connection, tls, replies: Vec::new(), is_closed: false }
     }
 
@@ -379,6 +378,84 @@ fn short_records_behind_a_reserve_use_up_a_turn() {
         simulation.turn(&[]);
     }
     assert!(peers.iter().all(|peer| peer.unread() == 0), "all of them have a turn");
+}
+
+/// rustls keeps the records of a message until it is whole. The server does not see the messages, so it counts all
+/// records since the last one with input.
+#[test]
+fn records_without_input_count_as_memory() {
+    // Less than the record of the command, which is the last one before it.
+    const KEY_UPDATE_BYTES: usize = 27;
+    let mut simulation = Simulation::new(1);
+    let mut peer = open_peer(&mut simulation);
+    peer.say(b"list-tube-used\r\n");
+    simulation.rest(&mut peer);
+    let before = simulation.acceptor.memory_bytes();
+    peer.tls.refresh_traffic_keys().unwrap();
+    peer.say(b"list-tube-used\r\n");
+    peer.arrive(KEY_UPDATE_BYTES);
+    simulation.turn(&[&mut peer]);
+    let after = simulation.acceptor.memory_bytes();
+    assert!(after > before, "{before} bytes, and {after} with another record");
+    simulation.rest(&mut peer);
+    assert_eq!(simulation.acceptor.memory_bytes(), before);
+    assert_eq!(peer.replies, b"USING default\r\n".repeat(2));
+}
+
+/// A socket that counts the reads.
+#[derive(Default)]
+struct CountedSocket {
+    inbound: VecDeque<u8>,
+    outbound: Vec<u8>,
+    reads: usize,
+}
+
+impl Read for CountedSocket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reads += 1;
+        if self.inbound.is_empty() { Err(ErrorKind::WouldBlock.into()) } else { self.inbound.read(buffer) }
+    }
+}
+
+impl Write for CountedSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outbound.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_read_with_little_room_takes_a_record_in_few_reads_of_the_socket() {
+    let mut channel = Channel::new(tls::acceptor()).unwrap();
+    let server_name = "localhost".try_into().unwrap();
+    let mut client = ClientConnection::new(Arc::clone(tls::usual_client()), server_name).unwrap();
+    let mut socket = CountedSocket::default();
+    let mut exchange = |client: &mut ClientConnection, socket: &mut CountedSocket, room: usize| {
+        while client.wants_write() {
+            client.write_tls(&mut socket.inbound).unwrap();
+        }
+        let mut read: Vec<u8> = Vec::new();
+        let result = channel.read(socket, room, |bytes| read.extend(bytes));
+        let mut sent: &[u8] = &std::mem::take(&mut socket.outbound);
+        while !sent.is_empty() {
+            client.read_tls(&mut sent).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        result.map(|_| read)
+    };
+    while client.is_handshaking() || client.wants_write() {
+        let result = exchange(&mut client, &mut socket, 1);
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+    socket.reads = 0;
+    client.writer().write_all(&[b'x'; 16_000]).unwrap();
+    for _ in 0..16_000 {
+        assert_eq!(exchange(&mut client, &mut socket, 1).unwrap(), b"x");
+    }
+    assert!(socket.reads < 20, "{} reads", socket.reads);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::orders::TaskId;
 use crate::poll_token::PollToken;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stream::{Socket, Stream};
-use crate::tls::{ClientCertificate, HANDSHAKE_TIMEOUT};
+use crate::tls::{ClientCertificate, HANDSHAKE_TIMEOUT, MAX_RECORDS};
 
 /// How long a connection may make no progress. A scraper that keeps its connection sends requests more often.
 const IDLE_NS: u64 = 120 * NS_PER_S;
@@ -95,9 +95,10 @@ impl HttpConnection {
         }
     }
 
-    /// Reads what there is room for; returns whether the share of a turn was used up before that.
+    /// Reads while there is room. Returns whether it stopped earlier, because the share of a turn is used up.
     pub(super) fn read(&mut self, now: Timestamp) -> bool {
         let mut buffer = [0; MAX_READ_BYTES];
+        let mut records = 0;
         while let SocketState::Open { readable: readable @ true, .. } = &mut self.socket_state {
             let room = self.exchange.room().min(MAX_READ_BYTES);
             if room == 0 {
@@ -118,8 +119,11 @@ impl HttpConnection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => self.socket_state = SocketState::Gone,
             }
-            if self.socket.decryption().is_some_and(|decryption| decryption.may_have_more) {
-                return true;
+            if let Some(decryption) = self.socket.decryption() {
+                records += decryption.records;
+                if decryption.may_have_more || records >= MAX_RECORDS as u64 {
+                    return true;
+                }
             }
         }
         false

@@ -160,14 +160,19 @@ fn a_request_in_short_records_is_read_in_several_turns() {
     }
     stream.write_all(&wire).unwrap();
     stream.set_nonblocking(true).unwrap();
-    turn(&mut server, 2);
-    let mut turns = 1;
+    // The bytes can come in several events. Between these, the server needs none.
+    let (mut turns, mut without_event) = (0, 0);
     while tls.read_tls(&mut stream).is_err()
         || tls.process_new_packets().unwrap().plaintext_bytes_to_read() == 0
     {
-        assert_eq!(server.next_event_at(), Some(Timestamp::AT_ONCE), "there is more to read");
-        server.turn(ServerPhase::Starting("starting"), Timestamp(3));
+        if server.next_event_at() == Some(Timestamp::AT_ONCE) {
+            server.turn(ServerPhase::Starting("starting"), Timestamp(3));
+            without_event += 1;
+        } else {
+            turn(&mut server, 2);
+        }
         turns += 1;
     }
+    assert!(without_event > 0, "{turns} turns");
     assert!(turns >= RECORDS / 128, "{turns} turns");
 }

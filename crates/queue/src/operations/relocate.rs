@@ -156,7 +156,6 @@ impl Queue {
             // The walk of a flush may be after the new place.
             self.flushes.note_moved(id, link.tube);
             self.jobs.expect_mut(id).priority = priority;
-            self.flushes.note_moved(id, link.tube);
             self.enter_ready(id, now);
             if is_in_rotation {
                 self.forget_position(link.tube);
