@@ -198,8 +198,8 @@ fn pipeline(mut client: Client, figures: &LoadFigures) {
 /// With `-f 0`, nearly always a marker or a record of the log waits to be written, and a reply for it.
 #[test]
 fn a_server_that_logs_all_the_time_is_handed_over() {
-    let (pace, began) = (Pace::watch().unwrap(), Instant::now());
     let service = Service::start(&["-b", "{dir}", "-f", "0"]);
+    let (pace, began) = (Pace::watch_disk(service.directory()).unwrap(), Instant::now());
     let figures = Arc::<LoadFigures>::default();
     let start = || {
         let (client, figures) = (service.connect(), Arc::clone(&figures));

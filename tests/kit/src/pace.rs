@@ -7,6 +7,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -34,12 +35,23 @@ struct Beat {
 impl Pace {
     /// Watches the machine until the program ends.
     pub fn watch() -> std::io::Result<Self> {
+        Self::watch_with(|| Ok(()))
+    }
+
+    /// As [`Self::watch`], with a sync of a file in `directory` on the way of each byte: for tests of syncs.
+    pub fn watch_disk(directory: &Path) -> std::io::Result<Self> {
+        let mut file = tempfile::tempfile_in(directory)?;
+        Self::watch_with(move || file.write_all(&[0]).and_then(|()| file.sync_data()))
+    }
+
+    /// Each byte waits for `step` where it turns back.
+    fn watch_with(mut step: impl FnMut() -> std::io::Result<()> + Send + 'static) -> std::io::Result<Self> {
         let (mut near, mut far) = UnixStream::pair()?;
         let pace = Self(Arc::new(Mutex::new(Beat { began: Instant::now(), late: None })));
         let watched = pace.clone();
         std::thread::spawn(move || {
             let mut byte = [0];
-            while far.read_exact(&mut byte).and_then(|()| far.write_all(&byte)).is_ok() {}
+            while far.read_exact(&mut byte).is_ok() && step().is_ok() && far.write_all(&byte).is_ok() {}
         });
         std::thread::spawn(move || {
             let mut byte = [0];
