@@ -20,6 +20,26 @@ pub struct Server {
     extensions: Extensions,
 }
 
+/// A server that is asked again and again, also after its connection was lost.
+pub struct PolledServer {
+    /// Its address.
+    pub address: Address,
+    /// The settings for connections to it.
+    pub connector: Connector,
+    /// The connected server; `None` if it does not answer.
+    pub connected: Option<Server>,
+}
+
+impl PolledServer {
+    /// The connected server. Connects if it is not.
+    pub fn connected(&mut self) -> Result<&mut Server> {
+        Ok(match &mut self.connected {
+            Some(server) => server,
+            gone => gone.insert(Server::open(&self.address, &self.connector)?),
+        })
+    }
+}
+
 /// A tube with its counters.
 pub struct Tube {
     /// Its name.

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use beanstalk_client::{Address, Connector, JobState};
+use beanstalk_client::JobState;
 use globset::GlobMatcher;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ use super::ServerArguments;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::{Output, say};
-use crate::server::{Server, Tube};
+use crate::server::{PolledServer, Tube};
 
 /// Counters that only grow, and the word for what they count. A counter that a server does not have stays 0.
 const EVENTS: &[(&str, &str)] = &[
@@ -73,7 +73,8 @@ pub fn run(
     let (sender, updates) = mpsc::sync_channel(1);
     for (position, address) in addresses.iter().enumerate() {
         let (address, connector) = (address.clone(), servers.connector().clone());
-        let mut watched = WatchedServer { address, connector, several, server: None, last: None };
+        let server = PolledServer { address, connector, connected: None };
+        let mut watched = WatchedServer { server, several, last: None };
         let (sender, patterns) = (sender.clone(), patterns.to_vec());
         thread::spawn(move || {
             while sender.send(watched.update(position, &patterns)).is_ok() {
@@ -114,12 +115,9 @@ pub fn run(
 
 /// A server that a thread of its own samples, so that a server that does not answer delays no other.
 struct WatchedServer {
-    address: Address,
-    connector: Connector,
+    server: PolledServer,
     /// Whether there are other servers, so that failures name this one.
     several: bool,
-    /// `None` while it is down.
-    server: Option<Server>,
     last: Option<Samples>,
 }
 
@@ -129,26 +127,19 @@ impl WatchedServer {
         match self.sample(patterns) {
             Ok(now) => Update::Sampled(position, self.last.replace(now.clone()), now),
             Err(failure) => {
-                (self.server, self.last) = (None, None);
+                (self.server.connected, self.last) = (None, None);
                 Update::Failed(position, failure)
             }
         }
     }
 
     fn sample(&mut self, patterns: &[GlobMatcher]) -> Result<Samples> {
-        let server = match &mut self.server {
-            Some(server) => server,
-            gone => gone.insert(Server::open(&self.address, &self.connector)?),
-        };
-        let several = self.several;
-        samples(server, patterns)
-            .map_err(|failure| if several { failure.while_doing(&self.address.to_string()) } else { failure })
+        let server = self.server.connected()?;
+        let tubes = server.tubes(patterns).map_err(|failure| {
+            if self.several { failure.while_doing(&server.address.to_string()) } else { failure }
+        })?;
+        Ok(tubes.iter().map(|tube| (tube.name.to_string(), TubeSample::at(tube))).collect())
     }
-}
-
-fn samples(server: &mut Server, patterns: &[GlobMatcher]) -> Result<Samples> {
-    let tubes = server.tubes(patterns)?;
-    Ok(tubes.iter().map(|tube| (tube.name.to_string(), TubeSample::at(tube))).collect())
 }
 
 fn report(server: &str, several: bool, before: Option<&Samples>, now: &Samples, out: &mut Output) -> Result {

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender};
 
-use beanstalk_client::{Address, Connector, JobInfo, JobState, TubeName};
+use beanstalk_client::{JobInfo, JobState, TubeName};
 
 use crate::cli::{JobFilter, glob};
 use crate::commands::change::{ChangeResult, JobChange};
@@ -11,7 +11,7 @@ use crate::commands::jobs::sort;
 use crate::failure::{Failure, Result};
 use crate::listing;
 use crate::output::counted;
-use crate::server::{Server, Tube};
+use crate::server::{PolledServer, Server, Tube};
 
 /// The greatest number of jobs of a tube that are shown.
 pub const MAX_JOBS: usize = 500;
@@ -90,7 +90,7 @@ pub fn run(mut server: PolledServer, inbox: &Receiver<BackendRequest>, outbox: &
     while let Ok(request) = inbox.recv() {
         let updates = match request {
             BackendRequest::Refresh { server: number, jobs, needs_jobs } => {
-                server.refresh(number, jobs, needs_jobs)
+                refresh(&mut server, number, jobs, needs_jobs)
             }
             BackendRequest::Body { id, .. } => {
                 vec![match server.connected().and_then(|server| body(server, id)) {
@@ -111,41 +111,27 @@ pub fn run(mut server: PolledServer, inbox: &Receiver<BackendRequest>, outbox: &
     }
 }
 
-/// A server, with a connection while it answers.
-pub struct PolledServer {
-    /// Its address.
-    pub address: Address,
-    /// The settings for connections to it.
-    pub connector: Connector,
-    /// The connected server; `None` if it does not answer.
-    pub connected: Option<Server>,
-}
-
-impl PolledServer {
-    /// The connected server. Connects if it is not.
-    fn connected(&mut self) -> Result<&mut Server> {
-        Ok(match &mut self.connected {
-            Some(server) => server,
-            gone => gone.insert(Server::open(&self.address, &self.connector)?),
-        })
-    }
-
-    fn refresh(&mut self, number: usize, jobs: Option<JobsOf>, needs_jobs: bool) -> Vec<BackendAnswer> {
-        let tubes = self.connected().and_then(|server| server.tubes(&[]));
-        let server = match (&tubes, &mut self.connected) {
-            (Ok(_), Some(server)) => server,
-            (Err(_), _) | (_, None) => {
-                // The next refresh connects again.
-                self.connected = None;
-                return vec![BackendAnswer::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
-            }
-        };
-        let mut updates = vec![BackendAnswer::Tubes(number, tubes.map_err(|failure| failure.to_string()))];
-        if let Some(of) = jobs.filter(|_| needs_jobs || server.has("list-jobs")) {
+fn refresh(
+    server: &mut PolledServer,
+    number: usize,
+    jobs: Option<JobsOf>,
+    needs_jobs: bool,
+) -> Vec<BackendAnswer> {
+    let refreshed = server.connected().and_then(|server| {
+        let tubes = server.tubes(&[])?;
+        let jobs = jobs.filter(|_| needs_jobs || server.has("list-jobs")).map(|of| {
             let found = find_jobs(server, &of).map_err(|failure| failure.to_string());
-            updates.push(BackendAnswer::Jobs(of, found));
+            BackendAnswer::Jobs(of, found)
+        });
+        Ok((tubes, jobs))
+    });
+    match refreshed {
+        Ok((tubes, jobs)) => [BackendAnswer::Tubes(number, Ok(tubes))].into_iter().chain(jobs).collect(),
+        Err(failure) => {
+            // The next refresh connects again.
+            server.connected = None;
+            vec![BackendAnswer::Tubes(number, Err(failure.to_string()))]
         }
-        updates
     }
 }
 

@@ -19,6 +19,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::commands::ServerArguments;
 use crate::failure::{Failure, Result};
+use crate::server::PolledServer;
 use crate::{interrupt, progress};
 
 /// The longest wait for a key, after which updates of the backend are drawn.
@@ -39,11 +40,8 @@ pub fn run(servers: &ServerArguments, interval: Duration) -> Result {
     let (outbox, updates) = mpsc::channel();
     let mut requests = Vec::new();
     for (address, connected) in servers.addresses().iter().zip(opened) {
-        let server = backend::PolledServer {
-            address: address.clone(),
-            connector: servers.connector().clone(),
-            connected,
-        };
+        let (address, connector) = (address.clone(), servers.connector().clone());
+        let server = PolledServer { address, connector, connected };
         let (sender, inbox) = mpsc::channel();
         let outbox = outbox.clone();
         std::thread::spawn(move || backend::run(server, &inbox, &outbox));
