@@ -1,13 +1,15 @@
 //! The state of `top`, and the effect of each key. Pure: no terminal, no server, no clock.
 
+use std::mem;
 use std::time::Instant;
 
-use beanstalk_client::{JobInfo, JobState, TubeName};
+use beanstalk_client::JobState;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::backend::{BackendAnswer, BackendRequest, JobsOf, RequestedAction};
-use super::body::{self, BodyForm};
-use super::rows::{Rates, ShownTube, SortKey, sort};
+use super::body::BodyForm;
+use super::rows::{Rates, ShownTube};
+use super::views::{BodyView, JobsView, TubesView, inside};
 use crate::commands::change::JobChange;
 use crate::output::counted;
 
@@ -15,14 +17,13 @@ use crate::output::counted;
 const PAUSE: u32 = 3600;
 
 /// The view that is on the screen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Default)]
 pub enum View {
     /// All tubes.
+    #[default]
     Tubes,
-    /// The jobs of a tube in one state.
-    Jobs(JobsOf),
-    /// The body of one of these jobs, by its id.
-    Body(JobsOf, u64),
+    /// The jobs of a tube; or the body of one of them, if that is there.
+    Jobs(JobsView, Option<BodyView>),
 }
 
 /// A server, as the screen shows it.
@@ -30,14 +31,18 @@ pub enum View {
 pub struct ShownServer {
     /// Its address.
     pub name: String,
-    /// The reason why it does not answer; `None` while it does, and before the first answer.
-    pub gone: Option<String>,
-    /// Whether it has ever answered.
-    pub is_known: bool,
-    rows: Vec<ShownTube>,
+    /// Its tubes, or the reason why it does not answer; `None` before the first answer.
+    pub answer: Option<Result<Vec<ShownTube>, String>>,
     rates: Rates,
     /// A refresh was requested, and its answer has not arrived.
     is_refreshing: bool,
+}
+
+impl ShownServer {
+    /// The reason why it does not answer.
+    pub fn gone(&self) -> Option<&str> {
+        self.answer.as_ref()?.as_ref().err().map(String::as_str)
+    }
 }
 
 /// A prompt that takes the next keys.
@@ -63,38 +68,21 @@ pub enum Reaction {
 }
 
 /// The state of the screen.
+#[derive(Default)]
 pub struct App {
     /// The servers.
     pub servers: Vec<ShownServer>,
+    /// Their tubes.
+    pub tubes: TubesView,
     /// The view that is on the screen.
     pub view: View,
-    /// The tubes that match the filter, sorted.
-    pub rows: Vec<ShownTube>,
-    /// The jobs of the tube that is shown; `None` until they are found.
-    pub jobs: Option<Vec<JobInfo>>,
-    /// The lines of the body.
-    pub body: Vec<String>,
-    /// How the body is shown.
+    /// How bodies are shown.
     pub form: BodyForm,
-    /// The index of the selected row.
-    pub selected: usize,
-    /// The first line of the body that is shown.
-    pub scroll: usize,
-    /// Only tubes whose names contain this text are shown.
-    pub filter: String,
-    /// The sort key of the tubes.
-    pub sort: SortKey,
-    /// Whether the order of the tubes is reversed.
-    pub reversed: bool,
+    width: usize,
     /// The prompt that takes the next keys, if there is one.
     pub prompt: Option<Prompt>,
     /// The result of the last action, or an error.
     pub message: String,
-    bytes: Vec<u8>,
-    width: usize,
-    /// The next refresh has to include the jobs even on a server without `list-jobs`: their view was just opened, or an
-    /// action has changed one of them.
-    needs_jobs: bool,
 }
 
 impl App {
@@ -103,21 +91,9 @@ impl App {
         let server = |name| ShownServer { name, ..ShownServer::default() };
         Self {
             servers: servers.into_iter().map(server).collect(),
-            view: View::Tubes,
-            rows: Vec::new(),
-            jobs: None,
-            body: Vec::new(),
             form: BodyForm { hex: false, wrap: true },
-            selected: 0,
-            scroll: 0,
-            filter: String::new(),
-            sort: SortKey::Buried,
-            reversed: false,
-            prompt: None,
-            message: String::new(),
-            bytes: Vec::new(),
             width: 80,
-            needs_jobs: false,
+            ..Self::default()
         }
     }
 
@@ -130,11 +106,12 @@ impl App {
 
     fn refresh_one(&mut self, server: usize) -> BackendRequest {
         self.servers[server].is_refreshing = true;
-        let jobs = match &self.view {
-            View::Jobs(of) | View::Body(of, _) if of.server == server => Some(of.clone()),
-            View::Tubes | View::Jobs(_) | View::Body(..) => None,
+        let (jobs, needs_jobs) = match &mut self.view {
+            View::Jobs(jobs, _) if jobs.of.server == server => {
+                (Some(jobs.of.clone()), mem::take(&mut jobs.is_stale))
+            }
+            View::Tubes | View::Jobs(..) => (None, false),
         };
-        let needs_jobs = jobs.is_some() && std::mem::take(&mut self.needs_jobs);
         BackendRequest::Refresh { server, jobs, needs_jobs }
     }
 
@@ -147,79 +124,42 @@ impl App {
     }
 
     fn lay_out_body(&mut self) {
-        self.body = body::lines(&self.bytes, self.form, self.width);
-        self.scroll = self.scroll.min(self.body.len().saturating_sub(1));
+        if let View::Jobs(_, Some(body)) = &mut self.view {
+            body.lay_out(self.form, self.width);
+        }
     }
 
     /// Applies an update of the backend.
     pub fn take(&mut self, update: BackendAnswer, now: Instant) {
-        match update {
-            BackendAnswer::Tubes(number, tubes) => {
+        match (update, &mut self.view) {
+            (BackendAnswer::Tubes(number, tubes), _) => {
                 let server = &mut self.servers[number];
                 server.is_refreshing = false;
-                server.is_known = true;
-                (server.rows, server.gone) = match tubes {
-                    Ok(tubes) => (server.rates.rows(number, &tubes, now), None),
-                    Err(why) => (Vec::new(), Some(why)),
-                };
+                server.answer = Some(tubes.map(|tubes| server.rates.rows(number, &tubes, now)));
                 self.arrange();
             }
-            // After a key has changed the view, an earlier answer no longer belongs to it.
-            BackendAnswer::Jobs(of, found) => {
-                if matches!(&self.view, View::Jobs(shown) | View::Body(shown, _) if *shown == of) {
-                    match found {
-                        Ok(jobs) => self.jobs = Some(jobs),
-                        Err(why) => self.message = why,
-                    }
-                    self.keep_selection_inside();
-                }
+            (BackendAnswer::Jobs(of, found), View::Jobs(jobs, _)) if jobs.of == of => match found {
+                Ok(found) => jobs.show(found),
+                Err(why) => self.message = why,
+            },
+            (BackendAnswer::Body(id, bytes), View::Jobs(_, Some(body))) if body.id == id => {
+                body.bytes = bytes;
+                self.lay_out_body();
             }
-            BackendAnswer::Body(id, bytes) => {
-                if matches!(&self.view, View::Body(_, shown) if *shown == id) {
-                    self.bytes = bytes;
-                    self.lay_out_body();
-                }
-            }
-            BackendAnswer::Message(text) => {
+            // A key has changed the view since the request.
+            (BackendAnswer::Jobs(..) | BackendAnswer::Body(..), _) => {}
+            (BackendAnswer::Message(text), view) => {
                 self.message = text;
-                self.needs_jobs = true;
+                if let View::Jobs(jobs, _) = view {
+                    jobs.is_stale = true;
+                }
             }
         }
     }
 
-    /// Filters and sorts the tubes; the selected tube stays selected.
     fn arrange(&mut self) {
-        let selected = self.selected_row().map(|row| (row.server, row.name.clone()));
-        let all = self.servers.iter().flat_map(|server| &server.rows);
-        self.rows = all.filter(|row| row.name.as_str().contains(&self.filter)).cloned().collect();
-        sort(&mut self.rows, self.sort, self.reversed);
-        if self.view == View::Tubes {
-            let same = |row: &ShownTube| Some((row.server, row.name.clone())) == selected;
-            self.selected = self.rows.iter().position(same).unwrap_or(self.selected);
-            self.keep_selection_inside();
-        }
-    }
-
-    fn keep_selection_inside(&mut self) {
-        let count = if self.view == View::Tubes { self.rows.len() } else { self.jobs().len() };
-        self.selected = self.selected.min(count.saturating_sub(1));
-    }
-
-    /// The jobs that were found so far.
-    pub fn jobs(&self) -> &[JobInfo] {
-        self.jobs.as_deref().unwrap_or_default()
-    }
-
-    fn selected_row(&self) -> Option<&ShownTube> {
-        self.rows.get(self.selected).filter(|_| self.view == View::Tubes)
-    }
-
-    fn selected_job(&self) -> Option<u64> {
-        match &self.view {
-            View::Tubes => None,
-            View::Jobs(_) => self.jobs().get(self.selected).map(|job| job.id),
-            View::Body(_, id) => Some(*id),
-        }
+        let answers = self.servers.iter().filter_map(|server| server.answer.as_ref());
+        self.tubes.arrange(answers.flatten().flatten());
     }
 
     /// Handles a key.
@@ -242,12 +182,13 @@ impl App {
                 self.prompt = Some(Prompt::Help);
                 Reaction::None
             }
-            KeyCode::Char('q') if self.view == View::Tubes => Reaction::Quit,
+            KeyCode::Char('q') if matches!(self.view, View::Tubes) => Reaction::Quit,
             KeyCode::Char('q') | KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.back(),
             KeyCode::Enter | KeyCode::Right => self.drill(),
-            code => match self.view.clone() {
-                View::Tubes => self.on_tube_key(code),
-                View::Jobs(of) | View::Body(of, _) => self.on_job_key(of, code),
+            code => match &self.view {
+                View::Tubes => self.on_tubes_key(code),
+                View::Jobs(jobs, None) => self.on_jobs_key(jobs.of.clone(), jobs.selected_id(), code),
+                View::Jobs(jobs, Some(body)) => self.on_body_key(&jobs.of.clone(), body.id, code),
             },
         }
     }
@@ -262,9 +203,9 @@ impl App {
             (Prompt::Help, _) | (Prompt::Filter, KeyCode::Enter) => Reaction::None,
             (Prompt::Filter, code) => {
                 match code {
-                    KeyCode::Esc => self.filter.clear(),
-                    KeyCode::Backspace => drop(self.filter.pop()),
-                    KeyCode::Char(character) => self.filter.push(character),
+                    KeyCode::Esc => self.tubes.filter.clear(),
+                    KeyCode::Backspace => drop(self.tubes.filter.pop()),
+                    KeyCode::Char(character) => self.tubes.filter.push(character),
                     _ => {}
                 }
                 self.prompt = Some(Prompt::Filter).filter(|_| code != KeyCode::Esc);
@@ -275,67 +216,63 @@ impl App {
     }
 
     fn step(&mut self, by: isize) -> Reaction {
-        let at = if matches!(self.view, View::Body(..)) { &mut self.scroll } else { &mut self.selected };
-        *at = at.saturating_add_signed(by);
-        self.scroll = self.scroll.min(self.body.len().saturating_sub(1));
-        self.keep_selection_inside();
+        let (index, count) = match &mut self.view {
+            View::Tubes => (&mut self.tubes.selected, self.tubes.rows.len()),
+            View::Jobs(jobs, None) => {
+                let count = jobs.jobs().len();
+                (&mut jobs.selected, count)
+            }
+            View::Jobs(_, Some(body)) => (&mut body.scroll, body.lines.len()),
+        };
+        *index = inside(index.saturating_add_signed(by), count);
         Reaction::None
     }
 
-    fn show(&mut self, view: View) -> Reaction {
-        if let View::Jobs(_) = view {
-            (self.jobs, self.selected) = (None, 0);
-        }
-        self.view = view;
-        self.needs_jobs = true;
-        let server = match &self.view {
-            View::Tubes => 0,
-            View::Jobs(of) | View::Body(of, _) => of.server,
-        };
+    fn show_jobs(&mut self, of: JobsOf) -> Reaction {
+        let server = of.server;
+        self.view = View::Jobs(JobsView::new(of), None);
         Reaction::Send(self.refresh_one(server))
     }
 
     fn back(&mut self) -> Reaction {
-        match self.view.clone() {
-            View::Tubes => Reaction::None,
-            View::Jobs(of) => {
-                self.view = View::Tubes;
-                let same = |row: &ShownTube| row.server == of.server && row.name == of.tube;
-                self.selected = self.rows.iter().position(same).unwrap_or(0);
-                Reaction::None
-            }
-            View::Body(of, id) => {
-                self.view = View::Jobs(of);
-                self.selected = self.jobs().iter().position(|job| job.id == id).unwrap_or(self.selected);
-                self.keep_selection_inside();
-                Reaction::None
+        if let View::Jobs(jobs, body) = &mut self.view {
+            match body.take() {
+                Some(BodyView { id, .. }) => {
+                    let position = jobs.jobs().iter().position(|job| job.id == id);
+                    jobs.selected = position.unwrap_or(jobs.selected);
+                }
+                None => {
+                    let JobsOf { server, tube, .. } = &jobs.of;
+                    self.tubes.selected = self.tubes.position(*server, tube).unwrap_or(0);
+                    self.view = View::Tubes;
+                }
             }
         }
+        Reaction::None
     }
 
     fn drill(&mut self) -> Reaction {
-        match (self.view.clone(), self.selected_row().cloned(), self.selected_job()) {
-            (View::Tubes, Some(row), _) => {
-                let state = first_state(&row);
-                self.show(View::Jobs(JobsOf { server: row.server, tube: row.name, state }))
+        match &mut self.view {
+            View::Tubes => {
+                let of = self.tubes.selected_row().map(jobs_of);
+                of.map_or(Reaction::None, |of| self.show_jobs(of))
             }
-            (View::Jobs(of), _, Some(id)) => {
-                (self.bytes, self.body, self.scroll) = (Vec::new(), Vec::new(), 0);
-                let server = of.server;
-                self.view = View::Body(of, id);
-                Reaction::Send(BackendRequest::Body { server, id })
+            View::Jobs(_, Some(_)) => Reaction::None,
+            View::Jobs(jobs, body) => {
+                let Some(id) = jobs.selected_id() else { return Reaction::None };
+                *body = Some(BodyView { id, ..BodyView::default() });
+                Reaction::Send(BackendRequest::Body { server: jobs.of.server, id })
             }
-            _ => Reaction::None,
         }
     }
 
-    fn on_tube_key(&mut self, code: KeyCode) -> Reaction {
+    fn on_tubes_key(&mut self, code: KeyCode) -> Reaction {
         match code {
-            KeyCode::Char('s') => self.sort = self.sort.next(),
-            KeyCode::Char('r') => self.reversed = !self.reversed,
+            KeyCode::Char('s') => self.tubes.sort = self.tubes.sort.next(),
+            KeyCode::Char('r') => self.tubes.reversed = !self.tubes.reversed,
             KeyCode::Char('/') => self.prompt = Some(Prompt::Filter),
             _ => {
-                let Some(row) = self.selected_row().cloned() else { return Reaction::None };
+                let Some(row) = self.tubes.selected_row().cloned() else { return Reaction::None };
                 return self.act_on_tube(&row, code);
             }
         }
@@ -360,23 +297,29 @@ impl App {
         }
     }
 
-    fn on_job_key(&mut self, of: JobsOf, code: KeyCode) -> Reaction {
-        if let (View::Jobs(_), KeyCode::Tab | KeyCode::BackTab) = (&self.view, code) {
-            let at = JobState::ALL.iter().position(|state| *state == of.state).unwrap_or(0);
-            let by = if code == KeyCode::Tab { 1 } else { 3 };
-            let state = JobState::ALL[(at + by) % JobState::ALL.len()];
-            return self.show(View::Jobs(JobsOf { state, ..of }));
+    fn on_jobs_key(&mut self, of: JobsOf, selected: Option<u64>, code: KeyCode) -> Reaction {
+        let by = match code {
+            KeyCode::Tab => 1,
+            KeyCode::BackTab => JobState::ALL.len() - 1,
+            code => return selected.map_or(Reaction::None, |id| self.act_on_job(&of, id, code)),
+        };
+        let at = JobState::ALL.iter().position(|state| *state == of.state).unwrap_or(0);
+        self.show_jobs(JobsOf { state: JobState::ALL[(at + by) % JobState::ALL.len()], ..of })
+    }
+
+    fn on_body_key(&mut self, of: &JobsOf, id: u64, code: KeyCode) -> Reaction {
+        match code {
+            KeyCode::Char('w') => self.form.wrap = !self.form.wrap,
+            KeyCode::Char('x') => self.form.hex = !self.form.hex,
+            code => return self.act_on_job(of, id, code),
         }
-        if let (View::Body(..), KeyCode::Char(key @ ('w' | 'x'))) = (&self.view, code) {
-            match key {
-                'w' => self.form.wrap = !self.form.wrap,
-                _ => self.form.hex = !self.form.hex,
-            }
-            self.lay_out_body();
-            return Reaction::None;
-        }
-        let Some(id) = self.selected_job() else { return Reaction::None };
-        let request = |change| job_request(of.server, &of.tube, id, change);
+        self.lay_out_body();
+        Reaction::None
+    }
+
+    fn act_on_job(&mut self, of: &JobsOf, id: u64, code: KeyCode) -> Reaction {
+        let request =
+            |change| BackendRequest::Act(of.server, of.tube.clone(), RequestedAction::Job(id, change));
         match code {
             KeyCode::Char('k') => Reaction::Send(request(JobChange::Kick)),
             KeyCode::Char('b') => Reaction::Send(request(JobChange::Bury)),
@@ -391,27 +334,24 @@ impl App {
     }
 }
 
-fn job_request(server: usize, tube: &TubeName, id: u64, change: JobChange) -> BackendRequest {
-    BackendRequest::Act(server, tube.clone(), RequestedAction::Job(id, change))
-}
-
-/// The state whose jobs are shown first: buried, or otherwise the first state with jobs.
-fn first_state(row: &ShownTube) -> JobState {
+/// The jobs of a tube that are shown first: the buried ones, or otherwise those of the first state with jobs.
+fn jobs_of(row: &ShownTube) -> JobsOf {
     let [ready, reserved, delayed, buried] = row.counts;
-    match () {
+    let state = match () {
         () if buried > 0 => JobState::Buried,
         () if ready > 0 => JobState::Ready,
         () if reserved > 0 => JobState::Reserved,
         () if delayed > 0 => JobState::Delayed,
         () => JobState::Ready,
-    }
+    };
+    JobsOf { server: row.server, tube: row.name.clone(), state }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::server::Tube;
-    use beanstalk_client::parse_dictionary;
+    use beanstalk_client::{JobInfo, parse_dictionary};
 
     fn tube(name: &str, ready: u64, buried: u64) -> Tube {
         let data = format!("---\ncurrent-jobs-ready: {ready}\ncurrent-jobs-buried: {buried}\n");
@@ -436,7 +376,7 @@ mod tests {
     }
 
     fn selected(app: &App) -> String {
-        app.rows[app.selected].name.to_string()
+        app.tubes.selected_row().unwrap().name.to_string()
     }
 
     #[test]
@@ -453,13 +393,13 @@ mod tests {
     fn a_filter_can_be_typed_kept_and_cancelled() {
         let mut app = app();
         type_in(&mut app, "/b");
-        assert_eq!((app.rows.len(), app.filter.as_str()), (1, "b"));
+        assert_eq!((app.tubes.rows.len(), app.tubes.filter.as_str()), (1, "b"));
         press(&mut app, KeyCode::Enter);
-        assert_eq!((app.rows.len(), &app.prompt), (1, &None));
+        assert_eq!((app.tubes.rows.len(), &app.prompt), (1, &None));
         type_in(&mut app, "/q");
-        assert_eq!(app.rows.len(), 0, "a letter of the filter is no command");
+        assert_eq!(app.tubes.rows.len(), 0, "a letter of the filter is no command");
         press(&mut app, KeyCode::Esc);
-        assert_eq!(app.rows.len(), 3);
+        assert_eq!(app.tubes.rows.len(), 3);
     }
 
     #[test]
@@ -501,13 +441,13 @@ mod tests {
             Reaction::Send(BackendRequest::Refresh { server: 0, jobs: Some(of.clone()), needs_jobs: true });
         assert_eq!(press(&mut app, KeyCode::Enter), refresh);
         press(&mut app, KeyCode::Tab);
-        assert!(matches!(&app.view, View::Jobs(of) if of.state == JobState::Ready));
+        assert!(matches!(&app.view, View::Jobs(jobs, None) if jobs.of.state == JobState::Ready));
         let data = b"---\nid: 1\ntube: \"b\"\nstate: buried\npri: 0\nage: 0\nttr: 1\n";
         let job = JobInfo::from_stats(&parse_dictionary(data).unwrap()).unwrap();
         app.take(BackendAnswer::Jobs(of, Ok(vec![job])), Instant::now());
-        assert!(app.jobs.is_none(), "of another state");
+        assert!(matches!(&app.view, View::Jobs(jobs, None) if jobs.found.is_none()), "of another state");
         press(&mut app, KeyCode::Esc);
-        assert_eq!((&app.view, selected(&app)), (&View::Tubes, "b".to_owned()));
+        assert!(matches!(app.view, View::Tubes) && selected(&app) == "b");
         assert_eq!(press(&mut app, KeyCode::Char('q')), Reaction::Quit);
     }
 }

@@ -6,7 +6,7 @@ use crate::output::visible;
 const MAX_BYTES: usize = 1 << 20;
 
 /// How a body is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BodyForm {
     /// As bytes in hexadecimal digits.
     pub hex: bool,

@@ -7,10 +7,11 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell as TableCell, Clear, Paragraph, Row as TableRow, Table, TableState};
 
-use super::app::{App, Prompt, View};
+use super::app::{App, Prompt, ShownServer, View};
 use super::backend::MAX_JOBS;
 use super::columns::{Cell, Column, elided, fit, short};
 use super::rows::ShownTube;
+use super::views::{BodyView, JobsView, TubesView};
 use crate::output::{age, counted, visible};
 
 const TUBE_KEYS: &str = "enter jobs  s sort  / filter  p pause  k kick  D delete  q quit";
@@ -66,7 +67,7 @@ const JOB_COLUMNS: [Column; 9] = [
 
 /// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
-    let sums = u16::from(app.view == View::Tubes);
+    let sums = u16::from(matches!(app.view, View::Tubes));
     let [title, head, body, keys] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(sums),
@@ -74,23 +75,19 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let is_gone = app.servers.iter().any(|server| server.gone.is_some());
+    let is_gone = app.servers.iter().any(|server| server.gone().is_some());
     let style = Style::new().add_modifier(Modifier::REVERSED);
     let style = if is_gone { style.fg(Color::Red) } else { style };
     frame.render_widget(Line::from(title_of(app, usize::from(title.width))).style(style), title);
     match &app.view {
         View::Tubes => {
-            frame.render_widget(Line::from(sums_of(app)).style(Style::new().fg(Color::Cyan)), head);
+            frame.render_widget(Line::from(sums_of(&app.tubes)).style(Style::new().fg(Color::Cyan)), head);
             draw_tubes(frame, app, body);
         }
-        View::Jobs(_) => draw_jobs(frame, app, body),
-        View::Body(..) => {
-            let first = app.scroll.min(app.body.len());
-            let lines: Vec<Line<'_>> = app.body[first..]
-                .iter()
-                .take(usize::from(body.height))
-                .map(|line| Line::from(line.as_str()))
-                .collect();
+        View::Jobs(jobs, None) => draw_jobs(frame, jobs, body),
+        View::Jobs(_, Some(shown)) => {
+            let lines = shown.lines.iter().skip(shown.scroll).take(usize::from(body.height));
+            let lines: Vec<Line<'_>> = lines.map(|line| Line::from(line.as_str())).collect();
             frame.render_widget(Paragraph::new(lines), body);
         }
     }
@@ -124,55 +121,59 @@ fn draw_help(frame: &mut Frame<'_>) {
 
 /// The names of the servers, and the current view; the names are shortened if there is no room for both.
 fn title_of(app: &App, width: usize) -> String {
-    let with = |name: String, rest: String| {
-        let room = width.saturating_sub(rest.chars().count() + 4).max(8);
-        format!(" {}: {rest} ", elided(&name, room, true))
-    };
-    match &app.view {
-        View::Tubes => {
-            let names: Vec<String> = app
-                .servers
-                .iter()
-                .map(|server| match &server.gone {
-                    Some(_) => format!("{} is gone", server.name),
-                    None => server.name.clone(),
-                })
-                .collect();
-            let filter =
-                if app.filter.is_empty() { String::new() } else { format!(" matching \"{}\"", app.filter) };
-            let order = if app.reversed { "last" } else { "first" };
-            let rest = if app.servers.iter().all(|server| server.gone.is_some()) {
-                "no server answers".to_owned()
-            } else if app.servers.iter().any(|server| server.is_known) {
-                format!("{}{filter}, {} {order}", counted(app.rows.len() as u64, "tube"), app.sort.word())
-            } else {
-                "connecting".to_owned()
-            };
-            with(names.join(", "), rest)
-        }
-        View::Jobs(of) => {
-            let server = &app.servers[of.server];
-            let rest = match (&app.jobs, &server.gone) {
-                (_, Some(_)) => "the server is gone".to_owned(),
-                (None, None) => format!("searching for {} jobs of {}", of.state, of.tube),
-                (Some(jobs), None) => {
-                    let first = if jobs.len() == MAX_JOBS { "the first " } else { "" };
-                    let found = counted(jobs.len() as u64, &format!("{} job", of.state));
-                    format!("{first}{found} of {}", of.tube)
+    let (names, rest) = match &app.view {
+        View::Tubes => title_of_tubes(app),
+        View::Jobs(jobs, body) => {
+            let server = &app.servers[jobs.of.server];
+            let rest = match body {
+                None => title_of_jobs(jobs, server),
+                Some(BodyView { id, .. }) => {
+                    let form = if app.form.hex { ", as bytes" } else { "" };
+                    format!("job {id} of {}{form}", jobs.of.tube)
                 }
             };
-            with(server.name.clone(), rest)
+            (server.name.clone(), rest)
         }
-        View::Body(of, id) => {
-            let form = if app.form.hex { ", as bytes" } else { "" };
-            with(app.servers[of.server].name.clone(), format!("job {id} of {}{form}", of.tube))
+    };
+    let room = width.saturating_sub(rest.chars().count() + 4).max(8);
+    format!(" {}: {rest} ", elided(&names, room, true))
+}
+
+fn title_of_tubes(app: &App) -> (String, String) {
+    let name = |server: &ShownServer| match server.gone() {
+        Some(_) => format!("{} is gone", server.name),
+        None => server.name.clone(),
+    };
+    let names: Vec<String> = app.servers.iter().map(name).collect();
+    let tubes = &app.tubes;
+    let rest = if app.servers.iter().all(|server| server.gone().is_some()) {
+        "no server answers".to_owned()
+    } else if app.servers.iter().all(|server| server.answer.is_none()) {
+        "connecting".to_owned()
+    } else {
+        let count = counted(tubes.rows.len() as u64, "tube");
+        let filter = &tubes.filter;
+        let filter = if filter.is_empty() { String::new() } else { format!(" matching \"{filter}\"") };
+        format!("{count}{filter}, {} {}", tubes.sort.word(), if tubes.reversed { "last" } else { "first" })
+    };
+    (names.join(", "), rest)
+}
+
+fn title_of_jobs(jobs: &JobsView, server: &ShownServer) -> String {
+    let (state, tube) = (jobs.of.state, &jobs.of.tube);
+    match (&jobs.found, server.gone()) {
+        (_, Some(_)) => "the server is gone".to_owned(),
+        (None, None) => format!("searching for {state} jobs of {tube}"),
+        (Some(jobs), None) => {
+            let first = if jobs.len() == MAX_JOBS { "the first " } else { "" };
+            format!("{first}{} of {tube}", counted(jobs.len() as u64, &format!("{state} job")))
         }
     }
 }
 
 /// The sums of the tubes that are shown.
-fn sums_of(app: &App) -> String {
-    let sum = |of: &dyn Fn(&ShownTube) -> u64| short(app.rows.iter().map(of).fold(0, u64::saturating_add));
+fn sums_of(tubes: &TubesView) -> String {
+    let sum = |of: &dyn Fn(&ShownTube) -> u64| short(tubes.rows.iter().map(of).fold(0, u64::saturating_add));
     format!(
         " buried {}  ready {}  reserved {}  delayed {}  waiting {}",
         sum(&|row| row.counts[3]),
@@ -184,26 +185,24 @@ fn sums_of(app: &App) -> String {
 }
 
 fn last_line(app: &App) -> String {
-    let gone = app.servers.iter().find_map(|server| Some((&server.name, server.gone.as_ref()?)));
-    match (&app.prompt, &app.view) {
-        (Some(Prompt::Filter), _) => format!("filter: {}_  (enter: keep, esc: all)", app.filter),
+    let gone = app.servers.iter().find_map(|server| Some((server.name.as_str(), server.gone()?)));
+    match (&app.prompt, gone) {
+        (Some(Prompt::Filter), _) => format!("filter: {}_  (enter: keep, esc: all)", app.tubes.filter),
         (Some(Prompt::Confirm(what, _)), _) => format!("{what}? y/n"),
         (Some(Prompt::Help), _) => String::new(),
         (None, _) if !app.message.is_empty() => app.message.clone(),
-        (None, _) if let Some((name, why)) = gone => {
-            if why.contains(name.as_str()) {
-                why.clone()
-            } else {
-                format!("{name}: {why}")
-            }
-        }
-        (None, View::Tubes) => TUBE_KEYS.to_owned(),
-        (None, View::Jobs(_)) => JOB_KEYS.to_owned(),
-        (None, View::Body(..)) => BODY_KEYS.to_owned(),
+        (None, Some((name, why))) if why.contains(name) => why.to_owned(),
+        (None, Some((name, why))) => format!("{name}: {why}"),
+        (None, None) => match app.view {
+            View::Tubes => TUBE_KEYS.to_owned(),
+            View::Jobs(_, None) => JOB_KEYS.to_owned(),
+            View::Jobs(_, Some(_)) => BODY_KEYS.to_owned(),
+        },
     }
 }
 
 fn draw_tubes(frame: &mut Frame<'_>, app: &App, area: Rect) {
+    let tubes = &app.tubes;
     // The column of the servers is there if there are several.
     let from = usize::from(app.servers.len() == 1);
     let cells = |row: &ShownTube| {
@@ -227,21 +226,21 @@ fn draw_tubes(frame: &mut Frame<'_>, app: &App, area: Rect) {
         ];
         cells[from..].to_vec()
     };
-    let style = |position: usize| match &app.rows[position] {
+    let style = |row: &ShownTube| match row {
         row if row.counts[3] > 0 => Style::new().bold().fg(Color::Red),
         row if row.pause > 0 => Style::new().fg(Color::Yellow),
         _ => Style::new(),
     };
-    let shown = Shown::of(app.rows.len(), app.selected, area);
-    let rows: Vec<Vec<Cell>> = app.rows[shown.range()].iter().map(cells).collect();
-    draw_table(frame, area, &TUBE_COLUMNS[from..], &rows, 2 - from, &shown, &style);
+    let (first, shown) = visible_rows(&tubes.rows, tubes.selected, area);
+    let rows: Vec<_> = shown.iter().map(|row| (cells(row), style(row))).collect();
+    draw_table(frame, area, &TUBE_COLUMNS[from..], 2 - from, rows, tubes.selected - first);
 }
 
 fn shown_rate(rate: f64) -> String {
     if rate < 1_000.0 { format!("{rate:.1}") } else { short(rate as u64) }
 }
 
-fn draw_jobs(frame: &mut Frame<'_>, app: &App, area: Rect) {
+fn draw_jobs(frame: &mut Frame<'_>, view: &JobsView, area: Rect) {
     let cells = |job: &JobInfo| {
         vec![
             Cell::Text(job.id.to_string()),
@@ -255,41 +254,29 @@ fn draw_jobs(frame: &mut Frame<'_>, app: &App, area: Rect) {
             Cell::Count(job.timeouts),
         ]
     };
-    let shown = Shown::of(app.jobs().len(), app.selected, area);
-    let rows: Vec<Vec<Cell>> = app.jobs()[shown.range()].iter().map(cells).collect();
-    draw_table(frame, area, &JOB_COLUMNS, &rows, 1, &shown, &|_| Style::new());
+    let (first, shown) = visible_rows(view.jobs(), view.selected, area);
+    let rows: Vec<_> = shown.iter().map(|job| (cells(job), Style::new())).collect();
+    draw_table(frame, area, &JOB_COLUMNS, 1, rows, view.selected - first);
 }
 
-/// The rows that are visible: a server may have 20,000 tubes.
-struct Shown {
-    first: usize,
-    count: usize,
-    selected: usize,
+/// The index of the first row that is visible, and the visible rows: a server may have 20,000 tubes.
+fn visible_rows<T>(rows: &[T], selected: usize, area: Rect) -> (usize, &[T]) {
+    let count = usize::from(area.height.saturating_sub(1)).max(1);
+    let first = selected.saturating_sub(count - 1).min(rows.len());
+    (first, &rows[first..rows.len().min(first + count)])
 }
 
-impl Shown {
-    fn of(rows: usize, selected: usize, area: Rect) -> Self {
-        let visible = usize::from(area.height.saturating_sub(1)).max(1);
-        let first = selected.saturating_sub(visible - 1).min(rows);
-        Self { first, count: (rows - first).min(visible), selected }
-    }
-
-    fn range(&self) -> std::ops::Range<usize> {
-        self.first..self.first + self.count
-    }
-}
-
-/// Draws the visible rows of a table. The first `left` columns are text and stand left.
+/// Draws the visible rows of a table, of which one is selected. The first `left` columns are text and stand left.
 fn draw_table(
     frame: &mut Frame<'_>,
     area: Rect,
     columns: &[Column],
-    rows: &[Vec<Cell>],
     left: usize,
-    shown: &Shown,
-    style: &dyn Fn(usize) -> Style,
+    rows: Vec<(Vec<Cell>, Style)>,
+    selected: usize,
 ) {
-    let fitted = fit(columns, rows, usize::from(area.width));
+    let (cells, styles): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+    let fitted = fit(columns, &cells, usize::from(area.width));
     let widths =
         fitted.widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
     let cell = |(column, text): (usize, &str)| {
@@ -297,12 +284,13 @@ fn draw_table(
         TableCell::from(Line::from(text.to_owned()).alignment(alignment))
     };
     let head = TableRow::new(fitted.header.iter().copied().enumerate().map(cell)).style(Modifier::BOLD);
-    let lines = fitted.rows.iter().zip(shown.first..).map(|(row, position)| {
-        TableRow::new(row.iter().map(String::as_str).enumerate().map(cell)).style(style(position))
-    });
+    let lines =
+        fitted.rows.iter().zip(styles).map(|(row, style)| {
+            TableRow::new(row.iter().map(String::as_str).enumerate().map(cell)).style(style)
+        });
     let table =
         Table::new(lines, widths).header(head).column_spacing(2).row_highlight_style(Modifier::REVERSED);
-    let selected = Some(shown.selected - shown.first.min(shown.selected)).filter(|_| !rows.is_empty());
+    let selected = Some(selected).filter(|_| !cells.is_empty());
     let mut state = TableState::default().with_selected(selected);
     frame.render_stateful_widget(table, area, &mut state);
 }
@@ -394,7 +382,8 @@ mod tests {
         app.take(BackendAnswer::Tubes(0, Ok(vec![tube("mail", NUMBERS)])), Instant::now());
         app.on_key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
         assert!(screen(&app, 80, 5)[0].contains("searching for buried jobs of mail"));
-        let View::Jobs(of) = app.view.clone() else { panic!("no jobs") };
+        let View::Jobs(JobsView { of, .. }, None) = &app.view else { panic!("no jobs") };
+        let of = of.clone();
         app.take(BackendAnswer::Jobs(of.clone(), Ok(Vec::new())), Instant::now());
         assert!(screen(&app, 80, 5)[0].contains("0 buried jobs of mail"));
         let data = b"---\nid: 1\ntube: mail\nstate: buried\npri: 0\nage: 0\nttr: 1\n";

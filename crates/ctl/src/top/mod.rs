@@ -9,6 +9,7 @@ mod body;
 mod columns;
 mod draw;
 mod rows;
+mod views;
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc;

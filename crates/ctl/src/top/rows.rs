@@ -32,8 +32,9 @@ pub struct ShownTube {
 }
 
 /// The column by which rows are sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SortKey {
+    #[default]
     Buried,
     Ready,
     Reserved,
