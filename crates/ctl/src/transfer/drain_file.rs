@@ -4,13 +4,13 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use beanstalk_client::JobInfo;
 
-use super::destination::{lock, sync_directory};
-use super::journal::{can_be_ours, read_entries};
+use super::destination::lock;
+use super::lines::{open_appended, read_lines};
 use super::record::{Record, is_drained};
 use super::taken_jobs::TakenJobs;
 use crate::failure::{Failure, OfFile, Result};
@@ -37,18 +37,14 @@ impl DrainFile {
     /// Locks the file: another export with `--drain` cannot open it.
     pub fn open(path: &Path, server: &Server) -> Result<Self> {
         let is_new = !path.exists();
-        let file = File::options().read(true).append(true).create(true).open(path).of_file(path)?;
+        let file = open_appended(path)?;
         lock(path, &file, "export")?;
-        sync_directory(path)?;
         let known = read(path, &file)?;
         let taking = TakenJobs::read(path, server)?;
         let taking_path = taking.path();
-        let taking_file =
-            File::options().read(true).append(true).create(true).open(taking_path).of_file(taking_path)?;
-        sync_directory(taking_path)?;
+        let taking_file = open_appended(taking_path)?;
         // Cuts off an incomplete last line.
-        let taking_clone = taking_file.try_clone().of_file(taking_path)?;
-        read_entries(taking_path, taking_clone, LINE_START, &mut |_, _| Ok(()))?;
+        read_lines(taking_path, &taking_file, [LINE_START, b""], &mut |_, _| Ok(()))?;
         Ok(Self { path: path.to_owned(), file, known, taking, taking_file, is_new })
     }
 
@@ -112,26 +108,16 @@ impl DrainFile {
 /// Reads the jobs of a drain file by id, and cuts off an incomplete last line. A line of an export without `--drain` is
 /// an error: its job may have another state by now.
 fn read(path: &Path, file: &File) -> Result<HashMap<u64, Vec<Record>>> {
-    let (mut known, mut whole, mut count) = (HashMap::<u64, Vec<Record>>::new(), 0, 0);
-    let mut reader = BufReader::new(file);
-    loop {
-        let mut line = Vec::new();
-        let read = reader.read_until(b'\n', &mut line).of_file(path)?;
-        if !line.ends_with(b"\n") {
-            if !can_be_ours(&line, LINE_START) {
-                return Err(Failure::file(path, "this is not an export"));
-            }
-            break;
-        }
-        let record = Record::parse(&line).of_file(path)?;
+    let (mut known, mut count) = (HashMap::<u64, Vec<Record>>::new(), 0);
+    read_lines(path, file, [LINE_START; 2], &mut |_, line| {
+        let record = Record::parse(line).of_file(path)?;
         count += 1;
-        if !is_drained(&line) {
+        if !is_drained(line) {
             let text = format!("line {count}: an export without --drain wrote it; name another file");
             return Err(Failure::file(path, text));
         }
         known.entry(record.id).or_default().push(record);
-        whole += read as u64;
-    }
-    file.set_len(whole).of_file(path)?;
+        Ok(())
+    })?;
     Ok(known)
 }

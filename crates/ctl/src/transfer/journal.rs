@@ -8,12 +8,13 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::destination::{lock, sync_directory};
+use super::destination::lock;
+use super::lines::{open_appended, read_lines};
 use crate::failure::{Failure, OfFile, Result};
 
 /// The first bytes of a journal.
@@ -97,14 +98,13 @@ impl Journal {
     /// Opens or creates the file. `header` identifies the import: [`Failure::Usage`] if the file belongs to another
     /// one. Locks the file: another import cannot open it.
     pub fn open(path: &Path, header: &Value) -> Result<Self> {
-        let file = File::options().read(true).append(true).create(true).open(path).of_file(path)?;
+        let file = open_appended(path)?;
         lock(path, &file, "import")?;
-        sync_directory(path)?;
         let (done, finished) = (HashSet::new(), Vec::new());
         let mut journal = Self { path: path.to_owned(), file, key: None, done, finished, open: None };
         let file = journal.file.try_clone().of_file(path)?;
-        let length = read_entries(path, file, HEADER_START, &mut |start, entry| {
-            let taken = match (start, entry) {
+        let length = read_lines(path, &file, [HEADER_START, b""], &mut |start, line| {
+            let taken = match (start, serde_json::from_slice(line).ok()) {
                 (0, Some(entry)) if entry == *header => Some(()),
                 (0, Some(entry)) => return Err(journal.belongs_to(&entry, header)),
                 (_, Some(entry)) => journal.take(&entry),
@@ -201,38 +201,6 @@ impl Journal {
     fn append(&mut self, entry: &Value) -> Result {
         writeln!(self.file, "{entry}").and_then(|()| self.file.sync_data()).of_file(&self.path)
     }
-}
-
-/// Whether an incomplete line can be one of our lines. They begin with `first_bytes`. The end of any other file is not
-/// changed.
-pub fn can_be_ours(line: &[u8], first_bytes: &[u8]) -> bool {
-    line.starts_with(first_bytes) || first_bytes.starts_with(line)
-}
-
-/// Passes each line of the file with its offset to `take`: `None` if it is no JSON. Then cuts off an incomplete last
-/// line: it was never synced, so nothing was done after it. Returns the length of the file. The first line begins with
-/// `first_bytes`.
-pub fn read_entries(
-    path: &Path,
-    mut file: File,
-    first_bytes: &[u8],
-    take: &mut dyn FnMut(u64, Option<Value>) -> Result,
-) -> Result<u64> {
-    let (mut reader, mut start) = (BufReader::new(&file), 0);
-    loop {
-        let mut line = Vec::new();
-        let read = reader.read_until(b'\n', &mut line).of_file(path)? as u64;
-        if !line.ends_with(b"\n") {
-            if start == 0 && !can_be_ours(&line, first_bytes) {
-                return Err(Failure::file(path, "another program wrote this file"));
-            }
-            break;
-        }
-        take(start, serde_json::from_slice(&line).ok())?;
-        start += read;
-    }
-    file.set_len(start).and_then(|()| file.seek(SeekFrom::End(0))).of_file(path)?;
-    Ok(start)
 }
 
 fn hexadecimal(value: &Value) -> Option<u64> {

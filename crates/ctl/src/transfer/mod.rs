@@ -10,6 +10,7 @@ mod drain_file;
 pub mod export;
 pub mod import;
 mod journal;
+mod lines;
 mod put;
 mod record;
 mod taken_jobs;
