@@ -20,16 +20,15 @@ const BATCH: u64 = 200;
 /// Asks for confirmation and flushes the tubes.
 pub fn run(server: &mut Server, arguments: &TubeArguments, buried: bool, out: &mut Output) -> Result {
     let tubes = server.tubes(&arguments.tubes)?;
-    let states: &[JobState] = if buried { &[JobState::Buried] } else { &JobState::ALL };
-    let whole = server.has(if buried { "flush-buried" } else { "flush-tube" });
+    let states = states(buried);
     let count = |state: JobState| tubes.iter().map(|tube| tube.count(state)).sum::<u64>();
     let total: u64 = states.iter().map(|state| count(*state)).sum();
     if total == 0 {
         return Err(Failure::NothingMatched("no job matches".to_owned()));
     }
-    let reserved = if whole || buried { 0 } else { count(JobState::Reserved) };
-    let counts = states.iter().map(|state| (*state, count(*state))).filter(|(_, count)| *count > 0);
-    let details = by_state(counts);
+    let reserved = if buried || server.has("flush-tube") { 0 } else { count(JobState::Reserved) };
+    let details =
+        by_state(states.iter().map(|state| (*state, count(*state))).filter(|(_, count)| *count > 0));
     let of = match tubes.iter().filter(|tube| tube.jobs() > 0).collect::<Vec<_>>().as_slice() {
         [only] => format!("the tube {}", only.name),
         several => counted(several.len() as u64, "tube"),
@@ -39,7 +38,7 @@ pub fn run(server: &mut Server, arguments: &TubeArguments, buried: bool, out: &m
         return out.dry_run("flush", total);
     }
     let mut done = 0;
-    let flushed = tubes.iter().try_for_each(|tube| flush(server, tube, states, whole, &mut done));
+    let flushed = tubes.iter().try_for_each(|tube| flush(server, tube, buried, &mut done));
     let printed = out.value_or_line(
         &json!({ "action": "flush", "matched": total, "done": done, "refused": reserved }),
         &format!("deleted {}", counted(done, "job")),
@@ -59,39 +58,38 @@ pub fn run(server: &mut Server, arguments: &TubeArguments, buried: bool, out: &m
 pub fn everything(server: &mut Server, tube: &TubeName) -> Result<u64> {
     let stats = server.client.stats_tube(tube)?;
     let tube = Tube { name: tube.clone(), stats };
-    let whole = server.has("flush-tube");
     let mut done = 0;
-    flush(server, &tube, &JobState::ALL, whole, &mut done)?;
+    flush(server, &tube, false, &mut done)?;
     Ok(done)
 }
 
-fn flush(server: &mut Server, tube: &Tube, states: &[JobState], whole: bool, done: &mut u64) -> Result {
+/// The states of the jobs that are deleted.
+fn states(buried: bool) -> &'static [JobState] {
+    if buried { &[JobState::Buried] } else { &JobState::ALL }
+}
+
+fn flush(server: &mut Server, tube: &Tube, buried: bool, done: &mut u64) -> Result {
     interrupt::check("stopped")?;
-    let only_buried = !states.contains(&JobState::Ready);
-    if whole {
-        let flushed = if only_buried {
-            server.client.flush_buried(&tube.name)
-        } else {
-            server.client.flush_tube(&tube.name)
-        };
-        *done += flushed?;
+    let command = if buried { "flush-buried" } else { "flush-tube" };
+    let (has_command, client) = (server.has(command), &mut server.client);
+    if has_command {
+        *done += if buried { client.flush_buried(&tube.name)? } else { client.flush_tube(&tube.name)? };
         return Ok(());
     }
-    let progress =
-        ShownProgress::new(tube.name.as_str(), states.iter().map(|state| tube.count(*state)).sum());
-    let client = &mut server.client;
-    if !only_buried {
+    let count = states(buried).iter().map(|state| tube.count(*state)).sum();
+    let progress = ShownProgress::new(tube.name.as_str(), count);
+    if !buried {
         flush_ready(client, &tube.name, tube.count(JobState::Ready), &progress, done)?;
     }
     client.use_tube(&tube.name)?;
-    for (state, peek) in [
-        (JobState::Ready, Command::PeekReady),
-        (JobState::Delayed, Command::PeekDelayed),
-        (JobState::Buried, Command::PeekBuried),
-    ] {
-        if states.contains(&state) {
-            flush_by_peeking(client, peek, tube.count(state), &progress, done)?;
-        }
+    for state in states(buried) {
+        let peek = match state {
+            JobState::Ready => Command::PeekReady,
+            JobState::Reserved => continue,
+            JobState::Delayed => Command::PeekDelayed,
+            JobState::Buried => Command::PeekBuried,
+        };
+        flush_by_peeking(client, peek, tube.count(*state), &progress, done)?;
     }
     Ok(())
 }
