@@ -239,7 +239,7 @@ fn refused_before(
     let mut refused = RefusedJobs::default();
     let first = batch.lines.first().copied().unwrap_or_default();
     for line in (0..first).filter(|line| !journal.done.contains(line)) {
-        load(server, lines, putting, &[line])?.iter().for_each(|record| refused.lacks(record));
+        load(server, lines, putting, &[line])?.iter().for_each(|record| refused.leave_out(record));
     }
     Ok(refused)
 }

@@ -73,7 +73,7 @@ pub struct RefusedJobs {
 impl RefusedJobs {
     fn add(&mut self, record: &Record, refusal: Refusal) {
         self.count += 1;
-        self.lacks(record);
+        self.leave_out(record);
         self.last = Some(refusal);
         if matches!(refusal, Refusal::Draining | Refusal::OutOfMemory | Refusal::InternalError) {
             self.of_all = self.of_all.or(Some(refusal));
@@ -81,7 +81,7 @@ impl RefusedJobs {
     }
 
     /// Notes that the job is not put.
-    pub fn lacks(&mut self, record: &Record) {
+    pub fn leave_out(&mut self, record: &Record) {
         self.incomplete.extend(tag_name(&record.tags, TagKind::Group).map(str::to_owned));
     }
 
@@ -91,7 +91,7 @@ impl RefusedJobs {
             tag_name(&record.tags, TagKind::After).is_some_and(|group| self.incomplete.contains(group));
         if is_waiting {
             self.waiting += 1;
-            self.lacks(record);
+            self.leave_out(record);
         }
         !is_waiting
     }
@@ -162,27 +162,23 @@ pub fn put(
             used => used?,
         };
         let puts = run.iter().map(|position| Request::Put(&options[*position], &records[*position].body));
-        server.client.pipeline(puts, |number, reply| match Inserted::of_reply(&reply) {
+        server.client.pipeline(puts, |number, reply| {
+            let (position, record) = (run[number], &records[run[number]]);
+            let inserted = match Inserted::of_reply(&reply) {
+                Ok(inserted) => inserted,
+                Err(Error::Refused(refusal)) => return refused.add(record, refusal),
+                Err(error) => {
+                    failed = Some(error);
+                    return;
+                }
+            };
+            let put = Imported::Put(inserted.id);
             // With a key of the journal, or in a second attempt, it may be the job that an earlier put has stored for
             // this line.
-            Ok(inserted)
-                if inserted.is_duplicate
-                    && has(&records[run[number]], TagKind::Idempotency)
-                    && (is_first
-                        || inserted.id <= batch.above
-                        || imported.contains(&Imported::Put(inserted.id))) =>
-            {
-                imported[run[number]] = Imported::Duplicate;
-            }
-            Ok(inserted) => {
-                let record = &records[run[number]];
-                let is_unsure =
-                    inserted.is_duplicate && has(record, TagKind::Idempotency) && !is_put_at_once(record);
-                duplicates.extend(is_unsure.then_some(run[number]));
-                imported[run[number]] = Imported::Put(inserted.id);
-            }
-            Err(Error::Refused(refusal)) => refused.add(&records[run[number]], refusal),
-            Err(error) => failed = Some(error),
+            let has_key = inserted.is_duplicate && has(record, TagKind::Idempotency);
+            let is_other = has_key && (is_first || inserted.id <= batch.above || imported.contains(&put));
+            duplicates.extend((has_key && !is_other && !is_put_at_once(record)).then_some(position));
+            imported[position] = if is_other { Imported::Duplicate } else { put };
         })?;
     }
     failed.map_or(Ok(()), |error| Err(Failure::from(error)))?;
