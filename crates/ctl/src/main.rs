@@ -86,7 +86,7 @@ fn run(cli: Cli) -> Result {
         CtlCommand::Bury(on) => act::run(&mut servers.one()?, JobChange::Bury, &on, out),
         CtlCommand::Release { on, priority, delay } => {
             let mut server = servers.one()?;
-            let delay = server.time("--delay", delay.seconds);
+            let delay = server.time("--delay", delay);
             act::run(&mut server, JobChange::Release { pri: priority, delay }, &on, out)
         }
         CtlCommand::Move { on, to } => act::run(&mut servers.one()?, JobChange::Move(to), &on, out),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use beanstalk_client::{JobState, Seconds, Tag, TagError, TagFilter, TagKind, TubeName};
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::Regex;
 
@@ -40,8 +40,8 @@ pub struct Choose {
     #[arg(long)]
     pub all: bool,
     /// At most this many of them: those that would be served first
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit: Option<u64>,
+    #[arg(long, short = 'n', value_name = "N", value_parser = limit())]
+    pub limit: Option<usize>,
 }
 
 /// A filter for jobs. A job must match all of it.
@@ -135,8 +135,8 @@ pub struct RedriveArguments {
     #[command(flatten)]
     pub filter: JobFilter,
     /// At most this many of them: those that would be served first
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit: Option<u64>,
+    #[arg(long, short = 'n', value_name = "N", value_parser = limit())]
+    pub limit: Option<usize>,
     /// At most this rate: 100/s, 50/m or 10/h
     #[arg(long, value_parser = rate, value_name = "RATE")]
     pub rate: Option<JobRate>,
@@ -151,6 +151,11 @@ impl RedriveArguments {
         let Self { tubes, filter, limit, rate, confirm } = self;
         (ActOn { ids: Vec::new(), choose: Choose { tubes, filter, all: true, limit }, confirm }, rate)
     }
+}
+
+/// Parses a number of jobs, at least 1.
+pub fn limit() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 /// A number of jobs in a span of time.
@@ -185,14 +190,6 @@ fn rate(text: &str) -> Result<JobRate, String> {
     let jobs = jobs.parse().ok().filter(|&jobs| jobs > 0);
     let rate = jobs.zip(seconds).map(|(jobs, seconds)| JobRate { jobs, per: Duration::from_secs(seconds) });
     rate.ok_or_else(|| "expected a rate such as 100/s, 50/m or 10/h".to_owned())
-}
-
-/// The delay of a job.
-#[derive(Args)]
-pub struct Delay {
-    /// Time until the job becomes ready
-    #[arg(long = "delay", short = 'd', value_parser = seconds, default_value = "0s", value_name = "TIME")]
-    pub seconds: Seconds,
 }
 
 fn tag_filter(text: &str) -> Result<TagFilter, String> {

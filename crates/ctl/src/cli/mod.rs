@@ -6,10 +6,10 @@ mod arguments;
 pub mod generated;
 mod tube_completion;
 
-pub use arguments::{ActOn, Confirm, Delay, Id, JobFilter, JobRate, RedriveArguments, TubeArguments};
+pub use arguments::{ActOn, Confirm, Id, JobFilter, JobRate, RedriveArguments, TubeArguments};
 
 pub use arguments::glob;
-use arguments::{duration, grace, id, interval, seconds, session, states, tag_of_put, whole_seconds};
+use arguments::{duration, grace, id, interval, limit, seconds, session, states, tag_of_put, whole_seconds};
 use beanstalk_client::{Address, JobState, Seconds, Tag, TubeName};
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -166,9 +166,9 @@ pub enum CtlCommand {
         /// New priority; without it, the jobs keep theirs
         #[arg(long, short)]
         priority: Option<u32>,
-        /// Their delay
-        #[command(flatten)]
-        delay: Delay,
+        /// Time until the job becomes ready
+        #[arg(long, short, value_parser = seconds, default_value = "0s", value_name = "TIME")]
+        delay: Seconds,
     },
     /// Move jobs to another tube
     Move {
@@ -295,8 +295,8 @@ pub struct JobsArguments {
     #[command(flatten)]
     pub filter: JobFilter,
     /// Print at most this many jobs
-    #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit: Option<u64>,
+    #[arg(long, short = 'n', value_parser = limit())]
+    pub limit: Option<usize>,
 }
 
 /// The arguments of `rules`.
@@ -344,9 +344,9 @@ pub struct PutArguments {
     /// Priority; 0 is the most urgent, and jobs below 1024 count as urgent
     #[arg(long, short, default_value_t = 1024)]
     pub priority: u32,
-    /// The delay
-    #[command(flatten)]
-    pub delay: Delay,
+    /// Time until the job becomes ready
+    #[arg(long, short, value_parser = seconds, default_value = "0s", value_name = "TIME")]
+    pub delay: Seconds,
     /// Time to run: how long a worker may keep the job reserved
     #[arg(long, value_parser = seconds, default_value = "60s", value_name = "TIME")]
     pub ttr: Seconds,

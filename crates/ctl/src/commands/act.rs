@@ -243,7 +243,7 @@ fn find(server: &mut Server, change: &JobChange, on: &ActOn) -> Result<Targets> 
                 .to_owned(),
         )
     })?;
-    let limit = on.choose.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let limit = on.choose.limit.unwrap_or(usize::MAX);
     // Without list-jobs, jobs come in the order of their ids: the first ones are known only when all are.
     let must_sort = limit < usize::MAX && !server.has("list-jobs");
     let mut unsorted = Vec::new();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{JobsArguments, PeekArguments};
 use crate::failure::{Failure, Result};
-use crate::listing::{self, FoundJob};
+use crate::listing;
 use crate::output::{self, Output, age, pairs, say, table};
 use crate::server::Server;
 
@@ -22,38 +22,32 @@ const HEADER: [&str; 13] = [
 /// Prints the jobs of tubes that the filter matches.
 pub fn list(server: &mut Server, arguments: &JobsArguments, out: &mut Output) -> Result {
     let filter = arguments.filter.of(&arguments.tubes);
-    let limit = arguments.limit.unwrap_or(u64::MAX);
+    let limit = arguments.limit.unwrap_or(usize::MAX);
     // Without list-jobs, jobs come in the order of their ids and are sorted before they are printed.
     let in_order = server.has("list-jobs");
-    let (mut count, mut kept) = (0, Vec::new());
-    listing::jobs(server, &filter, false, &mut |found: Vec<FoundJob>| {
-        let mut infos: Vec<JobInfo> = found.into_iter().map(|found| found.info).collect();
+    let (mut printed, mut kept) = (0, Vec::new());
+    listing::jobs(server, &filter, false, &mut |found| {
+        kept.extend(found.into_iter().map(|found| found.info));
         if !in_order {
-            kept.append(&mut infos);
             return Ok(true);
         }
-        infos.truncate(usize::try_from(limit - count).unwrap_or(usize::MAX));
-        count += infos.len() as u64;
-        kept.append(&mut infos);
+        kept.truncate(limit - printed);
         // Short pages make one table together; a long list is printed as it arrives.
         if kept.len() >= ROWS {
-            print(&kept, count == kept.len() as u64, out)?;
+            print(&kept, printed == 0, out)?;
+            printed += kept.len();
             kept.clear();
         }
-        Ok(count < limit)
+        Ok(printed + kept.len() < limit)
     })?;
-    if in_order {
-        print(&kept, count == kept.len() as u64, out)?;
-    } else {
+    if !in_order {
         sort(&mut kept);
-        kept.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        count = kept.len() as u64;
-        print(&kept, true, out)?;
+        kept.truncate(limit);
     }
-    if count == 0 {
+    if printed == 0 && kept.is_empty() {
         return Err(Failure::NothingMatched("no job matches".to_owned()));
     }
-    Ok(())
+    print(&kept, printed == 0, out)
 }
 
 /// Sorts by tube and state, and then in the order in which the jobs would be served. C does not show the order of

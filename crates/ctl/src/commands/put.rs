@@ -26,7 +26,7 @@ pub fn run(server: &mut Server, arguments: &PutArguments, out: &mut Output) -> R
     server.client.use_tube(&arguments.tube)?;
     let options = PutOptions {
         pri: arguments.priority,
-        delay: server.time("--delay", arguments.delay.seconds),
+        delay: server.time("--delay", arguments.delay),
         ttr: server.time("--ttr", arguments.ttr),
         tags: arguments.tags.clone(),
     };
