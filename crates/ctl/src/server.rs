@@ -2,7 +2,7 @@
 
 use beanstalk_client::{
     Address, Client, Command, Connector, Counting, Dictionary, Error, Extensions, JobId, JobInfo, JobState,
-    Refusal, Reply, Seconds, TubeName, parse_dictionary,
+    Refusal, Reply, Seconds, TubeName, YamlError, parse_dictionary,
 };
 use globset::GlobMatcher;
 
@@ -128,27 +128,30 @@ impl Server {
     /// The tubes of these names, with their counters. A tube that does not exist is left out.
     pub fn tubes_named(&mut self, names: Vec<TubeName>) -> Result<Vec<Tube>> {
         let commands = names.iter().map(|name| Command::StatsTube(name.into()));
-        let found = self.client.call_all(commands, |reply| match reply {
-            Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),
-            Reply::NotFound => Ok(None),
-            other => Err(unexpected("stats-tube", &other)),
-        })?;
+        let found = self.stats_of("stats-tube", commands, Ok)?;
         let tubes = names.into_iter().zip(found);
-        tubes.filter_map(|(name, stats)| Some(stats.transpose()?.map(|stats| Tube { name, stats }))).collect()
+        Ok(tubes.filter_map(|(name, stats)| Some(Tube { name, stats: stats? })).collect())
     }
 
     /// The counters of these jobs, in the order of `ids`; `None` for a job that does not exist.
     pub fn job_infos(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<Option<JobInfo>>> {
         let commands = ids.into_iter().map(|id| Command::StatsJob(JobId(id)));
-        let infos = self.client.call_all(commands, |reply| match reply {
-            Reply::Data(data) => {
-                let stats = parse_dictionary(data).map_err(Error::from)?;
-                Ok(Some(JobInfo::from_stats(&stats).map_err(Error::from)?))
-            }
+        self.stats_of("stats-job", commands, |stats| JobInfo::from_stats(&stats))
+    }
+
+    /// What `read` finds in the data for each command; `None` if there is no such tube or job.
+    pub fn stats_of<'a, T>(
+        &mut self,
+        name: &str,
+        commands: impl IntoIterator<Item = Command<'a>>,
+        read: impl Fn(Dictionary) -> Result<T, YamlError>,
+    ) -> Result<Vec<Option<T>>> {
+        let found = self.client.call_all(commands, |reply| match reply {
+            Reply::Data(data) => Ok(Some(parse_dictionary(data).and_then(&read).map_err(Error::from)?)),
             Reply::NotFound => Ok(None),
-            other => Err(unexpected("stats-job", &other)),
+            other => Err(unexpected(name, &other)),
         })?;
-        infos.into_iter().collect()
+        found.into_iter().collect()
     }
 
     /// The bodies of these jobs, in the order of `ids`; `None` for a job that does not exist.

@@ -8,21 +8,16 @@ use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::output::{Output, age, counted};
-use crate::server::{Server, Tube, unexpected};
+use crate::server::{Server, Tube};
 
 /// Prints why each job waits.
 pub fn run(server: &mut Server, ids: &[u64], out: &mut Output) -> Result {
     let mut missing = Vec::new();
     for &id in ids {
-        let job = match server.client.call(Command::StatsJob(JobId(id)))? {
-            Reply::Data(data) => parse_dictionary(data).map_err(Error::from)?,
-            Reply::NotFound => {
-                missing.push(id);
-                continue;
-            }
-            other => return Err(unexpected("stats-job", &other)),
-        };
-        explain(server, id, &job, out)?;
+        match server.stats_of("stats-job", [Command::StatsJob(JobId(id))], Ok)?.pop().flatten() {
+            Some(job) => explain(server, id, &job, out)?,
+            None => missing.push(id),
+        }
     }
     if missing.is_empty() { Ok(()) } else { Err(Failure::no_jobs(&missing)) }
 }

@@ -365,11 +365,7 @@ fn delete(server: &mut Server, ids: &[u64], progress: &mut DrainProgress) -> Res
 
 /// The jobs with one of these ids that exist.
 fn present(server: &mut Server, ids: &[u64]) -> Result<Vec<JobInfo>> {
-    let mut infos = Vec::new();
-    for ids in ids.chunks(BATCH) {
-        infos.extend(server.job_infos(ids.iter().copied())?.into_iter().flatten());
-    }
-    Ok(infos)
+    Ok(server.job_infos(ids.iter().copied())?.into_iter().flatten().collect())
 }
 
 /// Buries a batch of jobs and writes them to the file. Returns the jobs that are in the file.
