@@ -49,17 +49,17 @@ impl Failure {
     }
 
     /// Puts `what`, the operation that failed, in front of the message.
-    pub fn while_doing(self, what: &str) -> Self {
-        let with = |text: String| format!("{what}: {text}");
-        match self {
-            Self::NothingMatched(text) => Self::NothingMatched(with(text)),
-            Self::Usage(text) => Self::Usage(with(text)),
-            Self::Connection(text) => Self::Connection(with(text)),
-            Self::Refused(text) => Self::Refused(with(text)),
-            Self::Local(text) => Self::Local(with(text)),
-            Self::Interrupted(text) => Self::Interrupted(with(text)),
-            Self::OutputClosed | Self::Reported(_) => self,
+    pub fn while_doing(mut self, what: &str) -> Self {
+        match &mut self {
+            Self::NothingMatched(text)
+            | Self::Usage(text)
+            | Self::Connection(text)
+            | Self::Refused(text)
+            | Self::Local(text)
+            | Self::Interrupted(text) => text.insert_str(0, &format!("{what}: ")),
+            Self::OutputClosed | Self::Reported(_) => {}
         }
+        self
     }
 
     /// The failure because these jobs do not exist.

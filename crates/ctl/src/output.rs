@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use beanstalk_client::{Dictionary, JobInfo, Tag};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::failure::Result;
 
@@ -182,12 +182,11 @@ pub fn age(seconds: u64) -> String {
 
 /// The data of a stats command as a JSON object, with numbers as numbers, after the key `server`.
 pub fn dictionary(server: &str, stats: &Dictionary) -> Value {
-    let mut object = Map::new();
-    object.insert("server".to_owned(), json!(server));
-    for (key, value) in stats.iter() {
-        object.insert(key.to_owned(), scalar(key, value));
+    let mut object = json!({ "server": server });
+    for (key, text) in stats.iter() {
+        object[key] = scalar(key, text);
     }
-    Value::Object(object)
+    object
 }
 
 /// Keys whose values are text, even if they consist of digits.

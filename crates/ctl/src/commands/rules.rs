@@ -35,17 +35,14 @@ pub fn run(server: &mut Server, arguments: &RulesArguments, out: &mut Output) ->
     let ruled: Vec<&Tube> = tubes.iter().filter(|tube| !rule_of(tube).is_empty()).collect();
     let mut lines = Vec::new();
     for (position, entry) in entries.iter().flatten().enumerate() {
+        let line = |tube| RuleLine { rule: &entry.name, entry: Some(entry), tube };
         let before = lines.len();
         // Of two entries with the same name, tubes follow the first.
         let is_first = !entries.iter().flatten().take(position).any(|first| first.name == entry.name);
         let follow = ruled.iter().filter(|tube| is_first && rule_of(tube) == entry.name);
-        lines.extend(follow.map(|&tube| RuleLine {
-            rule: &entry.name,
-            entry: Some(entry),
-            tube: Some(tube),
-        }));
+        lines.extend(follow.map(|&tube| line(Some(tube))));
         if lines.len() == before {
-            lines.push(RuleLine { rule: &entry.name, entry: Some(entry), tube: None });
+            lines.push(line(None));
         }
     }
     for &tube in &ruled {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use beanstalk_client::JobState;
 use globset::GlobMatcher;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::ServerArguments;
 use crate::failure::{Failure, Result};
@@ -200,19 +200,16 @@ impl TubeChange<'_> {
     }
 
     fn value(&self) -> Value {
-        let mut object = Map::new();
-        object.insert("time".to_owned(), json!(time()));
-        object.insert("server".to_owned(), json!(self.server));
-        object.insert("tube".to_owned(), json!(self.tube));
-        object.insert("new".to_owned(), json!(self.is_new));
+        let Self { server, tube, is_new, .. } = self;
+        let mut value = json!({ "time": time(), "server": server, "tube": tube, "new": is_new });
         for (word, count) in self.events() {
-            object.insert(word.replace(' ', "_"), json!(count));
+            value[word.replace(' ', "_")] = json!(count);
         }
-        object.insert("paused".to_owned(), json!(self.sample.paused));
+        value["paused"] = json!(self.sample.paused);
         for (state, count) in JobState::ALL.iter().zip(self.sample.states) {
-            object.insert(format!("current_{state}"), json!(count));
+            value[format!("current_{state}")] = json!(count);
         }
-        Value::Object(object)
+        value
     }
 }
 

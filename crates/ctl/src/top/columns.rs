@@ -76,9 +76,7 @@ pub struct Fitted {
 
 /// Fits a table into `width` characters. The cells of a column are of one kind.
 pub fn fit(columns: &[Column], rows: &[Vec<Cell>], width: usize) -> Fitted {
-    let is_name: Vec<bool> = (0..columns.len())
-        .map(|column| rows.first().is_some_and(|row| matches!(row[column], Cell::Name(_))))
-        .collect();
+    let is_name = |column: &usize| rows.first().is_some_and(|row| matches!(row[*column], Cell::Name(_)));
     let texts = |is_short| -> Vec<Vec<String>> {
         rows.iter().map(|row| row.iter().map(|cell| cell.text(is_short)).collect()).collect()
     };
@@ -101,18 +99,16 @@ pub fn fit(columns: &[Column], rows: &[Vec<Cell>], width: usize) -> Fitted {
     }
     // The widths to which names can be shortened.
     let mut narrow = wide.clone();
-    (0..columns.len()).filter(|column| is_name[*column]).for_each(|column| {
-        narrow[column] = narrow[column].min(MIN_NAME);
-    });
+    shown
+        .iter()
+        .filter(|column| is_name(column))
+        .for_each(|&column| narrow[column] = narrow[column].min(MIN_NAME));
     while total(&shown, &narrow) > width {
-        let last = shown
-            .iter()
-            .filter(|column| columns[**column].rank > 0)
-            .max_by_key(|column| columns[**column].rank);
-        let Some(last) = last.copied() else { break };
+        let last = shown.iter().copied().max_by_key(|column| columns[*column].rank);
+        let Some(last) = last.filter(|column| columns[*column].rank > 0) else { break };
         shown.retain(|column| *column != last);
     }
-    let names: Vec<usize> = shown.iter().copied().filter(|column| is_name[*column]).collect();
+    let names: Vec<usize> = shown.iter().copied().filter(is_name).collect();
     for (position, column) in names.iter().enumerate() {
         let excess = total(&shown, &wide).saturating_sub(width);
         // The first of two names, a server, is shortened as far as possible; the last one as far as necessary.
