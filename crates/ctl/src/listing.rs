@@ -106,19 +106,20 @@ fn find(
     is_wanted: &mut dyn FnMut(&JobInfo) -> bool,
     each: &mut dyn FnMut(Vec<FoundJob>) -> Result<bool>,
 ) -> Result {
-    let mut give = |server: &mut Server, mut infos: Vec<JobInfo>| {
+    let mut each_page = |server: &mut Server, mut infos: Vec<JobInfo>| {
         interrupt::check("stopped while listing jobs")?;
         infos.retain(|info| filter.fits(info) && is_wanted(info));
         let found = filter_bodies(server, filter, with_bodies, infos)?;
         if found.is_empty() { Ok(true) } else { each(found) }
     };
     if server.has("list-jobs") {
-        return by_pages(server, filter, tubes, &mut give);
+        return by_pages(server, filter, tubes, &mut each_page);
     }
-    by_walking(server, tubes, &mut give)
+    by_walking(server, tubes, &mut each_page)
 }
 
-type Give<'a> = dyn FnMut(&mut Server, Vec<JobInfo>) -> Result<bool> + 'a;
+/// The receiver of each page of jobs, which returns whether it needs more.
+type EachPage<'a> = dyn FnMut(&mut Server, Vec<JobInfo>) -> Result<bool> + 'a;
 
 fn filter_bodies(
     server: &mut Server,
@@ -143,7 +144,7 @@ fn filter_bodies(
     Ok(with_body.filter(fits).collect())
 }
 
-fn by_pages(server: &mut Server, filter: &JobFilter, tubes: &[Tube], give: &mut Give<'_>) -> Result {
+fn by_pages(server: &mut Server, filter: &JobFilter, tubes: &[Tube], each: &mut EachPage<'_>) -> Result {
     for tube in tubes {
         for state in filter.states() {
             let mut cursor = None;
@@ -153,7 +154,7 @@ fn by_pages(server: &mut Server, filter: &JobFilter, tubes: &[Tube], give: &mut 
                     Err(error) if error.is_not_found() => break, // the tube was removed in the meantime
                     other => other?,
                 };
-                if !give(server, page.jobs)? {
+                if !each(server, page.jobs)? {
                     return Ok(());
                 }
                 match page.next {
@@ -167,7 +168,7 @@ fn by_pages(server: &mut Server, filter: &JobFilter, tubes: &[Tube], give: &mut 
 }
 
 /// Asks for the jobs from the newest id down, until it has seen as many jobs as the tubes have.
-fn by_walking(server: &mut Server, tubes: &[Tube], give: &mut Give<'_>) -> Result {
+fn by_walking(server: &mut Server, tubes: &[Tube], each: &mut EachPage<'_>) -> Result {
     if number_of_jobs(tubes) == 0 {
         return Ok(());
     }
@@ -175,8 +176,8 @@ fn by_walking(server: &mut Server, tubes: &[Tube], give: &mut Give<'_>) -> Resul
     let has_binlog = server.stats.number_or_zero("binlog-current-index") > 0;
     let (top, tubes) = newest_id_and_counts(server, has_binlog, tubes)?;
     let names = tubes.iter().map(|tube| tube.name.as_str()).collect();
-    let mut walk = PageWalk { names, expected: number_of_jobs(&tubes), seen: 0 };
-    if !walk.down(server, top, 1, give)? || walk.seen >= walk.expected || has_binlog {
+    let mut walk = IdWalk { names, expected: number_of_jobs(&tubes), seen: 0 };
+    if !walk.down(server, top, 1, each)? || walk.seen >= walk.expected || has_binlog {
         return Ok(());
     }
     // If jobs are missing, they were deleted in the meantime, or they have higher ids, because refused puts use up ids.
@@ -184,7 +185,7 @@ fn by_walking(server: &mut Server, tubes: &[Tube], give: &mut Give<'_>) -> Resul
         // Jobs that were seen may be deleted by now, so their number does not end this walk.
         walk.expected = u64::MAX;
         let newest = newest_id(server)?;
-        walk.down(server, newest, top + 1, give)?;
+        walk.down(server, newest, top + 1, each)?;
     }
     Ok(())
 }
@@ -212,16 +213,16 @@ fn number_of_jobs(tubes: &[Tube]) -> u64 {
     tubes.iter().map(Tube::jobs).sum()
 }
 
-struct PageWalk<'a> {
+struct IdWalk<'a> {
     names: HashSet<&'a str>,
     /// The number of jobs of the tubes, in all states: jobs may change their state in the meantime, but not their tube.
     expected: u64,
     seen: u64,
 }
 
-impl PageWalk<'_> {
+impl IdWalk<'_> {
     /// Walks from id `top` down to `bottom`. Returns `false` if the caller wants no more jobs.
-    fn down(&mut self, server: &mut Server, top: u64, bottom: u64, give: &mut Give<'_>) -> Result<bool> {
+    fn down(&mut self, server: &mut Server, top: u64, bottom: u64, each: &mut EachPage<'_>) -> Result<bool> {
         let progress = ShownProgress::new("searching by id", (top + 1).saturating_sub(bottom));
         let mut next = top;
         while next >= bottom && self.seen < self.expected {
@@ -231,7 +232,7 @@ impl PageWalk<'_> {
                 infos.into_iter().flatten().filter(|info| self.names.contains(info.tube.as_str())).collect();
             self.seen += of_tubes.len() as u64;
             progress.add(next + 1 - last);
-            if !give(server, of_tubes)? {
+            if !each(server, of_tubes)? {
                 return Ok(false);
             }
             next = last - 1;
