@@ -77,13 +77,14 @@ pub(crate) enum Recovery {
 }
 
 /// Whether a lost connection is opened again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Reopening {
     /// Never reopened: the commands are valid on this connection only.
     Never,
     /// Reopened once, without a pause; not after a time-out, because the next attempt may take as long.
     Once,
     /// Reopened as configured by [`Connector::reconnect`].
+    #[default]
     Usual,
 }
 
@@ -96,7 +97,7 @@ enum ExtensionsSource {
 }
 
 /// A connection without its socket.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Engine {
     pub exchange: Exchange,
     pub connector: Connector,
@@ -123,30 +124,14 @@ impl Engine {
     /// A connection that must be opened.
     pub(crate) fn new(connector: Connector) -> Result<Self, Error> {
         let exchange = Exchange::new(connector.first_state()?);
-        Ok(Self::of(connector, exchange, None, Reopening::Usual))
+        Ok(Self { exchange, connector, ..Self::default() })
     }
 
     /// A connection that is open and cannot be opened again. It does not ask for extensions.
     pub(crate) fn of_open() -> Self {
         let connector = Connector { check_extensions: false, ..Connector::new() };
         // There is no address for a socket from the caller.
-        Self::of(connector, Exchange::default(), Some(0), Reopening::Never)
-    }
-
-    fn of(connector: Connector, exchange: Exchange, number: Option<u64>, reopening: Reopening) -> Self {
-        Self {
-            exchange,
-            connector,
-            extensions: None,
-            backoff: Backoff::default(),
-            number,
-            reopening,
-            worker_timeout: None,
-            connections: 0,
-            is_late: false,
-            began: None,
-            earlier: EarlierWait::default(),
-        }
+        Self { connector, number: Some(0), reopening: Reopening::Never, ..Self::default() }
     }
 
     /// The next step.
@@ -318,7 +303,7 @@ impl Engine {
         }
     }
 
-    /// The time limit of a wait for it; `None` if there is no limit.
+    /// The time limit of a wait for the goal; `None` if there is no limit.
     pub(crate) fn timeout(&self, goal: Goal) -> Option<Duration> {
         let wait = match goal {
             Goal::Greeting => Some(Duration::ZERO),
@@ -414,12 +399,17 @@ impl Engine {
     ///
     /// [`Strays::take`]: super::exchange::Strays::take
     pub(crate) fn handle_answer(&mut self, preliminary: Preliminary) -> Result<bool, Error> {
-        if matches!(preliminary, Preliminary::EarlierReserve(_)) {
-            let is_over = mem::take(&mut self.earlier).is_over();
-            self.is_late &= is_over;
-            self.exchange.strays.has_timed_out = is_over;
-            return Ok(is_over);
-        }
+        let verb = match preliminary {
+            Preliminary::EarlierReserve(_) => {
+                let is_over = mem::take(&mut self.earlier).is_over();
+                self.is_late &= is_over;
+                self.exchange.strays.has_timed_out = is_over;
+                return Ok(is_over);
+            }
+            Preliminary::Extensions => Verb::Stats,
+            Preliminary::UseDefault => Verb::Use,
+            Preliminary::Touch(_) => Verb::Touch,
+        };
         let (reply, _) = self.reply()?;
         match (preliminary, reply) {
             (Preliminary::Extensions, Reply::Data(data)) => {
@@ -433,10 +423,7 @@ impl Engine {
                 self.exchange.strays.remove(id);
                 Ok(false)
             }
-            (Preliminary::Extensions, other) => Err(Error::of_reply(Verb::Stats, &other)),
-            (Preliminary::EarlierReserve(_), _) => Ok(false),
-            (Preliminary::UseDefault, other) => Err(Error::of_reply(Verb::Use, &other)),
-            (Preliminary::Touch(_), other) => Err(Error::of_reply(Verb::Touch, &other)),
+            (_, other) => Err(Error::of_reply(verb, &other)),
         }
     }
 

@@ -203,7 +203,7 @@ impl Exchange {
         self.outstanding.iter().take_while(|sent| sent.reply_use == ReplyUse::Greeting)
     }
 
-    /// Notes that this many of them were sent.
+    /// Notes that this many unsent bytes were sent.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.written += bytes;
         self.waits_since.take_if(|_| bytes > 0);
