@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::jobs::{id_of, ours, see_jobs, start_program};
+use crate::jobs::{ours, see_jobs, start_program};
 use crate::trace::Traced;
-use beanstalkd_testkit::client::{Client, put_command};
+use beanstalkd_testkit::client::{Client, id_of, put_command};
 use beanstalkd_testkit::has_tool;
 
 const CONNECTIONS: usize = 10;
@@ -45,7 +45,7 @@ fn put_pipelines(mut client: Client, number: usize) -> Outcome {
                 outcome.closed = true;
                 return outcome;
             };
-            match id_of(&reply) {
+            match id_of(&reply, "INSERTED") {
                 Some(id) => {
                     assert_eq!(outcome.refused, 0, "a put was acknowledged after a refused one");
                     outcome.inserted.insert(id, tag(at));
@@ -153,7 +153,7 @@ fn a_failed_write_acknowledges_nothing_and_ends_the_server() {
 /// Puts until the server closes the connection, which must be soon. Its exit code must not be 0.
 fn assert_ends(server: &mut beanstalkd_testkit::server::Server, mut client: Client) {
     let refused = (0..10_000).find_map(|_| match client.ask(&put_command(0, 0, 60, &[b'x'; 1000])) {
-        Ok(reply) if id_of(&reply).is_some() => None,
+        Ok(reply) if id_of(&reply, "INSERTED").is_some() => None,
         Ok(reply) => Some(String::from_utf8_lossy(&reply).into_owned()),
         Err(_) => Some("closed".to_owned()),
     });
@@ -173,7 +173,7 @@ fn a_directory_that_is_removed_or_replaced_ends_the_server() {
         let flags = ["-f", "0", "-s", "65536"];
         let mut server = start_program(ours(), directory.to_str().unwrap(), &flags);
         let mut client = server.connect().unwrap();
-        assert!(id_of(&client.ask(&put_command(0, 0, 60, b"x")).unwrap()).is_some());
+        assert!(id_of(&client.ask(&put_command(0, 0, 60, b"x")).unwrap(), "INSERTED").is_some());
         if is_replaced {
             std::fs::rename(&directory, parent.path().join("elsewhere")).unwrap();
             std::fs::create_dir(&directory).unwrap();
@@ -217,7 +217,7 @@ fn a_server_without_descriptors_serves_other_commands_and_executes_the_puts_late
             server.limit_descriptors(1000).unwrap();
         }
         let reply = producer.read_reply().unwrap();
-        ids.push(id_of(&reply).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&reply))));
+        ids.push(id_of(&reply, "INSERTED").unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&reply))));
     }
     assert!(waits, "no put had to wait for a descriptor");
     assert_eq!(other.job_count().unwrap(), ids.len() as u64);

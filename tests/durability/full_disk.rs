@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::jobs::{id_of, ours, see_jobs, start_program};
-use beanstalkd_testkit::client::{Client, put_command};
+use crate::jobs::{ours, see_jobs, start_program};
+use beanstalkd_testkit::client::{Client, id_of, put_command};
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::Server;
@@ -28,7 +28,7 @@ const RECOVERY: Duration = Duration::from_secs(2);
 fn fill(client: &mut Client, length: usize, states: &mut BTreeMap<u64, &'static str>) {
     loop {
         let reply = client.ask(&put_command(0, 0, 3600, &vec![b'x'; length])).unwrap();
-        match id_of(&reply) {
+        match id_of(&reply, "INSERTED") {
             Some(id) => states.insert(id, "ready"),
             None => {
                 assert_eq!(String::from_utf8_lossy(&reply), "OUT_OF_MEMORY\r\n");
@@ -41,8 +41,9 @@ fn fill(client: &mut Client, length: usize, states: &mut BTreeMap<u64, &'static 
 /// Puts some jobs that can be kicked.
 fn prepare(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) {
     for _ in 0..500 {
-        let delayed = id_of(&client.ask(&put_command(0, 3600, 3600, b"delayed")).unwrap()).unwrap();
-        let buried = id_of(&client.ask(&put_command(0, 0, 3600, b"buried")).unwrap()).unwrap();
+        let delayed =
+            id_of(&client.ask(&put_command(0, 3600, 3600, b"delayed")).unwrap(), "INSERTED").unwrap();
+        let buried = id_of(&client.ask(&put_command(0, 0, 3600, b"buried")).unwrap(), "INSERTED").unwrap();
         client.ask(format!("reserve-job {buried}\r\n").as_bytes()).unwrap();
         client.exchange(format!("bury {buried} 0\r\n").as_bytes(), b"BURIED\r\n").unwrap();
         states.extend([(delayed, "delayed"), (buried, "buried")]);
@@ -142,7 +143,7 @@ fn on_a_full_disk_deletes_go_on_and_nothing_is_lost() {
 
     std::fs::remove_file(&ballast).unwrap();
     let (pace, freed) = (Pace::watch().unwrap(), Instant::now());
-    while id_of(&client.ask(&put_command(0, 0, 3600, &[b'x'; 300])).unwrap()).is_none_or(|id| {
+    while id_of(&client.ask(&put_command(0, 0, 3600, &[b'x'; 300])).unwrap(), "INSERTED").is_none_or(|id| {
         states.insert(id, "ready");
         false
     }) {
@@ -173,7 +174,7 @@ fn on_a_full_disk_deletes_make_room_although_each_file_keeps_a_job() {
     }
     let (pace, deleted) = (Pace::watch().unwrap(), Instant::now());
     let again = loop {
-        if let Some(id) = id_of(&client.ask(&put_command(0, 0, 60, b"again")).unwrap()) {
+        if let Some(id) = id_of(&client.ask(&put_command(0, 0, 60, b"again")).unwrap(), "INSERTED") {
             break id;
         }
         pace.assert_within(RECOVERY, deleted, || "until a put succeeds".to_owned());
@@ -199,7 +200,7 @@ fn on_a_full_disk_a_complete_is_refused_whole() {
     fill(&mut client, 300, &mut states);
     let (first, last) = (*states.first_key_value().unwrap().0, *states.last_key_value().unwrap().0);
     let reserve = format!("reserve-job {first}\r\n");
-    assert_eq!(id_of(&client.ask(reserve.as_bytes()).unwrap()), Some(first));
+    assert_eq!(id_of(&client.ask(reserve.as_bytes()).unwrap(), "RESERVED"), Some(first));
     let puts: Vec<u8> = (0..2).flat_map(|_| put_command(0, 0, 3600, &[b'y'; 3000])).collect();
     let complete = [format!("complete {first} 2\r\n").as_bytes(), &puts].concat();
     client.exchange(&complete, b"OUT_OF_MEMORY\r\n").unwrap();
@@ -209,7 +210,7 @@ fn on_a_full_disk_a_complete_is_refused_whole() {
     let mut client = server.connect().unwrap();
     let seen = see_jobs(&mut client, 1..=last + 10).unwrap();
     assert!(seen.keys().eq(states.keys()), "nothing has changed");
-    assert_eq!(id_of(&client.ask(reserve.as_bytes()).unwrap()), Some(first));
+    assert_eq!(id_of(&client.ask(reserve.as_bytes()).unwrap(), "RESERVED"), Some(first));
     client.exchange(format!("complete {first} 0\r\n").as_bytes(), b"COMPLETED\r\n").unwrap();
 }
 
@@ -233,7 +234,7 @@ fn a_disk_of_less_than_two_files_takes_as_many_jobs_as_with_c_also_after_deletes
         client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
     }
     let (pace, deleted) = (Pace::watch().unwrap(), Instant::now());
-    while id_of(&client.ask(&put_command(0, 0, 60, &[b'x'; 10_000])).unwrap()).is_none() {
+    while id_of(&client.ask(&put_command(0, 0, 60, &[b'x'; 10_000])).unwrap(), "INSERTED").is_none() {
         pace.assert_within(RECOVERY, deleted, || "until a put succeeds".to_owned());
     }
 }

@@ -142,10 +142,3 @@ pub fn put_with(priority: u32, delay: u32, ttr: u32, tags: &TagSet<'_>, body: &[
     let line = format!("put {priority} {delay} {ttr} {}{}\r\n", body.len(), words_of(tags, None));
     [line.as_bytes(), body, b"\r\n"].concat()
 }
-
-/// The id in `INSERTED <id>` or `RESERVED <id> ...`.
-pub fn id_of(reply: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(reply.split(|&byte| byte == b'\r').next()?).ok()?;
-    let mut words = text.split(' ');
-    matches!(words.next(), Some("INSERTED" | "RESERVED" | "FOUND")).then(|| words.next()?.parse().ok())?
-}

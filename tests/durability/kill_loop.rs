@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::jobs::{SeenJob, id_of, ours, see_jobs, start_program};
+use crate::jobs::{SeenJob, ours, see_jobs, start_program};
 use crate::script::{Repertoire, Step, Tube};
-use beanstalkd_testkit::client::{Client, put_command};
+use beanstalkd_testkit::client::{Client, id_of, put_command};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::Server;
 
@@ -178,7 +178,7 @@ impl KillLoop {
     fn observe(&mut self) -> BTreeMap<u64, SeenJob> {
         let mut control = self.server.connect().unwrap();
         control.exchange(b"use probe\r\n", b"USING probe\r\n").unwrap();
-        let next_id = id_of(&control.ask(&put_command(0, 0, 1, b"probe")).unwrap()).unwrap();
+        let next_id = id_of(&control.ask(&put_command(0, 0, 1, b"probe")).unwrap(), "INSERTED").unwrap();
         control.exchange(format!("delete {next_id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
         let known = self.clients.iter().flat_map(|client| client.tube.jobs().filter_map(|(_, id)| id));
         let ids: Vec<u64> = known.filter(|&id| id < self.next_id).chain(self.next_id..next_id).collect();

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use rustix::process::Signal;
 
-use crate::jobs::{id_of, see_jobs, start};
+use crate::jobs::{see_jobs, start};
 use crate::trace::Traced;
-use beanstalkd_testkit::client::put_command;
+use beanstalkd_testkit::client::{id_of, put_command};
 use beanstalkd_testkit::has_tool;
 
 fn tag(at: u64) -> String {
@@ -44,7 +44,7 @@ fn each_reply_follows_its_sync() {
     for count in [1, 99] {
         client.send(&pipeline(count)).unwrap();
         for at in 1..=count {
-            tags.insert(id_of(&client.read_reply().unwrap()).unwrap(), tag(at));
+            tags.insert(id_of(&client.read_reply().unwrap(), "INSERTED").unwrap(), tag(at));
         }
     }
     assert!(traced.server.stop(Signal::TERM).unwrap().success());

@@ -12,8 +12,9 @@ use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{Idempotency, TagSet};
 
-use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
+use crate::jobs::{SeenJob, SeenTags, body, put_with};
 use beanstalkd_model::{CompletedPut, DEFAULT, Job, Model, State};
+use beanstalkd_testkit::client::id_of;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tags::TagChoice;
 
@@ -371,8 +372,9 @@ impl Tube {
         let good = match &expected {
             Expected::Line(line) => reply.strip_suffix(b"\r\n") == Some(line.as_bytes()),
             Expected::Inserted(key) => {
-                self.ids.extend(id_of(reply).map(|id| (*key, id)));
-                self.ids.contains_key(key) && reply.starts_with(b"INSERTED ")
+                let id = id_of(reply, "INSERTED");
+                self.ids.extend(id.map(|id| (*key, id)));
+                id.is_some()
             }
             Expected::Completed(keys) => {
                 let text = String::from_utf8_lossy(reply);
@@ -385,9 +387,8 @@ impl Tube {
                 })
             }
             Expected::Reserved(key) => {
-                reply.starts_with(b"RESERVED ")
-                    && id_of(reply) == self.ids.get(key).copied()
-                    && self.holds_body(*key, body(reply))
+                let id = id_of(reply, "RESERVED");
+                id.is_some() && id == self.ids.get(key).copied() && self.holds_body(*key, body(reply))
             }
         };
         let said = || String::from_utf8_lossy(&reply[..reply.len().min(80)]).into_owned();

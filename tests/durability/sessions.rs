@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::{Client, Failure, body_of, jobs_of_list, put_command};
+use beanstalkd_testkit::client::{Client, Failure, body_of, id_of, jobs_of_list, put_command};
 use beanstalkd_testkit::history::{History, body};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server};
@@ -54,12 +54,6 @@ struct Worker {
     client: Client,
 }
 
-/// The number in the reply after this word.
-fn number(reply: &[u8], word: &str) -> Option<u64> {
-    let text = String::from_utf8_lossy(reply);
-    text.strip_prefix(word)?.split_ascii_whitespace().next()?.parse().ok()
-}
-
 /// The jobs that sessions have, by the name of the session.
 fn jobs_by_session(client: &mut Client) -> Result<BTreeMap<String, BTreeSet<u64>>, Failure> {
     let mut by_session: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
@@ -91,7 +85,7 @@ impl Worker {
         history.came_back(self.number, &found);
         self.client = connect(server)?;
         let reply = self.client.ask(format!("session {name} 60\r\n").as_bytes())?;
-        assert_eq!(number(&reply, "SESSION "), Some(found.len() as u64), "{name}");
+        assert_eq!(id_of(&reply, "SESSION"), Some(found.len() as u64), "{name}");
         Ok(())
     }
 
@@ -135,13 +129,13 @@ impl Worker {
             }
             Asked::Release(_) => self.client.expect(b"RELEASED\r\n")?,
             Asked::Put(key) => {
-                let id = number(&self.client.read_reply()?, "INSERTED ");
+                let id = id_of(&self.client.read_reply()?, "INSERTED");
                 history.inserted(key, id.ok_or_else(|| self.client.failure("it has put nothing"))?);
             }
             Asked::Reserve => {
                 let asked_at = history.tick();
                 let reply = self.client.read_reply()?;
-                if let Some(id) = number(&reply, "RESERVED ") {
+                if let Some(id) = id_of(&reply, "RESERVED") {
                     history.reserved(self.number, "", id, body_of(&reply), asked_at);
                 }
             }
@@ -293,7 +287,7 @@ fn wait_for_it(server: &Server, round: u64, id: u64) -> JoinHandle<Result<Instan
         other.ask(b"ignore default\r\n")?;
         let reply = other.ask(b"reserve-with-timeout 30\r\n")?;
         let free = Instant::now();
-        assert_eq!(number(&reply, "RESERVED "), Some(id), "{}", reply.escape_ascii());
+        assert_eq!(id_of(&reply, "RESERVED"), Some(id), "{}", reply.escape_ascii());
         other.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n")?;
         Ok(free)
     })
@@ -306,7 +300,7 @@ fn put_and_reserve(client: &mut Client, round: u64) -> Result<u64, Failure> {
     }
     client.ask(b"put 0 0 600 1\r\nx\r\n")?;
     let reply = client.ask(b"reserve-with-timeout 0\r\n")?;
-    number(&reply, "RESERVED ").ok_or_else(|| client.failure("it has reserved nothing"))
+    id_of(&reply, "RESERVED").ok_or_else(|| client.failure("it has reserved nothing"))
 }
 
 /// A server on the log in the home directory, once it has the lock.

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::jobs::{body, id_of, ours, see_jobs, start, start_program};
-use beanstalkd_testkit::client::put_command;
+use crate::jobs::{body, ours, see_jobs, start, start_program};
+use beanstalkd_testkit::client::{id_of, put_command};
 use beanstalkd_testkit::server::{Ended, Server, run_to_end};
 
 /// Exit code of a server that refuses a damaged binlog.
@@ -40,11 +40,11 @@ fn killed_server() -> Server {
     for id in 1..=8 {
         let reply =
             client.ask(&put_command(id, 0, 60, format!("say \"{id}\" \\ é\t\r\n\u{1}").as_bytes())).unwrap();
-        assert_eq!(id_of(&reply), Some(id.into()));
+        assert_eq!(id_of(&reply, "INSERTED"), Some(id.into()));
     }
     client.exchange(&put_command(9, 0, 60, b"\xff\x00\xfe"), b"INSERTED 9\r\n").unwrap();
     client.exchange(&put_command(10, 1000, 60, b""), b"INSERTED 10\r\n").unwrap();
-    assert_eq!(id_of(&client.ask(b"reserve\r\n").unwrap()), Some(1));
+    assert_eq!(id_of(&client.ask(b"reserve\r\n").unwrap(), "RESERVED"), Some(1));
     client.exchange(b"bury 1 7\r\n", b"BURIED\r\n").unwrap();
     server.stop(Signal::KILL).unwrap();
     server
@@ -224,7 +224,7 @@ fn ids_are_never_given_twice_however_the_server_ends() {
     for round in 0..12 {
         let mut client = server.connect().unwrap();
         for _ in 0..round * 7 {
-            let id = id_of(&client.ask(&put_command(0, 0, 60, b"x")).unwrap()).unwrap();
+            let id = id_of(&client.ask(&put_command(0, 0, 60, b"x")).unwrap(), "INSERTED").unwrap();
             assert!(id > highest, "expected a new id, but {id} was given before");
             highest = id;
             client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();

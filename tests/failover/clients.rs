@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::client::{Client, body_of};
+use beanstalkd_testkit::client::{Client, body_of, id_of};
 use beanstalkd_testkit::history::{History, Tick, body};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::Address;
@@ -232,9 +232,8 @@ impl Worker {
         self.send(open, &puts.iter().flat_map(put).collect::<Vec<u8>>())?;
         for (key, _) in puts {
             let reply = self.read(open)?;
-            let line = String::from_utf8_lossy(&reply);
-            match line.trim_end().strip_prefix("INSERTED ") {
-                Some(id) => self.shared.observed().history.inserted(key, id.parse().map_err(|_| Lost)?),
+            match id_of(&reply, "INSERTED") {
+                Some(id) => self.shared.observed().history.inserted(key, id),
                 None if reply == b"OUT_OF_MEMORY\r\n" => self.shared.observed().history.refused(key),
                 None => return Err(Lost),
             }
@@ -248,7 +247,7 @@ impl Worker {
         if reply == b"TIMED_OUT\r\n" {
             return Ok(());
         }
-        let id = reserved(&reply).ok_or(Lost)?;
+        let id = id_of(&reply, "RESERVED").ok_or(Lost)?;
         let history = &mut self.shared.observed().history;
         if history.reserved(self.number, &open.owner, id, body_of(&reply), open.asked_at) {
             self.reserved.push(id);
@@ -289,12 +288,6 @@ impl Worker {
     }
 }
 
-/// The id in the reply RESERVED.
-fn reserved(reply: &[u8]) -> Option<u64> {
-    let id = reply.strip_prefix(b"RESERVED ")?.split(|&byte| byte == b' ').next()?;
-    std::str::from_utf8(id).ok()?.parse().ok()
-}
-
 /// Takes all jobs out of the queue, from either server, and returns them.
 ///
 /// # Panics
@@ -312,7 +305,7 @@ pub fn drain(addresses: &[SocketAddr]) -> BTreeMap<u64, Vec<u8>> {
             if reply == b"TIMED_OUT\r\n" {
                 return found;
             }
-            let Some(id) = reserved(&reply) else { break };
+            let Some(id) = id_of(&reply, "RESERVED") else { break };
             found.insert(id, body_of(&reply).to_vec());
             // A delete without a reply: the job may come once more.
             let Ok(reply) = client.ask(format!("delete {id}\r\n").as_bytes()) else { break };

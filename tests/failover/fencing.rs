@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, id_of};
 use beanstalkd_testkit::http::readiness;
 use beanstalkd_testkit::launched::Launched;
 use beanstalkd_testkit::pace::Pace;
@@ -54,8 +54,7 @@ fn with_job() -> Option<(World, usize, u64)> {
     let owner = world.owner();
     let (mut client, _) = open(world.addresses()[owner]).unwrap();
     let reply = client.ask(b"put 0 0 3600 1 idp:order\r\nx\r\n").unwrap();
-    let id = String::from_utf8_lossy(&reply).trim_end().rsplit(' ').next().unwrap().parse().unwrap();
-    Some((world, owner, id))
+    Some((world, owner, id_of(&reply, "INSERTED").unwrap()))
 }
 
 /// Connections over each transport with a command for each, and the API's.
@@ -127,8 +126,8 @@ fn replies_that_were_half_sent_may_end_and_no_more_commands_are_answered() {
     let mut client = tcp.connect().unwrap();
     let large = "x".repeat(60_000);
     client.send(format!("put 0 0 3600 {}\r\n{large}\r\n", large.len()).as_bytes()).unwrap();
-    let reply = String::from_utf8(client.read_reply().unwrap()).unwrap();
-    let peek = format!("peek {}\r\n", reply.trim_end().rsplit(' ').next().unwrap());
+    let id = id_of(&client.read_reply().unwrap(), "INSERTED").unwrap();
+    let peek = format!("peek {id}\r\n");
     const BEFORE: usize = 400;
     // More than the sockets and the server hold: most of the commands are not executed yet.
     client.send(peek.repeat(BEFORE).as_bytes()).unwrap();

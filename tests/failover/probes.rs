@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, id_of};
 use beanstalkd_testkit::history::Tick;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::Address;
@@ -132,8 +132,7 @@ impl Probe {
             let reply = client.ask(command.as_bytes()).map_err(|_| Lost)?;
             self.shared.answered(process, asked_at, command);
             if command == PUT {
-                let reply = String::from_utf8_lossy(&reply);
-                return Ok(reply.split_ascii_whitespace().nth(1).and_then(|id| id.parse().ok()));
+                return Ok(id_of(&reply, "INSERTED"));
             }
         }
         Ok(None)

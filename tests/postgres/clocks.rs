@@ -1,6 +1,6 @@
 //! Times in the log are right for every owner, whatever its wall clock shows.
 
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, id_of};
 use beanstalkd_testkit::has_tool;
 use beanstalkd_testkit::postgres::{Cluster, installation};
 use beanstalkd_testkit::stepping_clock;
@@ -22,13 +22,10 @@ struct Timed {
 
 impl Timed {
     fn put(client: &mut Client) -> Self {
-        let inserted = |reply: Vec<u8>| {
-            let reply = String::from_utf8(reply).unwrap();
-            reply.trim_end().strip_prefix("INSERTED ").unwrap().parse::<u64>().unwrap()
-        };
-        let delayed = inserted(client.ask(b"put 0 1000 100 1\r\nd\r\n").unwrap());
-        let expires = inserted(client.ask(b"put 0 0 100 1 exp:1000\r\ne\r\n").unwrap());
-        let cooled = inserted(client.ask(b"put 0 0 100 1 idp:k:1000\r\nc\r\n").unwrap());
+        let mut put = |put: &[u8]| id_of(&client.ask(put).unwrap(), "INSERTED").unwrap();
+        let delayed = put(b"put 0 1000 100 1\r\nd\r\n");
+        let expires = put(b"put 0 0 100 1 exp:1000\r\ne\r\n");
+        let cooled = put(b"put 0 0 100 1 idp:k:1000\r\nc\r\n");
         client.exchange(format!("delete {cooled}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
         Self { delayed, expires }
     }

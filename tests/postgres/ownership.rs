@@ -3,11 +3,12 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, id_of};
 use beanstalkd_testkit::launched::Launched;
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, PAUSE_FOR_TAKEOVER, ROLE, TAKEOVER_AFTER, installation};
+use beanstalkd_testkit::printable;
 use beanstalkd_testkit::server::Server;
 use rustix::process::Signal;
 
@@ -304,9 +305,9 @@ fn connections_that_are_lost_under_load_lose_and_double_nothing() {
             .query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'beanstalkd'")
             .unwrap();
         for _ in 0..50 {
-            let reply = String::from_utf8(client.read_reply().unwrap()).unwrap();
-            let id = reply.trim_end().strip_prefix("INSERTED ");
-            ids.push(id.unwrap_or_else(|| panic!("round {round}: {reply}")).parse::<u64>().unwrap());
+            let reply = client.read_reply().unwrap();
+            let id = id_of(&reply, "INSERTED");
+            ids.push(id.unwrap_or_else(|| panic!("round {round}: {}", printable(&reply))));
         }
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
     }

@@ -2,24 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, id_of, put_command};
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, installation};
+use beanstalkd_testkit::printable;
 use rustix::process::Signal;
 
 use crate::servers::{Servers, figure, has, put};
 
 /// The id of a job that was put; `None` if there is no room.
 fn try_to_put(client: &mut Client, body: &str) -> Option<u64> {
-    let reply = client.ask(format!("put 0 0 100 {}\r\n{body}\r\n", body.len()).as_bytes()).unwrap();
-    let reply = String::from_utf8(reply).unwrap();
-    match reply.trim_end().strip_prefix("INSERTED ") {
-        Some(id) => Some(id.parse().unwrap()),
-        None => {
-            assert_eq!(reply, "OUT_OF_MEMORY\r\n");
-            None
-        }
-    }
+    let reply = client.ask(&put_command(0, 0, 100, body.as_bytes())).unwrap();
+    let id = id_of(&reply, "INSERTED");
+    assert!(id.is_some() || reply == b"OUT_OF_MEMORY\r\n", "{}", printable(&reply));
+    id
 }
 
 /// A cluster on a separate disk, with files of the write-ahead log made ahead: without them, PostgreSQL itself ends.

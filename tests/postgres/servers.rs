@@ -5,9 +5,10 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use beanstalkd_testkit::client::{Client, put_command};
+use beanstalkd_testkit::client::{Client, id_of, put_command};
 use beanstalkd_testkit::launched::Launched;
 use beanstalkd_testkit::postgres::{PASSWORD, TAKEOVER_AFTER};
+use beanstalkd_testkit::printable;
 use beanstalkd_testkit::server::{Server, Transport};
 use tempfile::TempDir;
 
@@ -96,9 +97,7 @@ impl Servers {
 /// Puts a job, and returns its id.
 pub fn put(client: &mut Client, body: &str) -> u64 {
     let reply = client.ask(&put_command(0, 0, 100, body.as_bytes())).unwrap();
-    let reply = String::from_utf8(reply).unwrap();
-    let id = reply.trim_end().strip_prefix("INSERTED ");
-    id.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("put: {reply:?}"))
+    id_of(&reply, "INSERTED").unwrap_or_else(|| panic!("put: {}", printable(&reply)))
 }
 
 /// Whether the job exists, with this body.

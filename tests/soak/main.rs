@@ -26,14 +26,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::client::{Client, body_of, put_command};
+use beanstalkd_testkit::client::{Client, body_of, id_of, put_command};
 use beanstalkd_testkit::history::{History, Tick, body};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::{Server, Transport};
 use harness::Harness;
 use rules::Rules;
 use samples::{Sample, memory_slope};
-use session::id_of;
 use tagged::{Tagged, WORKERS};
 use worker::{Worker, jobs_of_sessions};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use beanstalkd_model::{Answer, Server as Model, words_of};
 use beanstalkd_protocol::parse;
 use beanstalkd_queue::{NewJob, PoisonLimits};
-use beanstalkd_testkit::client::{Client, Failure, jobs_of_list};
+use beanstalkd_testkit::client::{Client, Failure, id_of, jobs_of_list};
 use beanstalkd_testkit::history::body;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tags::TagChoice;
@@ -15,7 +15,7 @@ use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
 
 use crate::harness::Harness;
-use crate::session::{first_line, id_of};
+use crate::session::first_line;
 use crate::tagged::LONG_S;
 
 /// The time of the first command in the model. Each later one is a nanosecond later: no deadline passes, but the order

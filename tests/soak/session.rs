@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::harness::Harness;
-use beanstalkd_testkit::client::{Client, Failure, body_of, put_command};
+use beanstalkd_testkit::client::{Client, Failure, body_of, id_of, put_command};
 use beanstalkd_testkit::history::{Tick, body};
 use beanstalkd_testkit::random::Random;
 
@@ -292,13 +292,6 @@ impl<'a> Session<'a> {
 
 fn drop_reply(reply: Result<Vec<u8>, Failure>) -> Result<(), Failure> {
     reply.map(drop)
-}
-
-/// The id in a reply whose first word is `word`.
-pub fn id_of(reply: &[u8], word: &str) -> Option<u64> {
-    let line = std::str::from_utf8(reply.split(|&byte| byte == b'\r').next()?).ok()?;
-    let mut words = line.split(' ');
-    (words.next()? == word).then(|| words.next()?.parse().ok())?
 }
 
 /// A reply for a message: the printable part of its first line.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use beanstalkd_model::words_of;
-use beanstalkd_testkit::client::{Client, Failure, body_of, pairs_of};
+use beanstalkd_testkit::client::{Client, Failure, body_of, id_of, pairs_of};
 use beanstalkd_testkit::history::{History, Tick, body, key_of};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tags::TagChoice;
@@ -17,7 +17,6 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagSet;
 
 use crate::rules::{DEAD, MAX_ATTEMPTS, MAX_JOBS, MAX_RESERVED, RETRIED, RULED};
-use crate::session::id_of;
 
 /// The tubes of the workers. No other client uses or watches them.
 pub const TUBES: [&str; 5] = ["tagged-a", "tagged-b", RULED, RETRIED, DEAD];

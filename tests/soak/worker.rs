@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::{Client, Failure, jobs_of_list, pairs_of};
+use beanstalkd_testkit::client::{Client, Failure, id_of, jobs_of_list, pairs_of};
 use beanstalkd_testkit::history::{History, Tick};
 use beanstalkd_testkit::random::Random;
 
 use crate::harness::{Both, Harness};
 use crate::own_tube::OwnTube;
-use crate::session::{first_line, id_of};
+use crate::session::first_line;
 use crate::tagged::{GROUPS, LONG_S, TUBES, WORKERS};
 
 /// The time between two commands of a worker: all of them together send a fifth of what the other clients send.

@@ -227,36 +227,41 @@ impl Client {
 
     /// Reads one reply: its line, and its body if the line announces one, both with their CRLF.
     pub fn read_reply(&mut self) -> Result<Vec<u8>, Failure> {
-        let start = Instant::now();
-        let line = loop {
-            if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\r\n") {
-                break end + 2;
-            }
-            self.fill(start).map_err(|error| self.wrong_reply("a reply", &nothing_or(&error)))?;
-        };
-        let total = line + body_length(&self.unread[..line]);
-        while self.unread.len() < total {
-            self.fill(start).map_err(|error| self.wrong_reply("a body", &nothing_or(&error)))?;
-        }
-        Ok(self.take(total))
+        self.try_reply()?.ok_or_else(|| self.wrong_reply("a reply", "the close"))
+    }
+
+    /// Reads one reply like [`Client::read_reply`], or `None` if the server has closed the connection.
+    pub fn try_reply(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        self.read_whole("a reply", whole_reply)
     }
 
     /// Reads a line, and returns it without its CRLF, or `None` if the server has closed the connection.
     pub fn read_line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let line = self.read_whole("a line", line_length)?;
+        Ok(line.map(|mut line| {
+            line.truncate(line.len() - 2);
+            line
+        }))
+    }
+
+    /// Reads until there are the bytes whose `length` is known once all of them are there, or `None` if the server
+    /// closes the connection before that.
+    fn read_whole(
+        &mut self,
+        what: &str,
+        length: impl Fn(&[u8]) -> Option<usize>,
+    ) -> Result<Option<Vec<u8>>, Failure> {
         let start = Instant::now();
-        let end = loop {
-            if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\r\n") {
-                break end;
+        loop {
+            if let Some(length) = length(&self.unread) {
+                return Ok(Some(self.take(length)));
             }
             match self.fill(start) {
                 Ok(()) => {}
                 Err(error) if is_closed(&error) => return Ok(None),
-                Err(error) => return Err(self.wrong_reply("a line", &nothing_or(&error))),
+                Err(error) => return Err(self.wrong_reply(what, &nothing_or(&error))),
             }
-        };
-        let mut line = self.take(end + 2);
-        line.truncate(end);
-        Ok(Some(line))
+        }
     }
 
     /// Reads exactly `count` bytes.
@@ -450,9 +455,14 @@ fn nothing_or(error: &io::Error) -> String {
 
 /// The length of the first reply in these bytes, with its body, if all of it is there.
 pub fn whole_reply(received: &[u8]) -> Option<usize> {
-    let line = received.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let line = line_length(received)?;
     let length = line + body_length(&received[..line]);
     (received.len() >= length).then_some(length)
+}
+
+/// The length of the first line in these bytes, with its CRLF.
+fn line_length(received: &[u8]) -> Option<usize> {
+    received.windows(2).position(|pair| pair == b"\r\n").map(|end| end + 2)
 }
 
 /// How many bytes follow the line of a reply, with their CRLF.
@@ -500,6 +510,12 @@ pub fn jobs_of_list(list: &str) -> impl Iterator<Item = (u64, &str)> {
         let session = rest.split_once("session: \"").and_then(|(_, name)| name.split_once('"'));
         Some((id.parse().expect("an id is a number"), session.map_or("", |(name, _)| name)))
     })
+}
+
+/// The number in a reply whose first word is `word`, such as the id in `INSERTED <id>`.
+pub fn id_of(reply: &[u8], word: &str) -> Option<u64> {
+    let line = str::from_utf8(reply.split(|&byte| byte == b'\r').next()?).ok()?;
+    line.strip_prefix(word)?.strip_prefix(' ')?.split(' ').next()?.parse().ok()
 }
 
 /// The body that follows the line of a reply, without its CRLF.
