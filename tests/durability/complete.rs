@@ -6,9 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use beanstalkd_testkit::chains::{Chain, go_on_until};
-use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::client::Failure;
 use beanstalkd_testkit::random::{Random, number_from_environment};
-use beanstalkd_testkit::server::Server;
 use rustix::process::Signal;
 
 use crate::jobs::{ours, start, start_program};
@@ -19,10 +18,6 @@ const KILLS: u64 = 12;
 const CHAINS: u64 = 4;
 /// The longest life of a server, in milliseconds.
 const MAX_LIFE_MS: u64 = 200;
-
-fn connect(server: &Server) -> Result<Client, Failure> {
-    server.connect().map_err(|error| Failure::new(error.to_string()))
-}
 
 /// Half of the chains have sessions. Every third kill is followed by a standby, which waits for the lock.
 #[test]
@@ -35,11 +30,11 @@ fn a_chain_of_completes_neither_breaks_nor_forks_when_servers_are_killed() -> Re
     };
     let mut random = Random::new(number_from_environment("SEED").unwrap_or(1));
     let mut server = serve();
-    let mut client = connect(&server)?;
+    let mut client = server.connect()?;
     let begun = (0..CHAINS).map(|at| Chain::begin(&mut client, &format!("chain-{at}"), at % 2 == 0));
     let mut chains = begun.collect::<Result<Vec<_>, _>>()?;
     for kill in 0..number_from_environment("KILLS").unwrap_or(KILLS) {
-        let clients = chains.iter().map(|_| connect(&server)).collect::<Result<Vec<_>, _>>()?;
+        let clients = chains.iter().map(|_| server.connect()).collect::<Result<Vec<_>, _>>()?;
         let life = Duration::from_millis(1 + random.below(MAX_LIFE_MS));
         server = go_on_until(&mut chains, clients, || {
             let standby = (kill % 3 == 0).then(|| thread::spawn(serve.clone()));
@@ -55,7 +50,7 @@ fn a_chain_of_completes_neither_breaks_nor_forks_when_servers_are_killed() -> Re
                 }
             }
         });
-        let mut client = connect(&server)?;
+        let mut client = server.connect()?;
         chains.iter_mut().try_for_each(|chain| chain.check(&mut client))?;
     }
     let length: u64 = chains.iter().map(Chain::length).sum();
@@ -67,7 +62,7 @@ fn a_chain_of_completes_neither_breaks_nor_forks_when_servers_are_killed() -> Re
 /// The state of a server on a log: whether the job of the `complete` exists, its puts, and the job that its group held.
 fn seen(directory: &Path) -> Result<(bool, usize, String), Failure> {
     let server = start_program(ours(), directory.to_str().expect("it is text"), &["-f", "0", "-s", "4096"]);
-    let mut client = connect(&server)?;
+    let mut client = server.connect()?;
     let mut is_there = |id: u64| -> Result<bool, Failure> {
         Ok(client.ask(format!("peek {id}\r\n").as_bytes())?.starts_with(b"FOUND"))
     };
@@ -86,7 +81,7 @@ fn seen(directory: &Path) -> Result<(bool, usize, String), Failure> {
 #[test]
 fn a_real_log_that_ends_at_any_byte_has_all_of_a_complete_or_nothing() -> Result<(), Failure> {
     let mut server = start(&["-f", "0", "-s", "4096"]);
-    let mut client = connect(&server)?;
+    let mut client = server.connect()?;
     client.ask(b"session s 600\r\n")?;
     client.exchange(b"put 0 0 600 1 idp:k:600 grp:g con:c\r\nx\r\n", b"INSERTED 1\r\n")?;
     client.exchange(b"put 0 0 600 1 aft:g\r\ny\r\n", b"INSERTED 2\r\n")?;
@@ -121,17 +116,17 @@ fn a_real_log_that_ends_at_any_byte_has_all_of_a_complete_or_nothing() -> Result
 #[test]
 fn a_complete_that_is_refused_by_a_server_that_drains_is_not_there_after_a_kill() -> Result<(), Failure> {
     let mut server = start(&["-f", "0"]);
-    let mut client = connect(&server)?;
+    let mut client = server.connect()?;
     client.exchange(b"put 0 0 600 1\r\nx\r\n", b"INSERTED 1\r\n")?;
     client.exchange(b"reserve\r\n", b"RESERVED 1 1\r\nx\r\n")?;
     client.exchange(b"drain\r\n", b"DRAINING\r\n")?;
     client.exchange(b"complete 1 1\r\nput 0 0 60 1\r\ny\r\n", b"DRAINING\r\n")?;
     server.restart(Signal::KILL).expect("it starts on its log");
-    let mut client = connect(&server)?;
+    let mut client = server.connect()?;
     client.exchange(b"peek 2\r\n", b"NOT_FOUND\r\n")?;
     client.exchange(b"drain\r\n", b"DRAINING\r\n")?;
     client.exchange(b"reserve-job 1\r\n", b"RESERVED 1 1\r\nx\r\n")?;
     client.exchange(b"complete 1 0\r\n", b"COMPLETED\r\n")?;
     server.restart(Signal::KILL).expect("it starts on its log");
-    connect(&server)?.exchange(b"peek 1\r\n", b"NOT_FOUND\r\n")
+    server.connect()?.exchange(b"peek 1\r\n", b"NOT_FOUND\r\n")
 }

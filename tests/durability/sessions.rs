@@ -83,7 +83,7 @@ impl Worker {
         let name = format!("w{}", self.number);
         let found = by_session.get(&name).cloned().unwrap_or_default();
         history.came_back(self.number, &found);
-        self.client = connect(server)?;
+        self.client = server.connect()?;
         let reply = self.client.ask(format!("session {name} 60\r\n").as_bytes())?;
         assert_eq!(id_of(&reply, "SESSION"), Some(found.len() as u64), "{name}");
         Ok(())
@@ -176,7 +176,7 @@ impl World {
         let mut history = History::default();
         let mut all = Vec::new();
         for number in 0..workers as usize {
-            let mut worker = Worker { number, client: connect(&server)? };
+            let mut worker = Worker { number, client: server.connect()? };
             worker.come(&server, &BTreeMap::new(), &mut history)?;
             all.push(worker);
         }
@@ -189,7 +189,7 @@ impl World {
             let at = self.random.below(count) as usize;
             if self.random.once_in(20) {
                 // The link is cut. The old connection may still be open when the worker comes back.
-                let by_session = jobs_by_session(&mut connect(&self.server)?)?;
+                let by_session = jobs_by_session(&mut self.server.connect()?)?;
                 self.workers[at].come(&self.server, &by_session, &mut self.history)?;
             } else {
                 self.workers[at].step(&mut self.random, &mut self.history)?;
@@ -209,7 +209,7 @@ impl World {
         let waiting = match waiting {
             Some(waiting) => waiting,
             None => {
-                let workers = connect(&self.server)?.stat("current-workers")?;
+                let workers = self.server.connect()?.stat("current-workers")?;
                 assert_eq!(workers, 0, "nobody has come back");
                 wait_for_it(&self.server, round, id)
             }
@@ -220,7 +220,7 @@ impl World {
                 self.workers[at].read(asked, &mut self.history)?;
             }
         } else {
-            let by_session = jobs_by_session(&mut connect(&self.server)?)?;
+            let by_session = jobs_by_session(&mut self.server.connect()?)?;
             for worker in &mut self.workers {
                 worker.come(&self.server, &by_session, &mut self.history)?;
             }
@@ -233,7 +233,7 @@ impl World {
 
     /// All jobs that were put and not deleted must still exist, and no others.
     fn check_all(&mut self) -> Result<(), Failure> {
-        let mut observer = connect(&self.server)?;
+        let mut observer = self.server.connect()?;
         let end = put_and_reserve(&mut observer, u64::MAX)?;
         let found = see_jobs(&mut observer, 1..end)?;
         self.history.settle(&found.into_iter().map(|(id, job)| (id, job.body)).collect());
@@ -270,7 +270,7 @@ impl World {
 
     /// Connects a worker that reserves the job of this round, and disconnects it. Returns the job and the instant.
     fn one_goes(&mut self, round: u64) -> Result<(u64, Instant), Failure> {
-        let mut client = connect(&self.server)?;
+        let mut client = self.server.connect()?;
         client.ask(format!("session gone-{round} {}\r\n", SHORT_GRACE.as_secs()).as_bytes())?;
         let id = put_and_reserve(&mut client, round)?;
         drop(client);
@@ -282,7 +282,7 @@ impl World {
 fn wait_for_it(server: &Server, round: u64, id: u64) -> JoinHandle<Result<Instant, Failure>> {
     let address = server.address();
     thread::spawn(move || {
-        let mut other = address.connect().map_err(|error| Failure::new(error.to_string()))?;
+        let mut other = address.connect()?;
         other.ask(format!("watch alone-{round}\r\n").as_bytes())?;
         other.ask(b"ignore default\r\n")?;
         let reply = other.ask(b"reserve-with-timeout 30\r\n")?;
@@ -316,10 +316,6 @@ fn replace_program(home: &Path) {
         Command::new("cp").arg(ours()).arg(home.join("next")).status().is_ok_and(|status| status.success())
     );
     fs::rename(home.join("next"), home.join("program")).expect("both are ours");
-}
-
-fn connect(server: &Server) -> Result<Client, Failure> {
-    server.connect().map_err(|error| Failure::new(error.to_string()))
 }
 
 /// `SESSION_LIMIT_MS` is the time for which a job may stay, after the grace, with a worker that does not come back.
