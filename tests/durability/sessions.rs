@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::{Client, Failure, body_of, id_of, jobs_of_list, put_command};
+use beanstalkd_testkit::client::{Client, Failure, body_of, id_of, put_command};
 use beanstalkd_testkit::history::{History, body};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server};
@@ -52,24 +52,6 @@ struct Worker {
     /// In the history.
     number: usize,
     client: Client,
-}
-
-/// The jobs that sessions have, by the name of the session.
-fn jobs_by_session(client: &mut Client) -> Result<BTreeMap<String, BTreeSet<u64>>, Failure> {
-    let mut by_session: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
-    let mut cursor = String::new();
-    loop {
-        let list = client.ask(format!("list-jobs default reserved 1000{cursor}\r\n").as_bytes())?;
-        let list = String::from_utf8_lossy(&list).into_owned();
-        for (id, name) in jobs_of_list(&list).filter(|(_, name)| !name.is_empty()) {
-            by_session.entry(name.to_owned()).or_default().insert(id);
-        }
-        let next = list.lines().find_map(|line| line.strip_prefix("next: \"")?.strip_suffix('"'));
-        match next.filter(|next| !next.is_empty()) {
-            None => return Ok(by_session),
-            Some(next) => cursor = format!(" {next}"),
-        }
-    }
 }
 
 impl Worker {
@@ -189,7 +171,7 @@ impl World {
             let at = self.random.below(count) as usize;
             if self.random.once_in(20) {
                 // The link is cut. The old connection may still be open when the worker comes back.
-                let by_session = jobs_by_session(&mut self.server.connect()?)?;
+                let by_session = self.server.connect()?.jobs_by_session(&["default"])?;
                 self.workers[at].come(&self.server, &by_session, &mut self.history)?;
             } else {
                 self.workers[at].step(&mut self.random, &mut self.history)?;
@@ -220,7 +202,7 @@ impl World {
                 self.workers[at].read(asked, &mut self.history)?;
             }
         } else {
-            let by_session = jobs_by_session(&mut self.server.connect()?)?;
+            let by_session = self.server.connect()?.jobs_by_session(&["default"])?;
             for worker in &mut self.workers {
                 worker.come(&self.server, &by_session, &mut self.history)?;
             }

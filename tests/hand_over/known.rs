@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use beanstalkd_testkit::client::jobs_of_list;
-use beanstalkd_testkit::history::{History, Tick, body};
+use beanstalkd_testkit::history::{History, body};
 use beanstalkd_testkit::panicking::Client;
 use beanstalkd_testkit::random::Random;
 
@@ -56,17 +56,10 @@ impl Known {
             assert_eq!(client.data("stats-tube default")["current-jobs-ready"], "0", "{context}");
             return;
         }
-        let (found, by_session) = jobs_of(&mut client);
-        for (&id, body) in &found {
-            history.seen(id, body, Tick::MAX);
-        }
-        let come_back = |history: &mut History| {
-            (0..WORKERS).for_each(|worker| history.came_back(worker, &by_session[worker]));
-        };
-        come_back(&mut history);
-        // This ends all reservations in the history.
-        history.settle(&found);
-        come_back(&mut history);
+        let by_session = client.0.jobs_by_session(&["default"]).unwrap();
+        let jobs_of = |worker| by_session.get(&session_of(worker)).cloned().unwrap_or_default();
+        let sessions: Vec<BTreeSet<u64>> = (0..WORKERS).map(jobs_of).collect();
+        history.settle_sessions(&bodies(&mut client), &sessions);
         assert_eq!(history.problems(), [""; 0], "{context}");
     }
 }
@@ -75,20 +68,17 @@ fn session_of(worker: usize) -> String {
     format!("w{worker}")
 }
 
-/// The bodies of the existing jobs by id, and the ids that each worker has reserved.
-fn jobs_of(client: &mut Client) -> (BTreeMap<u64, Vec<u8>>, [BTreeSet<u64>; WORKERS]) {
-    let (mut found, mut by_session) = (BTreeMap::new(), <[BTreeSet<u64>; WORKERS]>::default());
+/// The bodies of the existing jobs by id.
+fn bodies(client: &mut Client) -> BTreeMap<u64, Vec<u8>> {
+    let mut found = BTreeMap::new();
     for state in ["ready", "reserved"] {
         let list = client.find(&format!("list-jobs default {state} 1000")).unwrap_or_default();
-        for (id, session) in jobs_of_list(&String::from_utf8(list).unwrap()) {
+        for (id, _) in jobs_of_list(&String::from_utf8(list).unwrap()) {
             let body = client.find(&format!("peek {id}")).expect("it is in the list");
             assert!(found.insert(id, body).is_none(), "job {id} is there twice");
-            if let Some(worker) = (0..WORKERS).find(|&worker| session == session_of(worker)) {
-                by_session[worker].insert(id);
-            }
         }
     }
-    (found, by_session)
+    found
 }
 
 /// Puts jobs, several at once. Like each client, it returns when the test asks it to, or when the server has ended.

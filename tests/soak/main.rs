@@ -17,7 +17,7 @@ mod session;
 mod tagged;
 mod worker;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ use rustix::process::Signal;
 
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::client::{Client, body_of, id_of, put_command};
-use beanstalkd_testkit::history::{History, Tick, body};
+use beanstalkd_testkit::history::{History, body};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::{Server, Transport};
 use harness::Harness;
@@ -195,17 +195,8 @@ impl Soak {
     fn settle(&mut self, control: &mut Client, found: &BTreeMap<u64, Vec<u8>>) {
         let history = self.history.get_mut().expect("no client has panicked");
         let tagged = self.tagged.get_mut().expect("no client has panicked");
-        for (&id, body) in found {
-            history.seen(id, body, Tick::MAX);
-        }
-        let by_worker: [BTreeSet<u64>; WORKERS] = jobs_of_sessions(control).unwrap();
-        let come_back = |history: &mut History| {
-            by_worker.iter().enumerate().for_each(|(worker, jobs)| history.came_back(worker, jobs));
-        };
-        come_back(history);
-        // This ends all reservations in the history.
-        history.settle(found);
-        come_back(history);
+        let by_worker = jobs_of_sessions(control).unwrap();
+        history.settle_sessions(found, &by_worker);
         by_worker.iter().for_each(|jobs| tagged.came_back(history, jobs));
         tagged.settle(history, control).unwrap();
         self.workers.iter_mut().for_each(|worker| worker.settle(history));

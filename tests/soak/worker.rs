@@ -3,11 +3,12 @@
 //! Owns: their commands, and the replies that each may get. A worker knows which jobs it has reserved, so a command on
 //! one of them must succeed. What several workers may not do together is in `tagged.rs`.
 
+use std::array;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::{Client, Failure, id_of, jobs_of_list, pairs_of};
+use beanstalkd_testkit::client::{Client, Failure, id_of, pairs_of};
 use beanstalkd_testkit::history::{History, Tick};
 use beanstalkd_testkit::random::Random;
 
@@ -66,16 +67,8 @@ impl<'a> Connection<'a> {
 
 /// The jobs of the workers' sessions, by worker.
 pub fn jobs_of_sessions(client: &mut Client) -> Result<[BTreeSet<u64>; WORKERS], Failure> {
-    let mut jobs = <[BTreeSet<u64>; WORKERS]>::default();
-    for tube in TUBES {
-        let list = client.ask(format!("list-jobs {tube} reserved 1000\r\n").as_bytes())?;
-        for (id, session) in jobs_of_list(&String::from_utf8_lossy(&list)) {
-            if let Some(worker) = (0..WORKERS).find(|&number| session == name_of(number)) {
-                jobs[worker].insert(id);
-            }
-        }
-    }
-    Ok(jobs)
+    let mut by_session = client.jobs_by_session(&TUBES)?;
+    Ok(array::from_fn(|number| by_session.remove(&name_of(number)).unwrap_or_default()))
 }
 
 fn name_of(number: usize) -> String {

@@ -3,7 +3,7 @@
 //! Owns: one connection, the bytes that were read ahead, and a transcript for messages. It splits the input into
 //! replies (a line, then the body that the line announces), and does not interpret them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -319,6 +319,24 @@ impl Client {
         let stats = self.pairs("stats")?;
         let number = stats.get(key).and_then(|text| text.parse().ok());
         number.ok_or_else(|| self.failure(&format!("{key} is no number among the stats")))
+    }
+
+    /// The reserved jobs of these tubes that sessions have, by the name of the session.
+    pub fn jobs_by_session(&mut self, tubes: &[&str]) -> Result<BTreeMap<String, BTreeSet<u64>>, Failure> {
+        let mut by_session: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+        for tube in tubes {
+            let mut cursor = Some(String::new());
+            while let Some(after) = cursor {
+                let list = self.ask(format!("list-jobs {tube} reserved 1000{after}\r\n").as_bytes())?;
+                let list = String::from_utf8_lossy(&list);
+                for (id, name) in jobs_of_list(&list).filter(|(_, name)| !name.is_empty()) {
+                    by_session.entry(name.to_owned()).or_default().insert(id);
+                }
+                let next = list.lines().find_map(|line| line.strip_prefix("next: \"")?.strip_suffix('"'));
+                cursor = next.filter(|next| !next.is_empty()).map(|next| format!(" {next}"));
+            }
+        }
+        Ok(by_session)
     }
 
     /// The number of jobs of all states on the server.

@@ -259,6 +259,21 @@ impl History {
         }
     }
 
+    /// Like [`History::settle`], after a restart that the sessions of clients have outlived: each client still has
+    /// exactly the jobs of its session.
+    pub fn settle_sessions(&mut self, found: &BTreeMap<u64, Vec<u8>>, sessions: &[BTreeSet<u64>]) {
+        for (&id, body) in found {
+            self.seen(id, body, Tick::MAX);
+        }
+        let come_back = |history: &mut Self| {
+            sessions.iter().enumerate().for_each(|(client, jobs)| history.came_back(client, jobs));
+        };
+        come_back(self);
+        // This ends all reservations.
+        self.settle(found);
+        come_back(self);
+    }
+
     /// Compares the history with all jobs that existed, which a client has deleted.
     pub fn drained(&mut self, found: &BTreeMap<u64, Vec<u8>>) {
         self.settle(found);
