@@ -9,9 +9,10 @@ use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::{Client, Failure, body_of, id_of, put_command};
-use beanstalkd_testkit::history::{History, body};
+use beanstalkd_testkit::client::{Client, Failure, id_of};
+use beanstalkd_testkit::history::History;
 use beanstalkd_testkit::random::{Random, number_from_environment};
+use beanstalkd_testkit::sent::{JobCommand, SentCommand};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server};
 use rustix::process::Signal;
 
@@ -25,17 +26,6 @@ const WORKERS: u64 = 12;
 const MIN_STEPS: u64 = 120;
 /// The grace of workers that do not come back.
 const SHORT_GRACE: Duration = Duration::from_secs(1);
-
-/// A command of a worker.
-#[derive(Clone, Copy)]
-enum Asked {
-    Touch(u64),
-    Delete(u64),
-    Release(u64),
-    /// The put of this key.
-    Put(u64),
-    Reserve,
-}
 
 /// The event at the end of a round.
 #[derive(Clone, Copy, Debug)]
@@ -73,64 +63,38 @@ impl Worker {
 
     fn step(&mut self, random: &mut Random, history: &mut History) -> Result<(), Failure> {
         let own = history.reservations(self.number).nth(random.below(8) as usize);
-        let asked = match (random.below(8), own) {
-            (0, Some(id)) => Asked::Touch(id),
-            (1, Some(id)) => Asked::Delete(id),
-            (2, Some(id)) => Asked::Release(id),
-            (3 | 4, _) => Asked::Put(history.putting()),
-            (_, _) => Asked::Reserve,
+        let command = match (random.below(8), own) {
+            (0, Some(id)) => JobCommand::Touch(id),
+            (1, Some(id)) => JobCommand::Delete(id),
+            (2, Some(id)) => JobCommand::Release(id),
+            (3 | 4, _) => JobCommand::Put(history.putting(), 1),
+            (_, _) => JobCommand::Reserve,
         };
-        self.ask(asked, history)?;
-        self.read(asked, history)
+        let sent = self.ask(command, history)?;
+        self.read(&sent, history)
     }
 
-    fn ask(&mut self, asked: Asked, history: &mut History) -> Result<(), Failure> {
-        let line = match asked {
-            Asked::Touch(id) => format!("touch {id}\r\n"),
-            Asked::Delete(id) => {
-                history.deleting(id);
-                format!("delete {id}\r\n")
-            }
-            Asked::Release(id) => {
-                history.giving_back(id);
-                format!("release {id} 0 0\r\n")
-            }
-            Asked::Put(key) => return self.client.send(&put_command(0, 0, 600, &body(key, 1))),
-            Asked::Reserve => "reserve-with-timeout 0\r\n".to_owned(),
-        };
-        self.client.send(line.as_bytes())
+    fn ask(&mut self, command: JobCommand, history: &mut History) -> Result<SentCommand, Failure> {
+        let sent = SentCommand::new(history, command);
+        self.client.send(&sent.bytes)?;
+        Ok(sent)
     }
 
     /// Reads the reply.
-    fn read(&mut self, asked: Asked, history: &mut History) -> Result<(), Failure> {
-        match asked {
-            Asked::Touch(_) => self.client.expect(b"TOUCHED\r\n")?,
-            Asked::Delete(id) => {
-                self.client.expect(b"DELETED\r\n")?;
-                history.deleted(id);
-            }
-            Asked::Release(_) => self.client.expect(b"RELEASED\r\n")?,
-            Asked::Put(key) => {
-                let id = id_of(&self.client.read_reply()?, "INSERTED");
-                history.inserted(key, id.ok_or_else(|| self.client.failure("it has put nothing"))?);
-            }
-            Asked::Reserve => {
-                let asked_at = history.tick();
-                let reply = self.client.read_reply()?;
-                if let Some(id) = id_of(&reply, "RESERVED") {
-                    history.reserved(self.number, "", id, body_of(&reply), asked_at);
-                }
-            }
-        }
-        Ok(())
+    fn read(&mut self, sent: &SentCommand, history: &mut History) -> Result<(), Failure> {
+        let reply = self.client.read_reply()?;
+        let is_right = sent.answered(history, self.number, "", &reply);
+        if is_right { Ok(()) } else { Err(self.client.failure("the command was not executed")) }
     }
 
     /// Sends a command whose reply it may never read.
-    fn leave_in_the_middle(&mut self, random: &mut Random, history: &mut History) -> Result<Asked, Failure> {
+    fn leave_in_the_middle(
+        &mut self,
+        random: &mut Random,
+        history: &mut History,
+    ) -> Result<SentCommand, Failure> {
         let own = history.reservations(self.number).next().filter(|_| random.once_in(2));
-        let asked = own.map_or(Asked::Reserve, Asked::Delete);
-        self.ask(asked, history)?;
-        Ok(asked)
+        self.ask(own.map_or(JobCommand::Reserve, JobCommand::Delete), history)
     }
 }
 
@@ -181,10 +145,10 @@ impl World {
         let (id, gone) = self.one_goes(round)?;
         // A hand-over does not disturb the worker that waits for its job.
         let waiting = matches!(event, Event::HandOver).then(|| wait_for_it(&self.server, round, id));
-        let mut asked = Vec::new();
+        let mut sent = Vec::new();
         for (at, worker) in self.workers.iter_mut().enumerate() {
             if self.random.once_in(2) {
-                asked.push((at, worker.leave_in_the_middle(&mut self.random, &mut self.history)?));
+                sent.push((at, worker.leave_in_the_middle(&mut self.random, &mut self.history)?));
             }
         }
         let since = self.carry_out(event).unwrap_or(gone);
@@ -198,8 +162,8 @@ impl World {
         };
         if matches!(event, Event::HandOver) {
             // No client has noticed anything.
-            for (at, asked) in asked {
-                self.workers[at].read(asked, &mut self.history)?;
+            for (at, sent) in sent {
+                self.workers[at].read(&sent, &mut self.history)?;
             }
         } else {
             let by_session = self.server.connect()?.jobs_by_session(&["default"])?;

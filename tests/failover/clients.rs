@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::client::{Client, body_of, id_of};
-use beanstalkd_testkit::history::{History, Tick, body};
+use beanstalkd_testkit::history::{History, Tick};
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::sent::{JobCommand, SentCommand};
 use beanstalkd_testkit::server::Address;
 
 use crate::fence::{Fence, Process};
@@ -116,7 +117,6 @@ impl Load {
                 addresses: addresses.to_vec(),
                 random: Random::new(random.next()),
                 shared: Arc::clone(shared),
-                reserved: Vec::new(),
                 is_relayed,
             };
             thread::spawn(move || worker.run())
@@ -164,8 +164,6 @@ struct Open {
     process: Process,
     /// Which owner the history names: through a balancer, one for each client.
     owner: String,
-    /// When the last commands were sent.
-    asked_at: Tick,
 }
 
 struct Worker {
@@ -173,8 +171,6 @@ struct Worker {
     addresses: Vec<SocketAddr>,
     random: Random,
     shared: Arc<Shared>,
-    /// The jobs that it has reserved through its connection.
-    reserved: Vec<u64>,
     /// Whether a balancer may close both its connections at once. The server may then give a job to another client
     /// before this one knows.
     is_relayed: bool,
@@ -188,11 +184,10 @@ impl Worker {
                 Some((client, process)) => {
                     let id = &process.id;
                     let owner = if self.is_relayed { format!("{id} by {}", self.number) } else { id.clone() };
-                    let mut open = Open { client, process, owner, asked_at: 0 };
+                    let mut open = Open { client, process, owner };
                     while !self.is_over() && self.step(&mut open).is_ok() {}
                     // The history must know it first, because the server gives the jobs to others at once.
                     self.shared.observed().history.disconnected(self.number);
-                    self.reserved.clear();
                 }
                 None => thread::sleep(PAUSE),
             }
@@ -208,83 +203,48 @@ impl Worker {
             thread::sleep(PAUSE);
             return Ok(());
         }
-        let choice = self.random.below(10);
-        match self.reserved.pop() {
-            Some(id) if choice < 4 || self.reserved.len() + 1 >= MAX_RESERVATIONS => self.delete(open, id),
-            Some(id) if choice == 4 => self.give_back(open, id),
-            last => {
-                self.reserved.extend(last);
-                if choice < 8 { self.reserve(open) } else { self.put(open) }
-            }
-        }
-    }
-
-    fn put(&mut self, open: &mut Open) -> Result<(), Lost> {
-        let count = 1 + self.random.below(MAX_DEPTH);
-        let mut puts = Vec::new();
-        for _ in 0..count {
-            let key = self.shared.observed().history.putting();
-            puts.push((key, body(key, self.random.below(200) as usize)));
-        }
-        let put = |(_, body): &(u64, Vec<u8>)| {
-            [format!("put 0 0 3600 {}\r\n", body.len()).as_bytes(), body, b"\r\n"].concat()
+        let commands = self.choose();
+        let sent: Vec<SentCommand> = {
+            let history = &mut self.shared.tick().0.history;
+            commands.into_iter().map(|command| SentCommand::new(history, command)).collect()
         };
-        self.send(open, &puts.iter().flat_map(put).collect::<Vec<u8>>())?;
-        for (key, _) in puts {
-            let reply = self.read(open)?;
-            match id_of(&reply, "INSERTED") {
-                Some(id) => self.shared.observed().history.inserted(key, id),
-                None if reply == b"OUT_OF_MEMORY\r\n" => self.shared.observed().history.refused(key),
-                None => return Err(Lost),
+        let bytes: Vec<u8> = sent.iter().flat_map(|sent| sent.bytes.clone()).collect();
+        open.client.send(&bytes).map_err(|_| Lost)?;
+        sent.iter().try_for_each(|sent| self.read(open, sent))
+    }
+
+    /// The next command, or a pipeline of puts.
+    fn choose(&mut self) -> Vec<JobCommand> {
+        let history = &mut self.shared.observed().history;
+        let own: Vec<u64> = history.reservations(self.number).collect();
+        let choice = self.random.below(10);
+        match own.last() {
+            Some(&id) if choice < 4 || own.len() >= MAX_RESERVATIONS => vec![JobCommand::Delete(id)],
+            Some(&id) if choice == 4 => vec![JobCommand::Release(id)],
+            _ if choice < 8 => vec![JobCommand::Reserve],
+            _ => {
+                let count = 1 + self.random.below(MAX_DEPTH);
+                let put = |_| JobCommand::Put(history.putting(), self.random.index(200));
+                (0..count).map(put).collect()
             }
         }
-        Ok(())
     }
 
-    fn reserve(&mut self, open: &mut Open) -> Result<(), Lost> {
-        self.send(open, b"reserve-with-timeout 0\r\n")?;
-        let reply = self.read(open)?;
-        if reply == b"TIMED_OUT\r\n" {
-            return Ok(());
-        }
-        let id = id_of(&reply, "RESERVED").ok_or(Lost)?;
-        let history = &mut self.shared.observed().history;
-        if history.reserved(self.number, &open.owner, id, body_of(&reply), open.asked_at) {
-            self.reserved.push(id);
-        }
-        Ok(())
-    }
-
-    fn delete(&mut self, open: &mut Open, id: u64) -> Result<(), Lost> {
-        self.shared.observed().history.deleting(id);
-        self.send(open, format!("delete {id}\r\n").as_bytes())?;
-        let reply = self.read(open)?;
-        let history = &mut self.shared.observed().history;
-        match reply.as_slice() {
-            b"DELETED\r\n" => history.deleted(id),
-            b"NOT_FOUND\r\n" => history.report(format!("job {id} is missing: its holder got NOT_FOUND")),
-            _ => return Err(Lost),
-        }
-        Ok(())
-    }
-
-    fn give_back(&mut self, open: &mut Open, id: u64) -> Result<(), Lost> {
-        self.shared.observed().history.giving_back(id);
-        self.send(open, format!("release {id} 0 0\r\n").as_bytes())?;
-        if self.read(open)? == b"RELEASED\r\n" { Ok(()) } else { Err(Lost) }
-    }
-
-    fn send(&self, open: &mut Open, commands: &[u8]) -> Result<(), Lost> {
-        open.asked_at = self.shared.tick().1;
-        open.client.send(commands).map_err(|_| Lost)
-    }
-
-    fn read(&self, open: &mut Open) -> Result<Vec<u8>, Lost> {
+    fn read(&self, open: &mut Open, sent: &SentCommand) -> Result<(), Lost> {
         let reply = open.client.read_reply().map_err(|_| Lost)?;
         self.shared.replies.fetch_add(1, Ordering::Relaxed);
         let what = reply[..reply.len().min(60)].escape_ascii().to_string();
-        self.shared.answered(&open.process, open.asked_at, &what);
-        Ok(reply)
+        self.shared.answered(&open.process, sent.asked_at, &what);
+        let history = &mut self.shared.observed().history;
+        if sent.answered(history, self.number, &open.owner, &reply)
+            || reply == b"OUT_OF_MEMORY\r\n" && sent.refused(history)
+        {
+            return Ok(());
+        }
+        if reply == b"NOT_FOUND\r\n" {
+            history.report(format!("a job is missing: its holder got NOT_FOUND to {sent:?}"));
+        }
+        Err(Lost)
     }
 }
 

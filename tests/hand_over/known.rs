@@ -8,9 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use beanstalkd_testkit::client::jobs_of_list;
-use beanstalkd_testkit::history::{History, body};
+use beanstalkd_testkit::history::History;
 use beanstalkd_testkit::panicking::Client;
+use beanstalkd_testkit::printable;
 use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::sent::{JobCommand, SentCommand};
 
 /// The number of workers; each has a session.
 pub const WORKERS: usize = 2;
@@ -45,6 +47,23 @@ impl Known {
 
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().expect("no client has been disturbed")
+    }
+
+    /// Sends commands in one write, and reports their replies; `None` if the server is gone.
+    fn ask(&self, client: &mut Client, worker: usize, commands: Vec<JobCommand>) -> Option<()> {
+        let sent = commands.into_iter().map(|command| SentCommand::new(&mut self.history(), command));
+        let sent: Vec<SentCommand> = sent.collect();
+        let bytes: Vec<u8> = sent.iter().flat_map(|sent| sent.bytes.clone()).collect();
+        client.0.send(&bytes).ok()?;
+        for sent in sent {
+            let reply = client.0.try_reply().unwrap_or_else(|failure| panic!("{failure}"))?;
+            let mut history = self.history();
+            let is_right = sent.answered(&mut history, worker, "", &reply)
+                || reply == b"DRAINING\r\n" && sent.refused(&mut history);
+            assert!(is_right, "{sent:?} is answered {}", printable(&reply));
+            assert_eq!(history.problems(), [""; 0]);
+        }
+        Some(())
     }
 
     /// Checks that a server that was started on the log has every acknowledged job once. Called when no client is
@@ -88,24 +107,9 @@ pub fn produce(mut client: Client, known: &Known) {
         if known.history().kept_count() > ENOUGH {
             continue;
         }
-        let keys = [(); 3].map(|()| known.history().putting());
-        let put = |key| {
-            let body = body(key, 1);
-            [format!("put 0 0 600 {}\r\n", body.len()).as_bytes(), &body, b"\r\n"].concat()
-        };
-        if client.0.send(&keys.map(put).concat()).is_err() {
+        let puts = (0..3).map(|_| JobCommand::Put(known.history().putting(), 1)).collect();
+        if known.ask(&mut client, WORKERS, puts).is_none() {
             return;
-        }
-        for key in keys {
-            let Some(line) = client.try_line() else { return };
-            let mut history = known.history();
-            if line == "DRAINING" {
-                history.refused(key);
-                continue;
-            }
-            let id = line.strip_prefix("INSERTED ").unwrap_or_else(|| panic!("a put is answered {line}"));
-            history.inserted(key, id.parse().unwrap());
-            assert_eq!(history.problems(), [""; 0]);
         }
     }
 }
@@ -113,57 +117,24 @@ pub fn produce(mut client: Client, known: &Known) {
 /// Reserves jobs, and touches, releases or deletes them.
 pub fn work(mut client: Client, worker: usize, known: &Known) {
     let mut random = Random::new(worker as u64);
-    let reserved = known.history().reservations(worker).count();
-    let session = session_of(worker);
-    let Some(answer) = ask(&mut client, &format!("session {session} 600")) else { return };
+    let (reserved, session) = (known.history().reservations(worker).count(), session_of(worker));
+    if client.0.send(format!("session {session} 600\r\n").as_bytes()).is_err() {
+        return;
+    }
+    let Some(answer) = client.try_line() else { return };
     assert_eq!(answer, format!("SESSION {reserved}"), "{session}");
     while !known.is_over() {
         thread::sleep(Duration::from_millis(1));
         let own: Vec<u64> = known.history().reservations(worker).collect();
-        let answer = if own.is_empty() || own.len() < MAX_RESERVED && random.once_in(2) {
-            reserve(&mut client, worker, known)
+        let command = if own.is_empty() || own.len() < MAX_RESERVED && random.once_in(2) {
+            JobCommand::Reserve
         } else {
-            treat(&mut client, random.pick(&own), random.below(4), known)
+            random.pick(&[JobCommand::Touch, JobCommand::Release, JobCommand::Delete, JobCommand::Delete])(
+                random.pick(&own),
+            )
         };
-        if answer.is_none() {
+        if known.ask(&mut client, worker, vec![command]).is_none() {
             return;
         }
     }
-}
-
-fn reserve(client: &mut Client, worker: usize, known: &Known) -> Option<()> {
-    let asked_at = known.history().tick();
-    let line = ask(client, "reserve-with-timeout 0")?;
-    if line == "TIMED_OUT" {
-        return Some(());
-    }
-    let words = line.strip_prefix("RESERVED ").and_then(|rest| rest.split_once(' '));
-    let (id, _) = words.unwrap_or_else(|| panic!("a reserve is answered {line}"));
-    let body = client.try_line()?;
-    let mut history = known.history();
-    history.reserved(worker, "", id.parse().unwrap(), body.as_bytes(), asked_at);
-    assert_eq!(history.problems(), [""; 0]);
-    Some(())
-}
-
-fn treat(client: &mut Client, id: u64, how: u64, known: &Known) -> Option<()> {
-    match how {
-        0 => assert_eq!(ask(client, &format!("touch {id}"))?, "TOUCHED"),
-        1 => {
-            known.history().giving_back(id);
-            assert_eq!(ask(client, &format!("release {id} 0 0"))?, "RELEASED");
-        }
-        _ => {
-            known.history().deleting(id);
-            assert_eq!(ask(client, &format!("delete {id}"))?, "DELETED", "a worker has {id}");
-            known.history().deleted(id);
-        }
-    }
-    Some(())
-}
-
-/// The reply, unless the server is gone.
-fn ask(client: &mut Client, line: &str) -> Option<String> {
-    client.0.send(format!("{line}\r\n").as_bytes()).ok()?;
-    client.try_line()
 }

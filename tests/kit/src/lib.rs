@@ -7,7 +7,7 @@
 //! |---|---|
 //! | a server process | [`server`]; [`panicking`], in which every step must succeed; [`launched`], which may not answer yet; [`installed`] and [`DEBIAN_SERVER`], to compare with C's |
 //! | clients of a server process | [`client`], of raw bytes; [`tls`], with certificates; [`http`], of metrics and the API; [`chains`], workers with `complete` |
-//! | what the clients have seen | [`history`] |
+//! | what the clients have seen | [`history`]; [`sent`], commands that it follows |
 //! | what a server process meets | [`postgres`], clusters that break; [`stepping_clock`], a clock that is set; [`pace`], a machine that stalls; [`system`], facts about processes |
 //! | tests of clients | [`fake`], the model behind a socket |
 //! | the server without a process | [`simulated`], its start, its clients' connections and a hand-over; [`sockets`]; [`disk`] and [`tasks`], the store; [`observer`], the order in which it serves |
@@ -36,6 +36,7 @@ pub mod panicking;
 pub mod postgres;
 pub mod random;
 pub mod rules;
+pub mod sent;
 pub mod server;
 pub mod simulated;
 pub mod sockets;
