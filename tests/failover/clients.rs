@@ -84,6 +84,16 @@ impl Shared {
             observed.history.report(problem);
         }
     }
+
+    /// Empties the queue through one of these addresses, and compares its jobs with the history, while no client works.
+    pub fn check_all_jobs(&self, addresses: &[SocketAddr], context: impl FnOnce() -> String) {
+        let left = drain(addresses);
+        let history = &mut self.observed().history;
+        history.drained(&left);
+        let problems = history.problems();
+        let shown = problems[..problems.len().min(300)].join("\n");
+        assert!(problems.is_empty(), "{} problems\n{shown}\n{}", problems.len(), context());
+    }
 }
 
 /// Clients at work.
@@ -253,7 +263,7 @@ impl Worker {
 /// # Panics
 ///
 /// If the queue is not emptied in time.
-pub fn drain(addresses: &[SocketAddr]) -> BTreeMap<u64, Vec<u8>> {
+fn drain(addresses: &[SocketAddr]) -> BTreeMap<u64, Vec<u8>> {
     let mut found = BTreeMap::new();
     let start = Instant::now();
     while start.elapsed() < PATIENCE {

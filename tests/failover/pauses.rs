@@ -14,7 +14,7 @@ use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::postgres::installation;
 use beanstalkd_testkit::random::{Random, number_from_environment};
 
-use crate::clients::{Load, Shared, drain};
+use crate::clients::{Load, Shared};
 use crate::faults::Standstill;
 use crate::probes::Probes;
 use crate::world::{World, open};
@@ -75,11 +75,7 @@ fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
         );
         short += u64::from(is_short);
         taken += u64::from(before != after);
-        let left = drain(&world.addresses());
-        let history = &mut shared.observed().history;
-        history.drained(&left);
-        let problems = history.problems();
-        assert!(problems.is_empty(), "seed {seed}: {}\n{}", problems.join("\n"), world.logs());
+        shared.check_all_jobs(&world.addresses(), || format!("seed {seed}\n{}", world.logs()));
     }
     probes.stop();
     println!("{pauses} pauses, {short} of them short; {taken} takeovers");

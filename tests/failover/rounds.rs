@@ -10,7 +10,7 @@ use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::postgres::{TAKEOVER_AFTER, installation};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 
-use crate::clients::{Load, Shared, drain};
+use crate::clients::{Load, Shared};
 use crate::faults::Fault;
 use crate::probes::Probes;
 use crate::world::World;
@@ -67,17 +67,8 @@ fn run_rounds(mut world: World, rounds: u64, faults: &[Fault]) {
         silences_ms.extend(taken);
         load.stop();
         assert!(goes_on, "seed {seed}: {chosen:?}: clients get no replies any more\n{}", world.logs());
-        let left = drain(&world.addresses());
-        let history = &mut shared.observed().history;
-        history.drained(&left);
-        let problems = history.problems();
-        assert!(
-            problems.is_empty(),
-            "seed {seed}: {chosen:?}: {} problems\n{}\n{}",
-            problems.len(),
-            problems[..problems.len().min(300)].join("\n"),
-            world.logs()
-        );
+        let context = || format!("seed {seed}: {chosen:?}\n{}", world.logs());
+        shared.check_all_jobs(&world.addresses(), context);
         assert!(!world.logs().contains("panicked"), "seed {seed}: {chosen:?}\n{}", world.logs());
     }
     probes.stop();
