@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use beanstalkd_testkit::chains::{Chain, go_on_until};
 use beanstalkd_testkit::client::Client;
-use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
+use beanstalkd_testkit::postgres::{Pair, installation};
 use rustix::process::Signal;
 
-use crate::servers::Servers;
+use crate::servers::{Servers, mail_queue};
 
 /// Servers, one after the other.
 const SERVERS: u64 = 5;
@@ -27,9 +27,7 @@ fn check(chains: &mut [Chain], client: &mut Client) {
 /// Every second owner is not killed: it is paused until the next one has the queue, and then resumed.
 #[test]
 fn a_chain_of_completes_neither_breaks_nor_forks_when_owners_die_or_stand_still() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     let mut owner = servers.launch(&url, &["--allow-async"]);
     let mut chains = begin(&mut owner.connect());
     for number in 1..=SERVERS {
@@ -74,9 +72,7 @@ fn a_chain_of_completes_survives_the_loss_of_the_primary() {
 
 #[test]
 fn a_copy_has_all_of_each_complete() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     let [first, last] = ["first", "last"].map(|name| servers.directory().join(name));
     fs::create_dir(&first).unwrap();
     let [first, last] = [&first, &last].map(|path| path.to_str().unwrap());

@@ -12,7 +12,7 @@ use beanstalkd_testkit::server::{Server, Transport};
 use beanstalkd_testkit::tls;
 use rustix::process::{Signal, geteuid};
 
-use crate::servers::{Servers, has, ours, put};
+use crate::servers::{Servers, has, mail_queue, ours, put};
 
 /// Settings of an administrator that must have no effect on the server.
 const HOSTILE: &[(&str, &str)] = &[
@@ -62,9 +62,7 @@ fn be_hostile(cluster: &Cluster, whose: &str) {
 /// Also settings for which a statement of the server would come too late.
 #[test]
 fn settings_of_the_role_and_of_the_database_change_nothing() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     servers.use_once(&cluster.url("other"));
     cluster.query(EVIL).unwrap();
     be_hostile(&cluster, &format!("DATABASE {DATABASE}"));
@@ -105,12 +103,10 @@ fn settings_of_the_role_and_of_the_database_change_nothing() {
 
 #[test]
 fn a_database_that_is_set_to_be_read_only_is_not_written_to() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let servers = Servers::new();
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     cluster.query(&format!("ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")).unwrap();
     let flags = ["--allow-async", "--store-timeout", "4"];
-    let mut refused = servers.launch(&cluster.url("mail"), &flags);
+    let mut refused = servers.launch(&url, &flags);
     assert_eq!(refused.wait().code(), Some(10));
     assert!(refused.log().contains("default_transaction_read_only is on"), "{}", refused.log());
 }
@@ -118,9 +114,7 @@ fn a_database_that_is_set_to_be_read_only_is_not_written_to() {
 /// Rows that a policy hides would be lost jobs.
 #[test]
 fn rows_that_a_policy_hides_are_an_error() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     servers.use_once(&url);
     cluster
         .query(
@@ -166,9 +160,7 @@ fn a_pooler_is_refused_with_the_reason() {
 
 #[test]
 fn a_password_that_was_replaced_is_used_by_the_next_connection() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let server = servers.serve(&url, &["--allow-async"]);
     let mut client = server.connect().unwrap();
     put(&mut client, "before");
@@ -213,10 +205,7 @@ fn all_addresses_of_a_name_are_tried() {
 
 #[test]
 fn the_words_of_libpq_for_tls_mean_what_they_mean_there() {
-    let Some(installation) = installation() else { return };
-    let mut cluster = Cluster::start(&installation).unwrap();
-    let servers = Servers::new();
-    let plain = cluster.url("mail");
+    let Some((mut cluster, plain, servers)) = mail_queue() else { return };
     let check = |url: &str| servers.run(&["--check", url]).1;
     let said = check(&format!("{plain}&sslmode=require"));
     assert!(said.contains("does not offer TLS") && said.contains("sslmode=disable"), "{said}");

@@ -6,17 +6,15 @@ use std::process::Command;
 
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::debian_server;
-use beanstalkd_testkit::postgres::{Cluster, installation};
+use beanstalkd_testkit::postgres::Cluster;
 use beanstalkd_testkit::server::{Server, Transport};
 use rustix::process::Signal;
 
-use crate::servers::{Servers, has, ours, put};
+use crate::servers::{Servers, has, mail_queue, ours, put};
 
 #[test]
 fn a_log_is_copied_whole_into_a_database_and_back() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     let flags = ["--allow-async"];
     let root = servers.directory().to_owned();
     let (first, last) = (root.join("first"), root.join("last"));
@@ -54,9 +52,7 @@ fn a_log_is_copied_whole_into_a_database_and_back() {
 
 #[test]
 fn a_copy_that_is_broken_off_leaves_no_log() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let directory = servers.directory().join("log");
     fs::create_dir(&directory).unwrap();
     let directory = directory.to_str().unwrap();
@@ -94,9 +90,7 @@ fn serve_by_c(program: &Path, directory: &Path) -> Server {
 
 #[test]
 fn a_queue_comes_from_c_moves_into_a_database_and_goes_back_to_c() {
-    let (Some(installation), Some(c)) = (installation(), debian_server()) else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let (Some((_cluster, url, servers)), Some(c)) = (mail_queue(), debian_server()) else { return };
     let (first, last) = (servers.directory().join("first"), servers.directory().join("last"));
     fs::create_dir(&first).unwrap();
     let mut server = serve_by_c(&c, &first);
@@ -230,9 +224,7 @@ fn kill_a_copy(cluster: &Cluster, servers: &Servers, from: &str, url: &str) {
 
 #[test]
 fn a_copy_that_is_killed_leaves_no_job_in_the_database() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let servers = Servers::new();
+    let Some((cluster, _, servers)) = mail_queue() else { return };
     let from = two_files(&servers);
     let from = from.to_str().unwrap();
     servers.use_once(&cluster.url("other"));

@@ -5,10 +5,10 @@ use std::os::unix::net::UnixStream;
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::wait_until;
-use beanstalkd_testkit::postgres::{Cluster, Pair, installation};
+use beanstalkd_testkit::postgres::{Pair, installation};
 use beanstalkd_testkit::server::Server;
 
-use crate::servers::{Servers, put};
+use crate::servers::{Servers, mail_queue, put};
 
 /// The keys of `stats`, and their series.
 const FIGURES: [(&str, &str); 7] = [
@@ -93,11 +93,9 @@ fn stats_and_metrics_have_the_figures_of_a_database() {
 
 #[test]
 fn a_database_that_need_not_replicate_shows_as_such_and_a_directory_has_no_figures() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let servers = Servers::new();
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     let flag = metrics_flag(&servers);
-    let server = servers.serve(&cluster.url("mail"), &["--allow-async", &flag]);
+    let server = servers.serve(&url, &["--allow-async", &flag]);
     assert!(stats(&server).contains(&("store-replicated".into(), "false".into())));
     assert_eq!(value(&metrics(&servers), "beanstalkd_store_replicated"), 0);
     drop(server);

@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 
 use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::wait_until;
-use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, installation};
+use beanstalkd_testkit::postgres::{DATABASE, PASSWORD, ROLE};
 use beanstalkd_testkit::server::{Server, Transport};
 use beanstalkd_testkit::tls;
 
-use crate::servers::{Servers, has, ours, put};
+use crate::servers::{has, mail_queue, ours, put};
 
 /// The statements of the manual, for a role that does not own the tables.
 const GRANTS: &str = "
@@ -22,9 +22,7 @@ const GRANTS: &str = "
 
 #[test]
 fn the_password_is_nowhere_to_be_seen() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     for from_file in [true, false] {
         let mut wrapper: Vec<OsString> = ["env", "RUST_LOG=trace"].map(OsString::from).into();
         let mut flags =
@@ -65,12 +63,10 @@ fn the_password_is_nowhere_to_be_seen() {
 
 #[test]
 fn the_certificate_of_the_database_is_verified() {
-    let Some(installation) = installation() else { return };
-    let mut cluster = Cluster::start(&installation).unwrap();
+    let Some((mut cluster, plain, servers)) = mail_queue() else { return };
     cluster.require_tls(tls::server_identity()).unwrap();
-    let servers = Servers::new();
     let roots = servers.directory().join("roots.pem");
-    let plain = cluster.url("mail").replace("127.0.0.1", "localhost");
+    let plain = plain.replace("127.0.0.1", "localhost");
     let url = format!("{plain}&sslmode=verify-full&sslrootcert={}", roots.display());
     fs::write(&roots, tls::authority().pem()).unwrap();
     let server = servers.serve(&url, &["--allow-async"]);
@@ -88,15 +84,13 @@ fn the_certificate_of_the_database_is_verified() {
 
 #[test]
 fn a_role_needs_no_more_than_the_documented_rights() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let servers = Servers::new();
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     // The owner of the schema makes the tables.
     servers.use_once(&cluster.url("first"));
     cluster.query(&format!("CREATE ROLE least LOGIN PASSWORD '{PASSWORD}'")).unwrap();
     cluster.query(&format!("GRANT CONNECT ON DATABASE {DATABASE} TO least")).unwrap();
     cluster.query(GRANTS).unwrap();
-    let url = cluster.url("mail").replace(ROLE, "least");
+    let url = url.replace(ROLE, "least");
     let mut server = servers.serve(&url, &["--allow-async", "-s", "65536"]);
     let mut client = server.connect().unwrap();
     for _ in 0..20 {

@@ -7,19 +7,17 @@ use beanstalkd_testkit::client::{Client, id_of};
 use beanstalkd_testkit::launched::Launched;
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
-use beanstalkd_testkit::postgres::{Cluster, PAUSE_FOR_TAKEOVER, ROLE, TAKEOVER_AFTER, installation};
+use beanstalkd_testkit::postgres::{Cluster, PAUSE_FOR_TAKEOVER, ROLE, TAKEOVER_AFTER};
 use beanstalkd_testkit::printable;
 use beanstalkd_testkit::server::Server;
 use rustix::process::Signal;
 
 use crate::figures::{get, metrics_flag, scrape};
-use crate::servers::{Servers, has, put};
+use crate::servers::{Servers, has, mail_queue, put};
 
 #[test]
 fn jobs_survive_the_death_of_their_server_and_ids_go_on() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let mut server = servers.serve(&url, &["--allow-async"]);
     let mut client = server.connect().unwrap();
     let (large, small) = ("x".repeat(50_000), "small");
@@ -42,9 +40,7 @@ fn jobs_survive_the_death_of_their_server_and_ids_go_on() {
 
 #[test]
 fn a_clean_stop_hands_over_at_once() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     let patient = ["--allow-async", "--takeover-after", "3600"];
     let mut owner = servers.serve(&url, &patient);
     let id = put(&mut owner.connect().unwrap(), "job");
@@ -56,9 +52,7 @@ fn a_clean_stop_hands_over_at_once() {
 
 #[test]
 fn an_owner_that_was_stopped_acknowledges_nothing_after_a_takeover() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     let mut old = servers.launch(&url, &["--allow-async"]);
     let mut client = old.connect();
     let id = put(&mut client, "before");
@@ -79,9 +73,7 @@ fn an_owner_that_was_stopped_acknowledges_nothing_after_a_takeover() {
 
 #[test]
 fn failures_count_on_after_a_takeover_and_a_dead_job_stays_dead() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     let rules = servers.directory().join("rules");
     fs::write(&rules, "[[tube]]\nname = \"mail\"\nmax-attempts = 2\ndead-tube = \"dead\"\n").unwrap();
     let flags = ["--allow-async", "--wait-for-lock", "--tubes", rules.to_str().unwrap()];
@@ -117,9 +109,7 @@ fn received(client: &mut Client) -> String {
 /// A command without a record needs no commit, so no commit holds its reply back.
 #[test]
 fn an_owner_that_stood_still_says_nothing_to_those_that_ask_for_no_change() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     let mut old = servers.launch(&url, &["--allow-async"]);
     let mut clients = [(); 3].map(|()| old.connect());
     let put_once = b"put 0 0 100 3 idp:o1\r\njob\r\n";
@@ -142,9 +132,7 @@ fn an_owner_that_stood_still_says_nothing_to_those_that_ask_for_no_change() {
 
 #[test]
 fn an_owner_without_the_database_is_not_ready_sends_its_workers_away_and_ends() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let flags = ["--allow-async", "--store-timeout", "8", &metrics_flag(&servers)];
     let mut server = servers.launch(&url, &flags);
     let (mut worker, mut reader) = (server.connect(), server.connect());
@@ -194,9 +182,7 @@ fn keep_the_owner(
 /// Its clock can be set, and at a promotion another machine's clock replaces it.
 #[test]
 fn the_clock_of_the_database_does_not_decide_about_a_takeover() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let kept = Pace::watch().unwrap().judge(|| {
         let empty = format!("DROP SCHEMA {ROLE} CASCADE; CREATE SCHEMA {ROLE} AUTHORIZATION {ROLE}");
         cluster.query(&empty).unwrap();
@@ -212,9 +198,7 @@ fn the_clock_of_the_database_does_not_decide_about_a_takeover() {
 
 #[test]
 fn a_standby_takes_over_when_it_has_all_that_it_needs_and_not_before() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let limit = |connections: u32| {
         cluster.query(&format!("ALTER ROLE {ROLE} CONNECTION LIMIT {connections}")).unwrap();
     };
@@ -240,9 +224,7 @@ fn a_standby_takes_over_when_it_has_all_that_it_needs_and_not_before() {
 
 #[test]
 fn a_connection_that_is_lost_while_the_log_is_read_ends_no_server() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     servers.use_once(&url);
     let lock = "BEGIN; LOCK TABLE beanstalkd.log; SELECT pg_sleep(600)";
     let server = std::thread::scope(|scope| {
@@ -264,10 +246,8 @@ fn a_connection_that_is_lost_while_the_log_is_read_ends_no_server() {
 
 #[test]
 fn an_owner_that_nobody_asks_for_anything_ends_too_once_it_was_taken_over_from() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let servers = Servers::new();
-    let mut old = servers.launch(&cluster.url("mail"), &["--allow-async"]);
+    let Some((cluster, url, servers)) = mail_queue() else { return };
+    let mut old = servers.launch(&url, &["--allow-async"]);
     put(&mut old.connect(), "job");
     cluster.query("UPDATE beanstalkd.queue SET epoch = epoch + 1, owner = 'another'").unwrap();
     assert_eq!(old.wait().code(), Some(1));
@@ -276,9 +256,7 @@ fn an_owner_that_nobody_asks_for_anything_ends_too_once_it_was_taken_over_from()
 
 #[test]
 fn a_second_server_is_refused_while_the_first_one_lives() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     // On a busy machine a heartbeat may be late.
     let flags = ["--allow-async", "--takeover-after", "8"];
     let owner = servers.serve(&url, &flags);
@@ -292,9 +270,7 @@ fn a_second_server_is_refused_while_the_first_one_lives() {
 /// With each lost connection, the reply to a commit is lost.
 #[test]
 fn connections_that_are_lost_under_load_lose_and_double_nothing() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let mut server = servers.serve(&url, &["--allow-async"]);
     let mut client = server.connect().unwrap();
     let mut ids = Vec::new();

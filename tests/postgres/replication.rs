@@ -5,13 +5,11 @@ use beanstalkd_testkit::postgres::{Cluster, Pair, Stop, installation, url};
 use beanstalkd_testkit::server::free_address;
 use rustix::process::Signal;
 
-use crate::servers::{Servers, has, put};
+use crate::servers::{Servers, has, mail_queue, put};
 
 #[test]
 fn a_database_that_does_not_replicate_is_refused() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     for (settings, reason) in [
         (("synchronous_commit", "on"), "synchronous_standby_names is empty"),
         (("synchronous_commit", "off"), "synchronous_commit is off"),
@@ -96,9 +94,7 @@ fn acknowledged_jobs_survive_the_loss_of_the_primary() {
 
 #[test]
 fn without_the_database_commands_wait_and_are_refused_in_the_end() {
-    let Some(installation) = installation() else { return };
-    let mut cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((mut cluster, url, servers)) = mail_queue() else { return };
     // No server can take over before it ends, so it may reply with the reason.
     let flags = ["--allow-async", "--takeover-after", "60", "--store-timeout", "24"];
     let mut server = servers.launch(&url, &flags);

@@ -8,7 +8,7 @@ use beanstalkd_testkit::postgres::{Cluster, installation};
 use beanstalkd_testkit::printable;
 use rustix::process::Signal;
 
-use crate::servers::{Servers, figure, has, put};
+use crate::servers::{Servers, figure, has, mail_queue, put};
 
 /// The id of a job that was put; `None` if there is no room.
 fn try_to_put(client: &mut Client, body: &str) -> Option<u64> {
@@ -74,9 +74,7 @@ fn a_full_database_refuses_puts_and_takes_deletes_as_a_full_directory_does() {
 
 #[test]
 fn an_owner_that_finds_no_room_for_its_first_file_waits_for_it_and_does_not_end() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     servers.use_once(&url);
     cluster
         .query(

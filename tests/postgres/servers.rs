@@ -7,7 +7,7 @@ use std::process::Command;
 
 use beanstalkd_testkit::client::{Client, id_of, put_command};
 use beanstalkd_testkit::launched::Launched;
-use beanstalkd_testkit::postgres::{PASSWORD, TAKEOVER_AFTER};
+use beanstalkd_testkit::postgres::{Cluster, PASSWORD, TAKEOVER_AFTER, installation};
 use beanstalkd_testkit::printable;
 use beanstalkd_testkit::server::{Server, Transport};
 use tempfile::TempDir;
@@ -92,6 +92,13 @@ impl Servers {
         let said = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(said).unwrap())
     }
+}
+
+/// A cluster, the URL of a queue in it, and the servers of a test; `None` after saying why the test is skipped.
+pub fn mail_queue() -> Option<(Cluster, String, Servers)> {
+    let cluster = Cluster::start(&installation()?).unwrap();
+    let url = cluster.url("mail");
+    Some((cluster, url, Servers::new()))
 }
 
 /// Puts a job, and returns its id.

@@ -8,13 +8,11 @@ use beanstalkd_testkit::postgres::{Cluster, installation};
 use rustix::process::Signal;
 
 use crate::figures::{metrics_flag, scrape};
-use crate::servers::{Servers, figure as figure_of_stats, has, put};
+use crate::servers::{Servers, figure as figure_of_stats, has, mail_queue, put};
 
 #[test]
 fn the_rows_of_removed_files_go() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let server = servers.serve(&url, &["--allow-async", "-s", "65536"]);
     let mut client = server.connect().unwrap();
     let kept = put(&mut client, "kept");
@@ -41,9 +39,7 @@ fn wait_for_jobs(servers: &Servers, count: usize) {
 
 #[test]
 fn commits_that_wait_share_a_transaction_and_one_connection_stays() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let server = servers.serve(&url, &["--allow-async", &metrics_flag(&servers)]);
     let mut clients: Vec<_> = (0..40).map(|_| server.connect().unwrap()).collect();
     put(&mut clients[0], "the first file is there");
@@ -71,9 +67,7 @@ fn commits_that_wait_share_a_transaction_and_one_connection_stays() {
 /// While another transaction is open, the next commit must read each version of the row that earlier commits have left.
 #[test]
 fn commits_leave_no_versions_of_the_row_of_the_queue() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let mut server = servers.serve(&url, &["--allow-async", "--takeover-after", "60"]);
     let mut client = server.connect().unwrap();
     for _ in 0..300 {
@@ -91,9 +85,7 @@ fn commits_leave_no_versions_of_the_row_of_the_queue() {
 
 #[test]
 fn a_large_backlog_is_committed_in_several_transactions() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let flags = ["--allow-async", "-s", "67108864", "-z", "2000000", &metrics_flag(&servers)];
     let server = servers.serve(&url, &flags);
     let mut clients: Vec<_> = (0..10).map(|_| server.connect().unwrap()).collect();
@@ -142,9 +134,7 @@ fn the_space_of_deleted_rows_is_used_again() {
 
 #[test]
 fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let (url, servers) = (cluster.url("mail"), Servers::new());
+    let Some((cluster, url, servers)) = mail_queue() else { return };
     let mut server = servers.serve(&url, &["--allow-async"]);
     let mut client = server.connect().unwrap();
     let ids = [put(&mut client, "first"), put(&mut client, "second"), put(&mut client, "third")];
@@ -175,10 +165,8 @@ fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
 
 #[test]
 fn tables_of_another_version_are_refused() {
-    let Some(installation) = installation() else { return };
-    let cluster = Cluster::start(&installation).unwrap();
-    let servers = Servers::new();
-    servers.use_once(&cluster.url("mail"));
+    let Some((cluster, url, servers)) = mail_queue() else { return };
+    servers.use_once(&url);
     cluster.query("UPDATE beanstalkd.version SET version = 2").unwrap();
     let mut refused = servers.launch(&cluster.url("other"), &["--allow-async"]);
     assert_eq!(refused.wait().code(), Some(10));
