@@ -46,8 +46,7 @@ fn pass(fixture: &mut Fixture, to: Timestamp) {
         assert!(round < 1000, "work is due at {at:?} for ever");
         fixture.now = fixture.now.max(at);
         fixture.migrate();
-        fixture.log.on_deadline(fixture.now).unwrap();
-        fixture.help().unwrap();
+        fixture.reach(fixture.now);
     }
     fixture.now = to;
     fixture.commit();

@@ -111,9 +111,7 @@ fn run_and_compact(disk: &SimDisk, sync: SyncPolicy, jobs: &mut BTreeSet<u64>, w
         }
         fixture.commit();
         // With `-f MS`, a sync is due.
-        fixture.now = fixture.now.plus_seconds(1);
-        fixture.log.on_deadline(fixture.now).unwrap();
-        fixture.help().unwrap();
+        fixture.reach(fixture.now.plus_seconds(1));
         let stats = fixture.log.stats();
         if stats.oldest_index > oldest {
             oldest = stats.oldest_index;

@@ -74,6 +74,13 @@ impl Fixture {
         Ok(())
     }
 
+    /// The time is `now`: what was due is done, also by the helper.
+    pub fn reach(&mut self, now: Timestamp) {
+        self.now = now;
+        self.log.on_deadline(now).unwrap();
+        self.help().unwrap();
+    }
+
     pub fn commit(&mut self) {
         self.commit_alone();
         self.help().unwrap();

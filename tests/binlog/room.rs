@@ -53,9 +53,7 @@ fn deletes_after_a_restart_on_a_full_disk_are_logged_as_room_comes() {
     assert!(fixture.log.durable() < fixture.log.appended(), "there was no room for all");
     disk.set_room(None);
     for _ in 0..20 {
-        fixture.now = fixture.now.plus_seconds(1);
-        fixture.log.on_deadline(fixture.now).unwrap();
-        fixture.help().unwrap();
+        fixture.reach(fixture.now.plus_seconds(1));
         fixture.commit();
     }
     assert_eq!(fixture.log.durable(), fixture.log.appended());
@@ -77,9 +75,7 @@ fn a_full_disk_refuses_changes_and_takes_them_again_a_second_after_room_comes() 
     disk.set_room(None);
     let retry = fixture.log.next_deadline().expect("it tries again by itself");
     assert!(retry.since_ns(fixture.now) <= NS_PER_S);
-    fixture.now = retry;
-    fixture.log.on_deadline(fixture.now).unwrap();
-    fixture.help().unwrap();
+    fixture.reach(retry);
     assert_eq!((fixture.put(), fixture.update(&buried)), (Ok(()), Ok(())));
     assert_eq!(fixture.log.stats().state, LogState::Ok);
 }
@@ -232,9 +228,7 @@ fn an_idle_log_is_synced_in_time_marked_once_and_then_left_alone() {
     while let Some(at) = fixture.log.next_deadline() {
         deadlines += 1;
         assert!(deadlines < 10, "an idle log has no end of deadlines");
-        fixture.now = at;
-        fixture.log.on_deadline(at).unwrap();
-        fixture.help().unwrap();
+        fixture.reach(at);
     }
     assert_eq!(fixture.log.durable(), fixture.log.appended());
     // The whole log is marked as durable, so a missing record is damage.
@@ -352,9 +346,7 @@ fn fill_twice(disk_bytes: u64, file_bytes: u64) -> (u64, u64) {
         fixture.commit();
     }
     for _ in 0..5 {
-        fixture.now = fixture.now.plus_seconds(1);
-        fixture.log.on_deadline(fixture.now).unwrap();
-        fixture.help().unwrap();
+        fixture.reach(fixture.now.plus_seconds(1));
     }
     (first, fixture.fill())
 }
@@ -456,14 +448,10 @@ fn without_descriptors_commands_wait_and_deletes_are_logged_later() {
     for _ in 0..10 {
         let retry = fixture.log.next_deadline().expect("it tries again by itself");
         assert!(retry > fixture.now, "it would try again without a pause");
-        fixture.now = retry;
-        fixture.log.on_deadline(retry).unwrap();
-        fixture.help().unwrap();
+        fixture.reach(retry);
     }
     disk.lack_descriptors(false);
-    fixture.now = fixture.log.next_deadline().unwrap();
-    fixture.log.on_deadline(fixture.now).unwrap();
-    fixture.help().unwrap();
+    fixture.reach(fixture.log.next_deadline().unwrap());
     fixture.put().unwrap();
     fixture.commit();
     assert_eq!(fixture.log.durable(), fixture.log.appended());

@@ -301,9 +301,7 @@ fn deletes_without_room_after_a_restart_are_logged_later_with_their_effects() {
     assert!(fixture.log.durable() < fixture.log.appended(), "there was no room for all");
     disk.set_room(None);
     for _ in 0..20 {
-        fixture.now = fixture.now.plus_seconds(1);
-        fixture.log.on_deadline(fixture.now).unwrap();
-        fixture.help().unwrap();
+        fixture.reach(fixture.now.plus_seconds(1));
         fixture.log.check_invariants();
     }
     assert_eq!(fixture.log.durable(), fixture.log.appended());
@@ -388,9 +386,7 @@ fn without_descriptors_a_first_reservation_waits_with_the_states_after_it() {
     }
     disk.lack_descriptors(false);
     for _ in 0..3 {
-        log.fixture.now = log.fixture.now.plus_seconds(1);
-        log.fixture.log.on_deadline(log.fixture.now).unwrap();
-        log.fixture.help().unwrap();
+        log.fixture.reach(log.fixture.now.plus_seconds(1));
     }
     assert_eq!(log.fixture.log.next_postponed(), Some(JobId(id)));
     log.fixture.log.append_update(&buried, 4, NOW);
