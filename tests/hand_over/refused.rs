@@ -35,6 +35,12 @@ fn expect_refusal(service: &Service, reason: &str, replace: impl FnOnce(&Service
     client.ask(&format!("delete {left}"));
 }
 
+/// The same for a script of the shell.
+fn expect_refusal_of(service: &Service, script: &str, reason: &str) {
+    let script = format!("#!/bin/sh\n{script}\n");
+    expect_refusal(service, reason, |service| service.replace_with_script(&script));
+}
+
 #[test]
 fn a_program_that_is_not_fit_does_not_get_the_server() {
     for log in [&[][..], &["-b", "{dir}"]] {
@@ -52,27 +58,15 @@ fn a_program_that_is_not_fit_does_not_get_the_server() {
             });
         });
         let says = "version `GLIBC_9.99' not found";
-        expect_refusal(&service, says, |service| {
-            service.replace_with_script(
-                &format!("#!/bin/sh\necho \"{says}\" >&2\nexit 1\n").replace('`', "\\`"),
-            );
-        });
+        expect_refusal_of(&service, &format!("echo \"{says}\" >&2\nexit 1").replace('`', "\\`"), says);
         expect_refusal(&service, "No such file", |service| {
             service.replace_with_script("#!/no/such/interpreter\n");
         });
         // A version without hand-over, and one with another format.
-        expect_refusal(&service, "unknown", |service| {
-            service.replace_with_script("#!/bin/sh\necho 'unknown argument: --check-handover' >&2\nexit 5\n");
-        });
-        expect_refusal(&service, "ok 0", |service| {
-            service.replace_with_script("#!/bin/sh\necho ok 0\n");
-        });
-        expect_refusal(&service, "its answer has more than", |service| {
-            service.replace_with_script("#!/bin/sh\nexec yes\n");
-        });
-        expect_refusal(&service, "signal: 9", |service| {
-            service.replace_with_script("#!/bin/sh\nkill -9 $$\n");
-        });
+        expect_refusal_of(&service, "echo 'unknown argument: --check-handover' >&2\nexit 5", "unknown");
+        expect_refusal_of(&service, "echo ok 0", "ok 0");
+        expect_refusal_of(&service, "exec yes", "its answer has more than");
+        expect_refusal_of(&service, "kill -9 $$", "signal: 9");
         // After all these, a good program gets the server.
         service.hand_over();
     }
@@ -83,9 +77,7 @@ fn the_reason_leaves_the_status_once_the_old_program_is_back() {
     let service = Service::start(&[]);
     let old = service.directory().join("old");
     fs::rename(service.program(), &old).unwrap();
-    expect_refusal(&service, "exit status: 1", |service| {
-        service.replace_with_script("#!/bin/sh\nexit 1\n");
-    });
+    expect_refusal_of(&service, "exit 1", "exit status: 1");
     while service.next_message().is_some() {}
     fs::rename(old, service.program()).unwrap();
     service.signal(Signal::HUP);
@@ -118,9 +110,7 @@ fn a_program_that_is_taken_back_during_its_trial_is_not_reported_as_refused() {
 #[test]
 fn a_program_that_hangs_is_ended_after_five_seconds() {
     let service = Service::start(&[]);
-    expect_refusal(&service, "5 s", |service| {
-        service.replace_with_script("#!/bin/sh\necho $$ >child\nexec sleep 1000\n");
-    });
+    expect_refusal_of(&service, "echo $$ >child\nexec sleep 1000", "5 s");
     let child = fs::read_to_string(service.directory().join("child")).unwrap();
     wait_until("the child is gone", || !fs::exists(format!("/proc/{}", child.trim())).unwrap());
 }
@@ -181,11 +171,11 @@ fn settings_that_break_after_the_trial_keep_the_old_program() {
         fs::write(directory.join("rules"), rules).unwrap();
     });
     copy_built_server(&service.directory().join("real")).unwrap();
-    expect_refusal(&service, "rules", |service| {
-        service.replace_with_script(
-            "#!/bin/sh\n./real \"$@\"\nstatus=$?\n[ -e broken ] || echo max >>rules && : >broken\nexit $status\n",
-        );
-    });
+    expect_refusal_of(
+        &service,
+        "./real \"$@\"\nstatus=$?\n[ -e broken ] || echo max >>rules && : >broken\nexit $status",
+        "rules",
+    );
     fs::write(service.directory().join("rules"), rules).unwrap();
     service.hand_over();
 }

@@ -126,6 +126,13 @@ impl World {
         assert!(is_undisturbed, "{step:?}: a client has lost its connection");
     }
 
+    /// Requires that the server ends in order at a step that stops it. The hand-over may be over before that. A second
+    /// signal would end the server at once.
+    fn stop_at(&mut self, step: Step<'_>) {
+        let status = if self.hand_over(step).end() { self.service.wait() } else { self.service.stop() };
+        assert!(status.success(), "{step:?}: {status}, {}", self.service.log());
+    }
+
     /// Stops the server, starts it again on its log, and checks that everything that was acknowledged is there.
     fn restart_and_check(&mut self, context: &str) {
         let flags = self.flags.clone();
@@ -136,7 +143,11 @@ impl World {
     }
 }
 
-fn for_each_log(more: &[&'static str], prepare: impl Fn(&Path), round: impl Fn(&mut World)) {
+fn for_each_log(round: impl Fn(&mut World)) {
+    for_each_log_with(&[], |_| (), round);
+}
+
+fn for_each_log_with(more: &[&'static str], prepare: impl Fn(&Path), round: impl Fn(&mut World)) {
     for log in LOGS {
         let mut world = World::new(log, more, &prepare);
         for _ in 0..scale("HANDOVER_STEPS", STEPS) {
@@ -149,21 +160,17 @@ fn for_each_log(more: &[&'static str], prepare: impl Fn(&Path), round: impl Fn(&
 
 /// Kills the server at steps of one of the two programs; the next start has all that was acknowledged.
 fn kill_the_server_at_steps(whose: Whose) {
-    for_each_log(
-        &[],
-        |_| (),
-        |world| {
-            let step = world.step(whose, "kill -9 $server");
-            let came = world.hand_over(step).end();
-            eprintln!(
-                "{came} {} {step:?} of {:?}: {:?}",
-                world.flags.join(" "),
-                world.calls,
-                world.service.log().lines().last()
-            );
-            world.restart_and_check(&format!("{step:?}"));
-        },
-    );
+    for_each_log(|world| {
+        let step = world.step(whose, "kill -9 $server");
+        let came = world.hand_over(step).end();
+        eprintln!(
+            "{came} {} {step:?} of {:?}: {:?}",
+            world.flags.join(" "),
+            world.calls,
+            world.service.log().lines().last()
+        );
+        world.restart_and_check(&format!("{step:?}"));
+    });
 }
 
 #[test]
@@ -173,15 +180,11 @@ fn a_kill_at_any_step_of_the_server_loses_and_doubles_nothing() {
 
 #[test]
 fn a_kill_at_any_step_of_the_tried_program_disturbs_nobody() {
-    for_each_log(
-        &[],
-        |_| (),
-        |world| {
-            let step = world.step(Whose::Tried, "kill -9 $tried");
-            drop(world.hand_over(step));
-            world.await_program(step);
-        },
-    );
+    for_each_log(|world| {
+        let step = world.step(Whose::Tried, "kill -9 $tried");
+        drop(world.hand_over(step));
+        world.await_program(step);
+    });
 }
 
 #[test]
@@ -191,65 +194,48 @@ fn a_kill_of_the_server_at_any_step_of_the_tried_program_loses_and_doubles_nothi
 
 #[test]
 fn a_stop_at_any_step_ends_the_server_in_order() {
-    for_each_log(
-        &[],
-        |_| (),
-        |world| {
-            let step = world.step(Whose::Server, "kill -TERM $server");
-            // The hand-over may be over before that. A second signal would end the server at once.
-            let status =
-                if world.hand_over(step).end() { world.service.wait() } else { world.service.stop() };
-            assert!(status.success(), "{step:?}: {status}, {}", world.service.log());
-            assert!(!world.service.directory().join("socket").exists(), "{step:?}: its socket is gone");
-            world.restart_and_check(&format!("{step:?}"));
-        },
-    );
+    for_each_log(|world| {
+        let step = world.step(Whose::Server, "kill -TERM $server");
+        world.stop_at(step);
+        assert!(!world.service.directory().join("socket").exists(), "{step:?}: its socket is gone");
+        world.restart_and_check(&format!("{step:?}"));
+    });
 }
 
 /// The system refuses to run the tried program; the stop may have arrived by then.
 #[test]
 fn a_stop_at_the_last_steps_before_a_program_that_cannot_run_ends_in_order() {
     const LAST_STEPS: u64 = 60;
-    for_each_log(
-        &[],
-        |_| (),
-        |world| {
-            let before = world.calls_to_exec.saturating_sub(LAST_STEPS);
-            let script = "chmod a-x program; kill -TERM $server";
-            let step = world.step_among(Whose::Server, before, LAST_STEPS, script);
-            let status =
-                if world.hand_over(step).end() { world.service.wait() } else { world.service.stop() };
-            assert!(status.success(), "{step:?}: {status}, {}", world.service.log());
-            let executable = fs::Permissions::from_mode(0o755);
-            fs::set_permissions(world.service.program(), executable).unwrap();
-            world.restart_and_check(&format!("{step:?}"));
-        },
-    );
+    for_each_log(|world| {
+        let before = world.calls_to_exec.saturating_sub(LAST_STEPS);
+        let script = "chmod a-x program; kill -TERM $server";
+        let step = world.step_among(Whose::Server, before, LAST_STEPS, script);
+        world.stop_at(step);
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(world.service.program(), executable).unwrap();
+        world.restart_and_check(&format!("{step:?}"));
+    });
 }
 
 #[test]
 fn a_drain_at_any_step_is_not_lost() {
-    for_each_log(
-        &[],
-        |_| (),
-        |world| {
-            let step = world.step(Whose::Server, "kill -USR1 $server");
-            if !world.hand_over(step).end() {
-                world.service.signal(Signal::USR1);
-            }
-            let mut client = world.service.connect();
-            let mut expect = |draining: &str| {
-                wait_until(&format!("draining is {draining}, {step:?}"), || {
-                    client.data("stats")["draining"] == draining
-                });
-            };
-            expect("true");
-            world.await_program(step);
-            expect("true");
-            world.service.signal(Signal::USR2);
-            expect("false");
-        },
-    );
+    for_each_log(|world| {
+        let step = world.step(Whose::Server, "kill -USR1 $server");
+        if !world.hand_over(step).end() {
+            world.service.signal(Signal::USR1);
+        }
+        let mut client = world.service.connect();
+        let mut expect = |draining: &str| {
+            wait_until(&format!("draining is {draining}, {step:?}"), || {
+                client.data("stats")["draining"] == draining
+            });
+        };
+        expect("true");
+        world.await_program(step);
+        expect("true");
+        world.service.signal(Signal::USR2);
+        expect("false");
+    });
 }
 
 /// Two packages, one right after the other, of which the second has other rules for tubes.
@@ -258,7 +244,7 @@ fn another_program_and_other_rules_at_any_step_are_in_force_at_the_end() {
     const SCRIPT: &str = "cp program again; mv again program; mv other-rules rules; kill -HUP $server";
     let rules_for = |pattern: &str| format!("[[tube]]\nname = \"{pattern}\"\nmax-jobs = 100000\n");
     let prepare = |directory: &Path| fs::write(directory.join("rules"), rules_for("default")).unwrap();
-    for_each_log(&["--tubes", "{dir}/rules"], prepare, |world| {
+    for_each_log_with(&["--tubes", "{dir}/rules"], prepare, |world| {
         let step = world.step(Whose::Server, SCRIPT);
         let pattern = format!("{}*", &"default"[..1 + step.number as usize % 7]);
         let path = |name: &str| world.service.directory().join(name);
@@ -286,7 +272,7 @@ fn another_program_and_other_rules_at_any_step_are_in_force_at_the_end() {
 #[test]
 fn another_certificate_at_any_step_is_in_force_at_the_end() {
     const SCRIPT: &str = "mv renewed/cert.pem renewed/key.pem .; kill -HUP $server";
-    for_each_log(&certificates::FLAGS, certificates::prepare, |world| {
+    for_each_log_with(&certificates::FLAGS, certificates::prepare, |world| {
         let step = world.step(Whose::Server, SCRIPT);
         let renewed = certificates::renewed();
         let directory = world.service.directory().join("renewed");
