@@ -65,6 +65,11 @@ impl Contender {
         };
         Self { role, label, program }
     }
+
+    /// For rows that mean something for our server alone.
+    pub fn must_be_ours(&self) -> Result<(), Failure> {
+        if self.role == Role::Ours { Ok(()) } else { Err(Failure::Meaningless) }
+    }
 }
 
 /// A queue in a database.

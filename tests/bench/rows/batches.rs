@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::failure::Failure;
 use crate::load::{CYCLE, DRAIN_IN_BATCHES, FILL, Generator, Load, Until};
 use crate::runner::{Bench, column};
-use crate::server::{Role, Setup};
+use crate::server::Setup;
 use crate::table::{Row, Target};
 
 /// Jobs of a batch, and commands that a connection of the plain cycle sends before it waits.
@@ -21,9 +20,7 @@ pub fn cost(bench: &Bench) -> Vec<Row> {
     let jobs = rounds * at_once;
     let figures = bench.in_turns(
         |contender| {
-            if contender.role != Role::Ours {
-                return Err(Failure::Meaningless);
-            }
+            contender.must_be_ours()?;
             let server = bench.start(contender, Setup::PLAIN)?;
             let mut generator = Generator::connect(server.endpoint(), Load::new(CONNECTIONS, DEPTH))?;
             generator.run(CYCLE, Until::Jobs(jobs / 10))?;

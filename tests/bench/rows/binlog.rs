@@ -61,9 +61,7 @@ pub fn cost(bench: &Bench) -> Vec<Row> {
 pub fn sessions(bench: &Bench) -> Vec<Row> {
     let figures = bench.in_turns(
         |contender| {
-            if contender.role != Role::Ours {
-                return Err(Failure::Meaningless);
-            }
+            contender.must_be_ours()?;
             let load = Load::new(32, 32);
             let without = open(bench, contender, USUAL_SYNC_MS, load)?;
             Ok((open(bench, contender, USUAL_SYNC_MS, Load { has_sessions: true, ..load })?, without))

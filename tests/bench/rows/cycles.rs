@@ -38,9 +38,7 @@ pub fn tagged(bench: &Bench) -> Vec<Row> {
     let row = |tag: &'static str| {
         let figures = bench.in_turns(
             |contender| {
-                if contender.role != Role::Ours {
-                    return Err(Failure::Meaningless);
-                }
+                contender.must_be_ours()?;
                 let load = Load::new(32, 32);
                 let plain = Contest::open(bench.start(contender, Setup::PLAIN)?, load)?;
                 let load = Load { puts: Puts::Tagged(tag), ..load };

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::failure::Failure;
 use crate::load::{COMPLETE, FILL, Generator, HAND_ON, Load, TAKE, Until};
 use crate::runner::{Bench, column};
-use crate::server::{Role, Setup};
+use crate::server::Setup;
 use crate::table::{Row, Target};
 
 /// Processor time of a `complete` with one put, to that of a put and a delete. Other servers have no `complete`.
@@ -19,9 +18,7 @@ fn beside_two_commands(bench: &Bench, (connections, depth): (usize, usize)) -> V
     let rounds = bench.million() / 8 / at_once;
     let figures = bench.in_turns(
         |contender| {
-            if contender.role != Role::Ours {
-                return Err(Failure::Meaningless);
-            }
+            contender.must_be_ours()?;
             let server = bench.start(contender, Setup::PLAIN)?;
             let mut generator = Generator::connect(server.endpoint(), Load::new(connections, depth))?;
             generator.run(FILL, jobs)?;

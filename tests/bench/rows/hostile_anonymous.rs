@@ -15,7 +15,7 @@ use crate::client::Endpoint;
 use crate::failure::Failure;
 use crate::load::{CYCLE, Generator, Load, Until};
 use crate::runner::{Bench, column};
-use crate::server::{Role, Server, Setup};
+use crate::server::{Server, Setup};
 use crate::table::{Row, Target};
 
 /// The tubes of the normal client, where everybody may work. No client may do anything else.
@@ -64,9 +64,7 @@ pub fn anonymous(bench: &Bench) -> Vec<Row> {
         let figures = bench.in_turns(
             |contender| Ok(contender.clone()),
             |contender| {
-                if contender.role != Role::Ours {
-                    return Err(Failure::Meaningless);
-                }
+                contender.must_be_ours()?;
                 let setup = Setup { has_tls: true, access: Some(RULES), ..Setup::PLAIN };
                 let server = bench.start(contender, setup)?;
                 let load = Load::new(NORMAL_CONNECTIONS, 1);

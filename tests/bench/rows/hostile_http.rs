@@ -10,7 +10,7 @@ use super::hostile::{Hostile, JOB, NORMAL_CONNECTIONS, STRETCH, WARM_UP, in_batc
 use crate::failure::Failure;
 use crate::load::{CYCLE, Generator, Load, Until};
 use crate::runner::{Bench, column};
-use crate::server::{HttpAddresses, Role, Setup};
+use crate::server::{HttpAddresses, Setup};
 use crate::table::{Row, Target};
 
 const TUBES: usize = 20_000;
@@ -41,9 +41,7 @@ pub fn requests(bench: &Bench) -> Vec<Row> {
         let figures = bench.in_turns(
             |contender| Ok(contender.clone()),
             |contender| {
-                if contender.role != Role::Ours {
-                    return Err(Failure::Meaningless);
-                }
+                contender.must_be_ours()?;
                 let server = bench.start(contender, Setup { has_http: true, ..Setup::PLAIN })?;
                 let mut owner = watcher(server.address, tubes)?;
                 in_batches(&mut owner, jobs, 1, |_| JOB.to_owned())?;

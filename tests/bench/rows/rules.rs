@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::load::{CYCLE, DRAIN, FILL, Generator, Load, Puts, Until};
 use crate::runner::{Bench, Contest, column, per_command_us};
-use crate::server::{Role, Server, Setup};
+use crate::server::{Server, Setup};
 use crate::table::{Row, Target};
 
 /// A file whose entry is for no tube of the load.
@@ -25,9 +25,7 @@ pub fn cost(bench: &Bench) -> Vec<Row> {
     let row = |name: &str, rules: &'static str, most: f64| {
         let figures = bench.in_turns(
             |contender| {
-                if contender.role != Role::Ours {
-                    return Err(Failure::Meaningless);
-                }
+                contender.must_be_ours()?;
                 let open = |setup| Contest::open(bench.start(contender, setup)?, Load::new(32, 32));
                 Ok((open(Setup::PLAIN)?, open(Setup { tubes: Some(rules), ..Setup::PLAIN })?))
             },
@@ -70,9 +68,7 @@ pub fn crowd(bench: &Bench) -> Vec<Row> {
     let jobs = bench.million();
     let figures = bench.in_turns(
         |contender| {
-            if contender.role != Role::Ours {
-                return Err(Failure::Meaningless);
-            }
+            contender.must_be_ours()?;
             let open = |puts, tubes| {
                 let server = bench.start(contender, Setup { tubes, ..Setup::PLAIN })?;
                 let load = Load { puts, ..Load::new(1, DEPTH) };
