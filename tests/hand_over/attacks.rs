@@ -11,7 +11,7 @@ use beanstalkd_testkit::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::LOGS;
-use super::service::Service;
+use super::service::{BROKEN_AFTER_TRIAL, Service};
 
 #[test]
 fn commands_that_come_byte_by_byte_lose_none() {
@@ -155,10 +155,7 @@ fn a_program_that_was_not_tried_does_not_get_the_server() {
     copy_built_server(&service.directory().join("real")).unwrap();
     let mut client = service.connect();
     client.put(0, 600, b"x");
-    service.replace_with_script(
-        "#!/bin/sh\nprintf '#!/bin/sh\\necho this one is broken >&2\\nexit 1\\n' >broken\nchmod +x broken\n\
-         ./real \"$@\"\nstatus=$?\nmv broken program\nexit $status\n",
-    );
+    service.replace_with_script(BROKEN_AFTER_TRIAL);
     service.signal(Signal::HUP);
     service.await_refusal("this one is broken");
     assert_eq!(client.ask("delete 1"), "DELETED");

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConnection, StreamOwned};
 
-use super::service::Service;
+use super::service::{BROKEN_AFTER_TRIAL, Service};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -267,10 +267,7 @@ fn clients_stay_if_another_program_must_be_tried() {
     let service = Service::prepared(&FLAGS, prepare);
     copy_built_server(&service.directory().join("real")).unwrap();
     let mut client = connect(&service).unwrap();
-    service.replace_with_script(
-        "#!/bin/sh\nprintf '#!/bin/sh\\necho this one is broken >&2\\nexit 1\\n' >broken\nchmod +x broken\n\
-         ./real \"$@\"\nstatus=$?\nmv broken program\nexit $status\n",
-    );
+    service.replace_with_script(BROKEN_AFTER_TRIAL);
     service.signal(Signal::HUP);
     service.await_refusal("this one is broken");
     ask(&mut client, "use some\r\n", "USING some\r\n");

@@ -22,6 +22,12 @@ const TIME_IS_OVER: [&str; 4] = [
     "no room for all changes",
 ];
 
+/// A script that answers as the program `real`, and is broken afterwards.
+pub const BROKEN_AFTER_TRIAL: &str = concat!(
+    "#!/bin/sh\nprintf '#!/bin/sh\\necho this one is broken >&2\\nexit 1\\n' >broken\nchmod +x broken\n",
+    "./real \"$@\"\nstatus=$?\nmv broken program\nexit $status\n",
+);
+
 /// The server.
 pub struct Service(launched::Service);
 
