@@ -19,7 +19,7 @@ use crate::job::{JobId, JobState};
 use crate::state::index::{Hash, Ranked};
 use crate::state::jobs::Marks;
 use crate::state::keys::{ReadyKey, TubeKey, hash_of};
-use crate::state::rotation::{Position, Rotation, RotationEntry};
+use crate::state::rotation::{KeyPosition, Rotation, RotationEntry};
 
 /// The maximum number of jobs that are examined to find the next one: few enough to cost little in a command that only
 /// reads.
@@ -43,7 +43,7 @@ impl Rule for Rotation {
             assert_eq!(rotation.head, rotation.positions.first(), "the ready queue has the first job");
             assert!(rotation.head.is_none_or(|head| tube.ready.contains(head.ready_key())));
             let is_first = |job: &RotationEntry| rotation.first_of(job.ranked.hash()) == Some(*job);
-            let mut positions: Vec<Position> = jobs().filter(is_first).map(RotationEntry::position).collect();
+            let mut positions: Vec<_> = jobs().filter(is_first).map(RotationEntry::position).collect();
             positions.sort_unstable();
             assert!(
                 rotation.positions.iter().eq(positions),
@@ -114,7 +114,7 @@ impl Queue {
     /// Removes a job from the rotation. It stays in its collection, and parked if it was.
     fn leave_rotation(&mut self, key: ReadyKey, tube: TubeKey, is_reserved: bool) {
         let head = self.rotation_mut(tube).head.filter(|head| head.ready_key() == key);
-        let hash = head.map_or_else(|| self.rotation_hash(key.job()), Position::hash);
+        let hash = head.map_or_else(|| self.rotation_hash(key.job()), KeyPosition::hash);
         debug_assert!(
             self.jobs.expect(key.job()).has(Marks::IN_ROTATION),
             "a job leaves the rotation in which it is"
@@ -164,7 +164,7 @@ impl Queue {
             return;
         }
         rotation.head = first;
-        let [before, first] = [before, first].map(|position| position.map(Position::ready_key));
+        let [before, first] = [before, first].map(|position| position.map(KeyPosition::ready_key));
         if let Some(before) = before {
             let record = self.tubes.get_mut(tube);
             let found = record.ready.remove(before);

@@ -15,7 +15,7 @@ use crate::state::keys::ReadyKey;
 
 /// Fibonacci hashing: spreads a number over all 64 bits. Any part that includes the low 32 bits is free of collisions;
 /// in other parts an attacker could choose colliding numbers.
-pub(crate) fn spread(number: u32) -> u64 {
+pub(crate) fn fibonacci_hash(number: u32) -> u64 {
     // An odd number: 2^64 divided by the golden ratio.
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -213,7 +213,7 @@ impl Tubes {
 
     fn find_hashed(&self, name: &str, hash: u32) -> Option<TubeKey> {
         let is_it = |named: &Named| named.hash == hash && self.get(named.key).name.as_str() == name;
-        self.names[part_of(hash)].find(spread(hash), is_it).map(|named| named.key)
+        self.names[part_of(hash)].find(table_hash(hash), is_it).map(|named| named.key)
     }
 
     fn hash_of(&self, name: &str) -> u32 {
@@ -258,7 +258,7 @@ impl Tubes {
         self.version += 1;
         self.name_bytes += self.get(key).name.as_bytes().len();
         self.names[part_of(hash)]
-            .insert_unique(spread(hash), Named { hash, key }, |named| spread(named.hash));
+            .insert_unique(table_hash(hash), Named { hash, key }, |named| table_hash(named.hash));
         key
     }
 
@@ -271,11 +271,11 @@ impl Tubes {
         let position = tube.position;
         let hash = self.hash_of(tube.name.as_str());
         let names = &mut self.names[part_of(hash)];
-        if let Ok(entry) = names.find_entry(spread(hash), |named| named.key == key) {
+        if let Ok(entry) = names.find_entry(table_hash(hash), |named| named.key == key) {
             entry.remove();
         }
         if names.capacity() > 4 * names.len().max(16) {
-            names.shrink_to(2 * names.len(), |named| spread(named.hash));
+            names.shrink_to(2 * names.len(), |named| table_hash(named.hash));
         }
         let removed = self.slab.remove(key.index());
         self.timed -= usize::from(removed.times().is_some());
@@ -317,13 +317,13 @@ pub(crate) fn make_room_in_slab<T>(slab: &mut Slab<T>) -> Result<(), TryReserveE
     Ok(())
 }
 
-/// The part of the index for names with this hash. A part itself does not use these bits (see `spread`), except in a
-/// registry of tens of millions of tubes.
+/// The part of the index for names with this hash. A part itself does not use these bits (see `table_hash`), except in
+/// a registry of tens of millions of tubes.
 fn part_of(hash: u32) -> usize {
     (hash >> 19) as usize % NAME_PARTS
 }
 
-/// The table takes its buckets from the low bits and its tags from the high ones.
-fn spread(hash: u32) -> u64 {
+/// The hash for a table, which takes its buckets from the low bits and its tags from the high ones.
+fn table_hash(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

@@ -19,7 +19,7 @@ pub(crate) const BYTES_PER_JOB: usize = 72;
 
 /// The position of a key: by the priority of its first job, then by a number that is larger at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Position {
+pub(crate) struct KeyPosition {
     priority: u32,
     number: CompactU64,
     job: CompactU64,
@@ -27,7 +27,7 @@ pub(crate) struct Position {
     hash: CompactU64,
 }
 
-impl Position {
+impl KeyPosition {
     fn new(hash: Hash, first: ReadyKey, number: u64) -> Self {
         let (number, job) = (number.into(), first.job().0.into());
         Self { priority: first.priority().0, number, job, hash: hash.bits().into() }
@@ -42,7 +42,7 @@ impl Position {
     }
 }
 
-impl Key for Position {
+impl Key for KeyPosition {
     fn id(self) -> u64 {
         self.job.into()
     }
@@ -66,8 +66,8 @@ impl RotationEntry {
         u64::from_ne_bytes(self.number)
     }
 
-    pub(crate) fn position(self) -> Position {
-        Position::new(self.ranked.hash(), self.ranked.ready_key(), self.number())
+    pub(crate) fn position(self) -> KeyPosition {
+        KeyPosition::new(self.ranked.hash(), self.ranked.ready_key(), self.number())
     }
 }
 
@@ -105,10 +105,10 @@ pub(crate) struct Rotation {
     /// chance that two have the same hash is one in 50,000.
     pub(crate) jobs: OrderedQueue<RotationEntry>,
     /// The first job of each key.
-    pub(crate) positions: OrderedQueue<Position>,
+    pub(crate) positions: OrderedQueue<KeyPosition>,
     next_number: u64,
     /// The position of the job in the tube's ready queue.
-    pub(crate) head: Option<Position>,
+    pub(crate) head: Option<KeyPosition>,
     /// The key that has just lost its last job, though not to a client, and the number of its position: if its next job
     /// comes before `forget_position`, the key keeps its position.
     pub(crate) leaving: Option<(Hash, u64)>,

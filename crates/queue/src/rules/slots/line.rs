@@ -5,7 +5,7 @@
 use std::hash::RandomState;
 
 use crate::job::JobId;
-use crate::state::index::{Hash, Ranked, mixed, spread};
+use crate::state::index::{Hash, Ranked, fibonacci_hash, mixed};
 use crate::state::keys::{ReadyKey, TubeKey, hash_of};
 use crate::tags::{Concurrency, Name};
 
@@ -49,7 +49,7 @@ impl<'a> KeyLine<'a> {
 
     /// The hash by which the first jobs of all tubes are found.
     pub(super) fn hash(self) -> Hash {
-        Hash::new(self.key ^ spread(self.tag.limit))
+        Hash::new(self.key ^ fibonacci_hash(self.tag.limit))
     }
 
     /// The hash by which the jobs behind the first are found. The numbers of tubes can be guessed, so they are mixed
