@@ -47,8 +47,12 @@ macro_rules! each_rule {
 }
 pub(super) use each_rule;
 
-/// How many rules are called for a new job without tags in a tube with a rule.
-pub(super) const ADDED_TO_RULED: usize = each_rule!(count ADDED, Marks::RULED);
+// For a new job without tags in a tube with a rule, `added_to_ruled` does what these two rules do.
+const _: () = assert!(
+    each_rule!(count ADDED, Marks::RULED) == 2
+        && TubeLimits::ADDED.intersection(Ages::ADDED).contains(Marks::RULED),
+    "`added_to_ruled` does not call another rule"
+);
 
 /// The marks at which rules are called when a job leaves this state.
 fn marks_of_left(state: JobState) -> Marks {

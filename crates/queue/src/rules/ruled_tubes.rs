@@ -12,7 +12,6 @@
 use beanstalkd_structures::Timer;
 
 use super::ages::{self, Ages};
-use super::calls::ADDED_TO_RULED;
 use super::limits::TubeLimits;
 use super::{MarkedJob, Rule};
 use crate::Queue;
@@ -241,7 +240,6 @@ impl Queue {
     /// Adds a job without tags to a tube that has or had a rule.
     #[inline(never)]
     fn added_to_ruled(&mut self, id: JobId, tube: TubeKey) {
-        const { assert!(ADDED_TO_RULED == 2, "it does what all these rules do") };
         let job = self.jobs.expect_mut(id);
         let Some(ruled) = &mut self.tubes.get_mut(tube).ruled else { return };
         let Some(rule) = &ruled.rule else { return };
