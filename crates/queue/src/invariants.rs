@@ -44,6 +44,9 @@ impl Queue {
         for tube in self.tubes.iter() {
             let key = self.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             assert!(names.insert(tube.name.as_str(), key).is_none(), "a name is listed once");
+            // A reload removes at its end the tubes that it has made idle.
+            let may_be_idle = key == DEFAULT || self.is_reloading_rules();
+            assert!(may_be_idle || !tube.is_idle(), "{}: an idle tube is removed", tube.name);
             assert!(
                 !tube.is_open() || tube.ready.is_empty() || tube.waiting.is_empty(),
                 "{}: an open tube has ready jobs that may be reserved or waiting clients, never both",

@@ -127,6 +127,12 @@ mod tests {
         (at, wakes)
     }
 
+    fn hand_over(queue: &Queue, next: &mut Queue) {
+        let mut description = Vec::new();
+        queue.describe(&mut Writer::new(&mut |piece: Vec<u8>| description.extend(piece)));
+        next.read_description(&mut Reader::new(&description), NOW).expect("it is one");
+    }
+
     #[test]
     fn a_rate_is_exact_over_a_minute_never_above_its_burst_and_wakes_once_a_token() {
         for (tokens, period_s, burst) in
@@ -204,12 +210,26 @@ mod tests {
         let jobs = [(); 2].map(|()| put(&mut queue, client, NOW));
         assert_eq!(queue.reserve(client, None, NOW), Reserve::Job(jobs[0]));
         assert_eq!(queue.reserve(client, Some(Seconds::new(0, 500)), NOW), Reserve::Waiting);
-        let mut description = Vec::new();
-        queue.describe(&mut Writer::new(&mut |piece: Vec<u8>| description.extend(piece)));
         let mut next = ruled(1, 1, 1);
-        next.read_description(&mut Reader::new(&description), NOW).expect("it is one");
+        hand_over(&queue, &mut next);
         next.advance(NOW + 2 * NS_PER_S);
         assert_eq!(next.poll_delivery().map(|delivery| delivery.outcome), Some(WaitOutcome::TimedOut));
+    }
+
+    #[test]
+    fn a_hand_over_without_its_rule_ends_a_tube_that_only_its_bucket_has_kept() {
+        for has_rule in [true, false] {
+            let (mut queue, client) = limited(1, 3600, 2);
+            queue.use_tube(client, "work");
+            let job = put(&mut queue, client, NOW);
+            assert!(queue.reserve_job(client, job, NOW));
+            queue.delete(client, job, NOW);
+            queue.use_tube(client, "default");
+            let mut next = if has_rule { ruled(1, 3600, 2) } else { Queue::default() };
+            hand_over(&queue, &mut next);
+            next.check_invariants();
+            assert_eq!(next.tubes.find("work").is_some(), has_rule);
+        }
     }
 
     #[test]

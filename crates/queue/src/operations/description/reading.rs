@@ -62,7 +62,8 @@ impl Queue {
         for tube in tubes {
             self.close_gate(tube);
             self.schedule(Timer::Tube(tube));
-            self.keep_for_bucket(tube);
+            // A tube that only its bucket has kept is idle if it has no rate any more.
+            self.remove_tube_if_idle(tube);
         }
         self.read_waits(clients)
     }
