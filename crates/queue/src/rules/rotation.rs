@@ -40,6 +40,7 @@ impl Rule for Rotation {
             let in_rotation = in_rotations.remove(&key).unwrap_or_default();
             let jobs = || rotation.jobs.iter();
             assert!(jobs().map(|job| job.ranked).eq(in_rotation), "{}: the rotation has its jobs", tube.name);
+            assert!(rotation.leaving.is_none(), "{}: a key that has left loses its position", tube.name);
             assert_eq!(rotation.head, rotation.positions.first(), "the ready queue has the first job");
             assert!(rotation.head.is_none_or(|head| tube.ready.contains(head.ready_key())));
             let is_first = |job: &RotationEntry| rotation.first_of(job.ranked.hash()) == Some(*job);
