@@ -1,10 +1,11 @@
 //! The moves of a job between its collections, which all commands and rules consist of.
 //!
 //! `unlink` takes a job out of its collection; `make_ready`, `delay` or `make_buried` puts it into the next, or
-//! `assign` reserves it. The moves keep every sum correct, and call the hooks of the rules if the job has marks
-//! (`marked.rs`). They serve the clients that wait (`waiting.rs`). What rules have noted becomes moves, too: a gate
-//! opens (`gates.rs`), a slot is free (`free_slots.rs`), the time of a job is over (`overdue.rs`). In debug builds,
-//! each move asserts the conditions of `conditions.rs` before and after.
+//! `assign` reserves it. The moves keep every sum correct, together with the methods of rules that put a job among the
+//! parked or held ones and take it out. They call the hooks of the rules if the job has marks (`marked.rs`), and serve
+//! the clients that wait (`waiting.rs`). What rules have noted becomes moves, too: a gate opens (`gates.rs`), a slot is
+//! free (`free_slots.rs`), the time of a job is over (`overdue.rs`). In debug builds, each move asserts the conditions
+//! of `conditions.rs` before and after.
 
 mod free_slots;
 mod gates;
@@ -220,6 +221,16 @@ impl Queue {
         Some(first.job())
     }
 
+    /// Takes out the delayed job whose delay ends first.
+    pub(crate) fn take_first_delayed(&mut self, tube: TubeKey) {
+        let before = in_debug(|| self.counted(tube));
+        let Some((_, id)) = self.tubes.get_mut(tube).delayed.pop_first() else { return };
+        self.sums.jobs.delayed -= 1;
+        debug_assert!(!self.is_linked(id), "a job that was taken out is in no collection");
+        let after = in_debug(|| before.less(JobState::Delayed, Priority(0)));
+        debug_assert_eq!(self.counted(tube), after, "one less is counted");
+    }
+
     /// Reserves a job that is in no queue, for a client, or for its session if it has one.
     pub(crate) fn assign(&mut self, client: ClientKey, id: JobId, now: Timestamp) {
         debug_assert!(self.can_wait(client), "a client that gets a job is connected and does not wait");
@@ -289,6 +300,14 @@ impl Queue {
         {
             times.observe_wait(now.since_ns(Timestamp::from(since)), now);
         }
+    }
+
+    /// Counts a reserved job in another tube. The gates of both tubes follow.
+    pub(crate) fn move_reservation(&mut self, from: TubeKey, target: TubeKey) {
+        self.tubes.get_mut(from).reserved -= 1;
+        self.tubes.get_mut(target).reserved += 1;
+        self.note_gate(from);
+        self.close_gate(target);
     }
 
     /// Counts a job that is no longer reserved: the gate of its tube may open at the end of the command.

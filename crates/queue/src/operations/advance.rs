@@ -110,12 +110,7 @@ impl Queue {
             if self.end_overdue_if_awaited(id, key, now) {
                 return self.serve_waiting(None, now);
             }
-            self.tubes.get_mut(key).delayed.pop_first();
-            debug_assert!(
-                self.jobs.get(id).is_some_and(|job| job.tube == key),
-                "a delayed job is of its tube"
-            );
-            self.sums.jobs.delayed -= 1;
+            self.take_first_delayed(key);
             self.make_ready_since(id, until, now);
         }
     }

@@ -54,10 +54,7 @@ impl Queue {
         let (here, there) = in_debug(|| (self.counted(from), self.counted(target)));
         let is_held = !marks.is_empty() && self.is_held(id);
         if let Collection::Reserved(_) = collection {
-            self.tubes.get_mut(from).reserved -= 1;
-            self.tubes.get_mut(target).reserved += 1;
-            self.note_gate(from);
-            self.close_gate(target);
+            self.move_reservation(from, target);
         } else {
             self.unlink(id);
         }
