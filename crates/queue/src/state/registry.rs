@@ -11,6 +11,7 @@ use hashbrown::HashTable;
 use slab::Slab;
 
 use crate::clock::Timestamp;
+use crate::description::{Described, Writer};
 use crate::state::keys::{TubeKey, hash_of};
 use crate::state::times::{MAX_TIMED_TUBES, TubeTimes};
 use crate::state::tube_listing::TubeListing;
@@ -39,29 +40,29 @@ pub(crate) enum TubeRemoval {
 /// All tubes.
 #[derive(Debug)]
 pub(crate) struct Tubes {
-    pub slab: Slab<Box<Tube>>,
+    slab: Slab<Box<Tube>>,
     /// The index of names, in parts that grow one at a time: one table of 300,000 names takes milliseconds to grow. A
     /// `HashIndex` would take about 10 bytes less for each tube, but a third more time to create the 300,000th: each
     /// search reads the header of a bucket and then its entries, both from distant memory.
-    pub names: [HashTable<Named>; NAME_PARTS],
+    names: [HashTable<Named>; NAME_PARTS],
     /// Seeds the hash against chosen names; nothing that can be observed depends on it.
-    pub hasher: RandomState,
+    hasher: RandomState,
     /// The tubes in the order of creation, except that the last tube takes the place of a removed one (as in C).
-    pub order: Vec<TubeKey>,
+    order: Vec<TubeKey>,
     /// The list of all tubes in progress.
     pub listing: TubeListing,
     /// How often a tube was created or removed.
-    pub version: u64,
+    version: u64,
     /// The total length of all names.
-    pub name_bytes: usize,
+    name_bytes: usize,
     /// Tubes that have a record of times.
-    pub timed: usize,
+    timed: usize,
     /// The memory of the states of tubes with rules, in bytes.
-    pub ruled_bytes: usize,
+    ruled_bytes: usize,
     /// The rules for new tubes.
     pub rules: RuleBook,
     /// The tube that was found or created last; during a restore many successive jobs are in the same tube.
-    pub latest: TubeKey,
+    latest: TubeKey,
 }
 
 impl Default for Tubes {
@@ -126,6 +127,32 @@ impl Tubes {
     /// deadlines. Their jobs are counted elsewhere.
     pub(crate) fn bytes(&self) -> usize {
         self.len() * BYTES_PER_TUBE + self.name_bytes + self.timed * size_of::<TubeTimes>() + self.ruled_bytes
+    }
+
+    /// Writes what a description has of the registry beside the tubes.
+    pub(crate) fn describe(&self, out: &mut Writer<'_>) {
+        let Self {
+            version,
+            // The tubes are found by `iter`; the rest is derived, or belongs to a list in progress.
+            slab: _,
+            names: _,
+            hasher: _,
+            order: _,
+            listing: _,
+            name_bytes: _,
+            timed: _,
+            ruled_bytes: _,
+            latest: _,
+            // The next program reads them itself.
+            rules: _,
+        } = self;
+        version.describe(out);
+    }
+
+    /// Completes the registry after the tubes of a description were created and changed.
+    pub(crate) fn restore(&mut self, version: u64) {
+        self.version = version;
+        self.timed = self.iter().filter(|tube| tube.times().is_some()).count();
     }
 
     /// Changes the state of the tube's rule, which counts with another size then.

@@ -218,22 +218,7 @@ impl Queue {
 }
 
 fn describe_tubes(tubes: &Tubes, out: &mut Writer<'_>) {
-    let Tubes {
-        version,
-        // The tubes are found by `iter`; the rest is derived, or belongs to a list in progress.
-        slab: _,
-        names: _,
-        hasher: _,
-        order: _,
-        listing: _,
-        name_bytes: _,
-        timed: _,
-        ruled_bytes: _,
-        latest: _,
-        // The next program reads them itself.
-        rules: _,
-    } = tubes;
-    version.describe(out);
+    tubes.describe(out);
     out.count(tubes.len());
     debug_assert!(tubes.iter().next().is_some_and(|tube| std::ptr::eq(tube, tubes.get(DEFAULT))));
     tubes.iter().for_each(|tube| describe_tube(tube, out));

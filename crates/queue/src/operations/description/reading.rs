@@ -123,7 +123,7 @@ impl Queue {
         if version > MAX_NUMBER {
             return Err(Malformed("a number is too large"));
         }
-        self.tubes.version = version;
+        self.tubes.restore(version);
         if tubes.is_empty() { Err(Malformed("there is no tube")) } else { Ok(tubes) }
     }
 
@@ -135,9 +135,8 @@ impl Queue {
         if rate_before.is_some_and(|rate| rate.tokens == 0 || rate.period_ns == 0 || rate.burst == 0) {
             return Err(Malformed("a rate is 0"));
         }
-        let (pauses, counters, times) = (from.value()?, from.value()?, from.value()?);
-        let times: Option<Box<TubeTimes>> = times;
-        self.tubes.timed += usize::from(times.is_some());
+        let (pauses, counters) = (from.value()?, from.value()?);
+        let times: Option<Box<TubeTimes>> = from.value()?;
         if gate.is_closed && self.tubes.get(key).ruled.is_none() {
             // Its rule is gone, and clients may wait for its jobs. They get them as at the end of a reload.
             self.tubes.change_ruled(key, |ruled| *ruled = Some(Box::default()));
