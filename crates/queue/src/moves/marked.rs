@@ -7,7 +7,7 @@ use beanstalkd_structures::OrderedQueue;
 use crate::Queue;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, Priority};
+use crate::job::{Body, JobId, JobState, Priority};
 use crate::rules::{Ending, MarkedJob, asks_rules_when_ready};
 use crate::state::jobs::{Collection, Link, Marks};
 use crate::state::keys::ReadyKey;
@@ -68,7 +68,7 @@ impl Queue {
                 None
             }
             Collection::Ready(_) if link.marks.intersects(Marks::PARKED) => {
-                self.take_out_of_parked(id, ReadyKey::new(link.priority, id), link.tube);
+                self.take_out_of_parked(ReadyKey::new(link.priority, id), link.tube);
                 None
             }
             Collection::Delayed(until) if link.marks.intersects(Marks::HELD) => {
@@ -98,7 +98,13 @@ impl Queue {
         now: Timestamp,
     ) -> (Option<Timestamp>, Body) {
         let since = self.take_out_marked(id, link);
-        let body = self.remove_marked(id, Some(link.collection.state()), ending, now);
+        let state = link.collection.state();
+        let was_ready = state == JobState::Ready;
+        if was_ready {
+            // The rules need its record.
+            self.call_left(id, link.marks, state);
+        }
+        let body = self.remove_marked(id, (!was_ready).then_some(state), ending, now);
         if link.marks.intersects(Marks::IN_ROTATION) {
             self.forget_position(link.tube);
         }

@@ -89,10 +89,10 @@ impl Queue {
         each_rule!(all job, ADMITS: admits(self, job))
     }
 
-    /// Calls the rules when a job has left this state.
+    /// Calls the rules when a job, which had these marks, has left this state.
     pub(crate) fn call_left(&mut self, id: JobId, marks: Marks, state: JobState) {
         if marks.intersects(marks_of_left(state)) {
-            self.with_tags(id, |queue, job| queue.left_marked(job, state));
+            self.with_tags(id, |queue, job| queue.left_marked(&MarkedJob { marks, ..*job }, state));
         }
     }
 

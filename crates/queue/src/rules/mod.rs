@@ -289,11 +289,6 @@ impl Queue {
         now: Timestamp,
     ) -> Body {
         debug_assert!(!self.is_linked(id), "a job ends in no collection");
-        if left == Some(JobState::Ready) {
-            // The rules need its record.
-            let marks = self.jobs.expect(id).marks;
-            self.call_left(id, marks, JobState::Ready);
-        }
         let job = self.jobs.remove(id).expect("the queue has this job");
         let is_separate = job.has(Marks::TAGGED) && !job.has(Marks::BEHIND_BODY);
         let separate_tags = if is_separate { self.rules.tags.remove(id) } else { None };
@@ -303,7 +298,7 @@ impl Queue {
         };
         let tags = JobTags::decode(bytes).expect("the job has tags");
         let ended = MarkedJob::new(id, &job, &tags);
-        if let Some(state) = left.filter(|&state| state != JobState::Ready) {
+        if let Some(state) = left {
             self.left_marked(&ended, state);
         }
         if job.has(Marks::TAGGED) {

@@ -95,17 +95,15 @@ impl Queue {
         }
         let hash = self.rotation_hash(key.job());
         debug_assert!(!self.jobs.expect(key.job()).has(Marks::PARKED), "the job is in no collection");
-        self.tubes.get_mut(tube).tag_state_mut().parked.insert(key);
+        self.tubes.get_mut(tube).insert_parked(key, self.jobs.expect_mut(key.job()));
         self.join_rotation(key, tube, hash);
     }
 
     /// Adds a parked job of the tube to the rotation of its key; it stays parked.
     pub(super) fn join_rotation(&mut self, key: ReadyKey, tube: TubeKey, hash: Hash) {
-        debug_assert!(
-            !self.jobs.expect(key.job()).has(Marks::IN_ROTATION),
-            "a job that enters the rotation is not in it"
-        );
-        self.jobs.expect_mut(key.job()).marks |= Marks::IN_ROTATION | Marks::PARKED;
+        let job = self.jobs.expect_mut(key.job());
+        debug_assert!(job.marks.lack_slot(), "a job that enters the rotation is parked and not in it");
+        job.marks |= Marks::IN_ROTATION;
         self.rotation_mut(tube).insert(hash, key);
         self.rules.tubes.rotating_jobs += 1;
         self.show_head(tube);
@@ -138,13 +136,13 @@ impl Queue {
     /// Takes a job of the rotation out of the jobs that may be reserved; then it is in no collection.
     pub(crate) fn remove_from_rotation(&mut self, key: ReadyKey, tube: TubeKey) {
         self.leave_rotation(key, tube, false);
-        let job = self.jobs.expect_mut(key.job());
-        let is_parked = job.has(Marks::PARKED);
-        job.marks &= !Marks::PARKED;
-        let record = self.tubes.get_mut(tube);
-        let queue = if is_parked { &mut record.tag_state_mut().parked } else { &mut record.ready };
-        let found = queue.remove(key);
-        assert!(found.is_some(), "a job in the rotation is ready");
+        let (record, job) = (self.tubes.get_mut(tube), self.jobs.expect_mut(key.job()));
+        if job.has(Marks::PARKED) {
+            record.remove_parked(key, job);
+        } else {
+            let found = record.ready.remove(key);
+            assert!(found.is_some(), "a job in the rotation is ready");
+        }
         debug_assert!(!self.is_linked(key.job()), "a job that was taken out is in no collection");
     }
 
@@ -170,8 +168,7 @@ impl Queue {
             let record = self.tubes.get_mut(tube);
             let found = record.ready.remove(before);
             debug_assert!(found.is_some(), "the ready queue has the job that was first");
-            record.tag_state_mut().parked.insert(before);
-            self.jobs.expect_mut(before.job()).marks |= Marks::PARKED;
+            record.insert_parked(before, self.jobs.expect_mut(before.job()));
             debug_assert!(
                 self.is_linked_as(before.job(), JobState::Ready),
                 "the job is ready and parked behind another"
@@ -179,10 +176,8 @@ impl Queue {
         }
         if let Some(first) = first {
             let record = self.tubes.get_mut(tube);
-            let found = record.tag_state_mut().parked.remove(first);
-            debug_assert!(found.is_some(), "the first job has been parked");
+            record.remove_parked(first, self.jobs.expect_mut(first.job()));
             record.ready.insert(first);
-            self.jobs.expect_mut(first.job()).marks &= !Marks::PARKED;
             debug_assert!(self.is_linked_as(first.job(), JobState::Ready), "the first job can be reserved");
             self.announce_head(tube);
         }

@@ -113,6 +113,13 @@ impl Marks {
         marks
     }
 
+    /// Whether a job with these marks is ready and parked, because its key has no free slot or because another job of
+    /// the key goes first.
+    #[inline]
+    pub(crate) fn lack_slot(self) -> bool {
+        self & (Self::PARKED | Self::IN_ROTATION) == Self::PARKED
+    }
+
     /// Whether a job in this state can have these marks.
     pub(crate) fn are_possible_in(self, state: JobState) -> bool {
         let place = self & (Self::FIRST | Self::INDEXED | Self::PARKED | Self::IN_ROTATION | Self::HELD);
@@ -229,12 +236,6 @@ impl Job {
     #[inline]
     pub(crate) fn has(&self, marks: Marks) -> bool {
         self.marks.intersects(marks)
-    }
-
-    /// Whether it is ready and parked, because its key has no free slot or because another job of the key goes first.
-    #[inline]
-    pub(crate) fn lacks_slot(&self) -> bool {
-        self.marks & (Marks::PARKED | Marks::IN_ROTATION) == Marks::PARKED
     }
 
     /// The body as clients see it.

@@ -12,6 +12,7 @@ use crate::JobCounts;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::gate::Gate;
+use crate::state::jobs::{Job, Marks};
 use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
 use crate::state::rotation::{self, Rotation};
 use crate::state::times::TubeTimes;
@@ -228,6 +229,19 @@ impl Tube {
     /// The state of rules for tags in this tube, created if it does not exist.
     pub(crate) fn tag_state_mut(&mut self) -> &mut TubeTagState {
         self.rare.get_or_insert_default().tag_state.get_or_insert_default()
+    }
+
+    /// Puts a ready job of the tube, which is in no collection, among the parked ones.
+    pub(crate) fn insert_parked(&mut self, key: ReadyKey, job: &mut Job) {
+        job.marks |= Marks::PARKED;
+        self.tag_state_mut().parked.insert(key);
+    }
+
+    /// Takes a job out of the parked ones.
+    pub(crate) fn remove_parked(&mut self, key: ReadyKey, job: &mut Job) {
+        job.marks &= !Marks::PARKED;
+        let found = self.tag_state_mut().parked.remove(key);
+        assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
     }
 
     /// Waiting and running times, if any were counted.

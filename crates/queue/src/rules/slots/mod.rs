@@ -117,7 +117,7 @@ impl Rule for Slots {
 
     const LEFT_READY: Marks = Marks::KEYED;
     fn left_ready(queue: &mut Queue, job: &MarkedJob<'_>) {
-        queue.leave_line(job.id, key_of(job));
+        queue.leave_line(job);
     }
 
     const LEFT_RESERVED: Marks = Marks::KEYED;
@@ -154,7 +154,7 @@ impl Rule for Slots {
                     } else {
                         assert!(key.first.replace(id).is_none(), "an entry has one first job");
                     }
-                    if job.lacks_slot() && job.has(Marks::INDEXED) {
+                    if job.marks.lack_slot() && job.has(Marks::INDEXED) {
                         parked += 1;
                         assert!(slots.parked.contains(line.parked(queue.ready_key(id))));
                     }
@@ -176,7 +176,7 @@ impl Queue {
     /// Asserts that the first job of a line is parked if and only if it must be.
     fn check_first(&self, job: &Job, tag: Concurrency<'_>) {
         let is_free = self.has_free_slot(tag);
-        if job.lacks_slot() {
+        if job.marks.lack_slot() {
             let is_offered = || self.rules.offered.keys().any(|key| key.tag() == tag);
             assert!(!is_free || is_offered(), "free slots are offered");
         } else {
@@ -248,10 +248,11 @@ impl Queue {
             return false;
         }
         if let Some(first) = first {
-            self.unmark_first(first, line);
-            self.insert_behind(first, line);
             let id = first.job();
-            if !self.jobs.expect_mut(id).lacks_slot() {
+            let is_parked = self.jobs.expect(id).marks.lack_slot();
+            self.unmark_first(first, line, is_parked);
+            self.insert_behind(first, line);
+            if !is_parked {
                 self.take_out_of_ready(id, line.tube);
                 self.park(id, line.tube);
                 if !self.is_line_free(line) {
@@ -274,24 +275,20 @@ impl Queue {
         ReadyKey::new(self.jobs.expect(id).priority, id)
     }
 
-    /// Removes a job with this tag, which was ready and is in no collection, from its line.
-    pub(crate) fn leave_line(&mut self, id: JobId, tag: Concurrency<'_>) {
-        let job = self.jobs.expect_mut(id);
-        let (is_first, was_parked) = (job.has(Marks::FIRST), job.lacks_slot());
-        let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
-        let line = self.line(tube, tag);
-        if is_first {
-            self.advance_line(key, line, was_parked);
+    /// Removes a job, which was ready and is in no collection, from its line.
+    fn leave_line(&mut self, job: &MarkedJob<'_>) {
+        let (key, line) = (self.ready_key(job.id), self.line(job.tube, key_of(job)));
+        if job.marks.intersects(Marks::FIRST) {
+            self.advance_line(key, line, job.marks.lack_slot());
         } else {
             self.leave_behind(key, line);
         }
-        self.jobs.expect_mut(id).marks &= !Marks::PARKED;
     }
 
     /// Replaces the first job of the line by the next one, if there is one. If a client waits for that, it is offered
     /// at the end of the command. If the old one was parked while a slot is free, a walk will reach the line.
     fn advance_line(&mut self, first: ReadyKey, line: KeyLine<'_>, was_parked: bool) {
-        self.unmark_first(first, line);
+        self.unmark_first(first, line, was_parked);
         let next = self.take_second(line);
         self.replace_first(Some(first.job()), next, line);
         let Some(next) = next.filter(|_| !was_parked && self.is_line_free(line)) else { return };
@@ -333,7 +330,7 @@ impl Queue {
     /// Whether this first job has this tag and is parked.
     fn is_parked_with(&self, first: JobId, tag: Concurrency<'_>) -> bool {
         let job = self.jobs.expect(first);
-        job.lacks_slot() && self.concurrency_of(first, job) == Some(tag)
+        job.marks.lack_slot() && self.concurrency_of(first, job) == Some(tag)
     }
 
     /// Whether another ready job in any tube is the first of a line with the tag of this one.
@@ -403,19 +400,18 @@ impl Queue {
         let Some(first) = first else { return };
         let job = self.jobs.expect_mut(first.job());
         job.marks |= Marks::FIRST | Marks::INDEXED;
-        if job.lacks_slot() {
+        if job.marks.lack_slot() {
             self.rules.slots.parked.insert(line.parked(first));
         }
     }
 
-    /// Called when the first job of a line is about to lose that position. If it is parked, it still is.
-    fn unmark_first(&mut self, first: ReadyKey, line: KeyLine<'_>) {
-        let job = self.jobs.expect_mut(first.job());
-        let is_in_index = job.has(Marks::INDEXED) && job.lacks_slot();
-        job.marks &= !(Marks::FIRST | Marks::INDEXED);
-        if is_in_index {
-            self.rules.slots.parked.remove(line.parked(first));
+    /// Called when the first job of a line is about to lose that position, which it has or had without a slot if
+    /// `is_parked`.
+    fn unmark_first(&mut self, first: ReadyKey, line: KeyLine<'_>, is_parked: bool) {
+        if is_parked {
+            self.remove_parked_first(first, line);
         }
+        self.jobs.expect_mut(first.job()).marks &= !(Marks::FIRST | Marks::INDEXED);
     }
 
     /// Removes a first job from the index of the parked ones, if it is there: the entry of its key may have it.
@@ -455,14 +451,13 @@ impl Queue {
     pub(crate) fn park(&mut self, id: JobId, tube: TubeKey) {
         debug_assert!(!self.is_linked(id));
         let job = self.jobs.expect_mut(id);
-        job.marks |= Marks::PARKED;
         let (key, is_in_index) = (ReadyKey::new(job.priority, id), job.has(Marks::INDEXED));
+        self.tubes.get_mut(tube).insert_parked(key, job);
         if is_in_index {
             let tag = self.concurrency(id).expect("the first job has a key");
             let parked = self.line(tube, tag).parked(key);
             self.rules.slots.parked.insert(parked);
         }
-        self.tubes.get_mut(tube).tag_state_mut().parked.insert(key);
         self.count_ready(tube, key.priority());
         debug_assert!(self.is_linked(id));
     }
@@ -470,18 +465,14 @@ impl Queue {
     /// Takes a first job out of its tube's parked jobs. It still counts as ready.
     pub(crate) fn unpark(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         debug_assert!(self.is_linked(first.job()));
-        self.jobs.expect_mut(first.job()).marks &= !Marks::PARKED;
         self.remove_parked_first(first, line);
-        let found = self.tubes.get_mut(line.tube).tag_state_mut().parked.remove(first);
-        assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
+        self.tubes.get_mut(line.tube).remove_parked(first, self.jobs.expect_mut(first.job()));
         debug_assert!(!self.is_linked(first.job()));
     }
 
     /// Takes a parked job out of its tube; the caller takes it out of its line.
-    pub(crate) fn take_out_of_parked(&mut self, id: JobId, key: ReadyKey, tube: TubeKey) {
-        let found = self.tubes.get_mut(tube).tag_state_mut().parked.remove(key);
-        assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
+    pub(crate) fn take_out_of_parked(&mut self, key: ReadyKey, tube: TubeKey) {
+        self.tubes.get_mut(tube).remove_parked(key, self.jobs.expect_mut(key.job()));
         self.count_unready(tube, key.priority());
-        debug_assert!(self.jobs.expect(id).has(Marks::PARKED));
     }
 }
