@@ -13,7 +13,7 @@
 //! | what has become due, and the remains of closed clients | `ADVANCE_COST` | `executor/cost.rs` |
 //! | all orders of the API together | `COST_PER_TURN` | `commands/orders/mod.rs` |
 //! | a walk through jobs for the API | `WalkBudget::TURN` | `orders/selection.rs` |
-//! | tubes for the API | `TUBES_PER_SLICE` | `http/snapshot.rs` |
+//! | tubes for the API | `TUBES_PER_SLICE`, `FREED_PER_SLICE`, `MATCHED_PER_SLICE` | `http/snapshot.rs` |
 //! | clients for the API | `CLIENTS_PER_SLICE`, `INDEXES_PER_SLICE` | `http/api/clients.rs` |
 //! | `kick` | `COST_PER_TURN` | `commands/kick.rs` |
 //! | `delete-batch` | `COST_PER_TURN` | `commands/delete.rs` |
@@ -28,10 +28,14 @@
 //! | tubes that a client may see | `COST_PER_TURN` | `commands/visible_tubes.rs` |
 //! | changes that the log lacks | `CATCH_UP_BYTES` | `executor/persistence/postponed.rs` |
 //! | copies of jobs in the log | `COPIED_PER_TURN` | `writer/compaction.rs` of the binlog |
+//! | jobs that have left the oldest file of the log | `PASSED_AT_ONCE` | `src/files.rs` of the binlog |
 //! | bodies that can be freed | `PROBES_PER_TURN` | `executor/memory/detached_bodies.rs` |
 //! | clients after a reload | `CHECKS_PER_TURN`, `VISITS_PER_TURN` | `server/reload.rs` |
 //! | a client that leaves, jobs after a pause, tubes that a reserve probes | `Slices` | `state/mod.rs` of the queue |
-//! | overdue jobs that a reserve ends | `MAX_OVERDUE_ENDED` | `rules/slots/mod.rs` of the queue |
+//! | things that one call of `advance` handles | `DUE_PER_ADVANCE` | `operations/advance.rs` of the queue |
+//! | overdue jobs that a reserve ends | `MAX_OVERDUE_ENDED` | `moves/free_slots.rs` of the queue |
+//! | jobs for waiting clients, before a released job becomes ready | `PROBES_BEFORE` | `moves/free_slots.rs` of the queue |
+//! | jobs of a fair tube that are examined for the next one | `MAX_PROBES` | `rules/rotation.rs` of the queue |
 //! | clients that wait for the end of one job | `ANSWERS_AT_ONCE` | `rules/awaited.rs` of the queue |
 //! | tubes and jobs after a reload of the rules for tubes | `ITEMS_PER_STEP` | `rules/ruled_tubes.rs` of the queue |
 //! | handshakes of TLS | `HANDSHAKES_PER_TURN` | `server/budget.rs` |

@@ -1,11 +1,12 @@
-//! What people write: the names of functions, of tests and of conformance cases, and the files that comments name.
+//! What people write: the names of functions, of tests and of conformance cases, and the files and the constants that
+//! comments name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proc_macro2::TokenTree;
 
-use super::{is_ident, report, walk};
+use super::{is_ident, report, sources, walk};
 
 /// A longer name of a function or a test says more than one thing.
 const MAX_NAME_CHARS: usize = 80;
@@ -92,5 +93,39 @@ fn every_source_file_that_a_comment_names_exists() {
             }
         }
     }
+    report(failures);
+}
+
+/// The ends of the names of constants that bound a slice of long work.
+const SLICES: &[&str] = &["_PER_TURN", "_PER_SLICE", "_PER_STEP", "_PER_ADVANCE"];
+
+#[test]
+fn the_table_of_slices_names_each_constant_with_its_file() {
+    let table =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/executor/cost.rs")).unwrap();
+    let mut rows = Vec::new();
+    for row in table.lines().filter(|line| line.starts_with("//! |") && line.contains('`')) {
+        let mut cells = row.split('|').skip(2).map(|cell| cell.split('`').skip(1).step_by(2));
+        let (names, file) = (cells.next().unwrap(), cells.next().unwrap().next().unwrap());
+        rows.extend(names.map(|name| (name.rsplit(':').next().unwrap(), file)));
+    }
+    let (mut defined, mut failures) = (vec![false; rows.len()], Vec::new());
+    for source in sources() {
+        walk(&source.tokens, 0, &mut |trees, _| {
+            let [keyword, TokenTree::Ident(name), ..] = trees else { return };
+            if !is_ident(keyword, "const") && !is_ident(keyword, "struct") {
+                return;
+            }
+            let name = name.to_string();
+            let row = rows.iter().position(|(known, file)| *known == name && source.path.ends_with(file));
+            if let Some(row) = row {
+                defined[row] = true;
+            } else if SLICES.iter().any(|end| name.ends_with(end)) {
+                failures.push(source.fail(keyword.span().start().line, &format!("{name} is in no row")));
+            }
+        });
+    }
+    let stale = rows.iter().zip(defined).filter(|(_, defined)| !defined);
+    failures.extend(stale.map(|((name, file), _)| format!("{file} has no {name}")));
     report(failures);
 }
