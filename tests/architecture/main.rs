@@ -349,8 +349,8 @@ fn exports_of(directory: &Path) -> BTreeMap<String, String> {
 
 fn sources_without_tests(directory: &Path) -> Vec<Source> {
     let mut sources = sources_in(vec![directory.to_owned()]);
-    let tests = ["testing.rs", "tests.rs", "tests"];
-    sources.retain(|source| source.steps().iter().all(|step| !tests.contains(&step.as_str())));
+    let ends = ["testing.rs", "tests.rs", "tests"];
+    sources.retain(|source| !source.steps().iter().any(|step| ends.iter().any(|end| step.ends_with(end))));
     sources.iter_mut().for_each(|source| source.tokens = without_tests(source));
     sources
 }
