@@ -5,11 +5,12 @@
 //! reported at random moments. `workload` has the commands of the clients, and `versions` the jobs that must come back.
 //! `harness` tests the whole protocol.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 
 use beanstalkd::server::Server;
 use beanstalkd_binlog::{Completion, Config, StoreTask, SyncPolicy};
+use beanstalkd_protocol::Verb;
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::clock::Timestamp;
 
@@ -36,6 +37,38 @@ pub const MAX_JOB_BYTES: u32 = 65_535;
 const NEVER: u64 = 1 << 60;
 /// When the server becomes idle, the test waits for deadlines within this time.
 const REST_NS: u64 = 10_000_000_000;
+
+/// The commands that no server gets that crashes, and why: `workload` and `crash_steps` choose the others.
+const NOT_SENT: &[&str] = &[
+    // They change nothing.
+    "list-clients",
+    "list-jobs",
+    "list-tube-used",
+    "list-tubes",
+    "list-tubes-watched",
+    "peek",
+    "peek-buried",
+    "peek-delayed",
+    "peek-ready",
+    "peek-reserved",
+    "stats",
+    "stats-group",
+    "stats-job",
+    "stats-tube",
+    // What they change is not in the log: the connection, the pause of a tube, drain mode.
+    "auth",
+    "drain",
+    "kill-client",
+    "pause-tube",
+    "quit",
+    "reserve-fields",
+    "reserve-mode",
+    "undrain",
+    "wait-job",
+    // Their changes are those of `flush-tube` and `reserve`.
+    "flush-buried",
+    "reserve-with-abort",
+];
 
 /// The result of a seed, to be compared with that of a second run.
 #[derive(Debug, PartialEq, Eq)]
@@ -499,4 +532,15 @@ impl ServersOnDisk {
         // By now the medium must have everything, even with a policy by which replies do not wait for it.
         self.durable = self.versions.acknowledgements;
     }
+}
+
+#[test]
+fn each_command_is_sent_to_a_server_that_crashes_or_has_a_reason() {
+    let texts = [include_str!("workload.rs"), include_str!("crash_steps/mod.rs")];
+    let begins_a_text = |word: &&str| {
+        let begins = |end: &str| texts.iter().any(|text| text.contains(&format!("\"{word}{end}")));
+        ["\"", " ", "\\r\\n"].into_iter().any(begins)
+    };
+    let not_sent = Verb::ALL.map(Verb::as_str).into_iter().filter(|word| !begins_a_text(word));
+    assert_eq!(not_sent.collect::<BTreeSet<_>>(), NOT_SENT.iter().copied().collect());
 }
