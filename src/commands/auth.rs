@@ -18,7 +18,8 @@ impl Executor {
             return answer(caller.output, &Reply::UnknownCommand);
         };
         let log_in = guard.log_in(caller.client, token, caller.now);
-        self.meter.cost += TOKEN_COST + guard.rules.token_count() as u64 / TOKENS_PER_COST;
+        let cost = TOKEN_COST + guard.rules.token_count() as u64 / TOKENS_PER_COST;
+        self.count_cost(cost);
         match log_in {
             LogInResult::Done => answer(caller.output, &Reply::Authenticated),
             LogInResult::Refused => answer_last(caller.output, &Reply::Unauthorized),

@@ -50,7 +50,7 @@ impl Executor {
         let indexes =
             found.index..self.queue.client_index_end().min(found.index.saturating_add(INDEXES_PER_TURN));
         let is_last = indexes.end == self.queue.client_index_end() || indexes.is_empty();
-        self.meter.cost += 1 + indexes.len() as u64 / INDEXES_PER_COST;
+        self.count_cost(1 + indexes.len() as u64 / INDEXES_PER_COST);
         found.index = indexes.end;
         let wanted = found.limit + 1 - found.ids.len();
         found.ids.extend(self.queue.clients_at(indexes).take(wanted));
@@ -102,7 +102,7 @@ impl Executor {
         for page in &mut pages {
             while !page.is_over() && share > 0 {
                 share -= 1;
-                self.meter.cost += COST_PER_CLIENT;
+                self.count_cost(COST_PER_CLIENT);
                 let id = page.left.next();
                 let Some(view) = id.and_then(|id| self.client_view(id, connections, now)) else { continue };
                 line.clear();
@@ -141,7 +141,7 @@ impl Executor {
     /// Searches for the client with this number, in a turn's share of the indexes from `index` on.
     fn find_client(&mut self, caller: &mut Caller<'_>, number: u64, index: usize) -> Outcome {
         let end = self.queue.client_index_end().min(index + INDEXES_PER_TURN);
-        self.meter.cost += 1 + (end - index.min(end)) as u64 / INDEXES_PER_COST;
+        self.count_cost(1 + (end - index.min(end)) as u64 / INDEXES_PER_COST);
         let found = self.queue.clients_at(index..end).find(|&id| self.queue.client_number(id) == number);
         if found.is_some() && caller.output.write(&Reply::Killed).is_err() {
             return Outcome::Abort;

@@ -105,7 +105,7 @@ impl Executor {
         self.delete(client, id, now);
         self.queue.put(client, new, body, now);
         self.persistence.log_complete(&mut self.queue, id, room, now);
-        self.meter.cost += 1;
+        self.count_cost(1);
         Some(answer(output, &Reply::Completed(IdList::of_reply(&[new.id]))))
     }
 
@@ -296,7 +296,7 @@ impl Executor {
         }
         debug_assert!(self.queue.job(id).is_none(), "a completed job does not exist");
         self.persistence.log_complete(&mut self.queue, id, room, now);
-        self.meter.cost += puts.len() as u64;
+        self.count_cost(puts.len() as u64);
         answer(output, &Reply::Completed(IdList::of_reply(&self.spares.ids)))
     }
 }

@@ -58,7 +58,7 @@ impl Executor {
                 batch.missing += 1;
             }
             self.persistence.log_changes(&mut self.queue, caller.now);
-            self.meter.cost += 1;
+            self.count_cost(1);
         }
         let memory_bytes = batch.ids.len() * size_of::<JobId>();
         stall_with_memory(memory_bytes, Until::NextTurn, |executor, caller| {

@@ -75,7 +75,7 @@ pub(crate) fn execute<const GUARDED: bool>(
     output: &mut Output,
     now: Timestamp,
 ) -> Outcome {
-    executor.meter.cost += 1;
+    executor.count_cost(1);
     let start = output.bytes().len();
     let outcome = match request {
         Request::Command(command) => {
@@ -124,7 +124,7 @@ pub(crate) fn resume(
     output: &mut Output,
     now: Timestamp,
 ) -> Outcome {
-    executor.meter.cost += 1;
+    executor.count_cost(1);
     let start = output.bytes().len();
     let outcome = continuation.resume(executor, &mut Caller::new(client, output, now));
     end_request::<true>(executor, client, output, start, now);

@@ -34,7 +34,7 @@ impl Executor {
         while self.measured_cost() < end {
             let before = probes;
             let step = self.queue.next_to_flush(caller.client, &mut probes);
-            self.meter.cost += (before - probes) as u64;
+            self.count_cost((before - probes) as u64);
             match step {
                 FlushStep::Job(id) => {
                     self.delete_in_any_state(id, caller.now);
@@ -45,7 +45,7 @@ impl Executor {
                     self.queue.end_cooldown(id);
                     self.persistence.log_changes(&mut self.queue, caller.now);
                     caller.count_done(u64::from(scope == FlushScope::Cooldowns));
-                    self.meter.cost += 1;
+                    self.count_cost(1);
                 }
                 FlushStep::Unfinished => break,
                 FlushStep::Done => {

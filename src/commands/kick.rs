@@ -45,7 +45,7 @@ impl Executor {
                 Ok(()) => self.queue.kick(id, caller.now),
             };
             self.persistence.log_changes(&mut self.queue, caller.now);
-            self.meter.cost += 1;
+            self.count_cost(1);
             kicked += u64::from(is_kicked);
         }
         answer(caller.output, &Reply::Kicked(kicked))

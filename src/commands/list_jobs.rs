@@ -84,7 +84,7 @@ impl Executor {
     fn search(&mut self, caller: &mut Caller<'_>, purpose: SearchPurpose, mut search: Search) -> Outcome {
         let probes = search.probes();
         let is_over = self.queue.search_reserved(&mut search, PROBES_PER_TURN);
-        self.meter.cost += (search.probes() - probes) / PROBES_PER_COST;
+        self.count_cost((search.probes() - probes) / PROBES_PER_COST);
         if !is_over {
             return search_later(purpose, search);
         }
@@ -127,7 +127,7 @@ impl Executor {
     fn write_jobs(&mut self, caller: &mut Caller<'_>, mut page: JobPage) -> Outcome {
         let mut line = String::new();
         for id in page.jobs.by_ref().take(JOBS_PER_TURN) {
-            self.meter.cost += COST_PER_JOB;
+            self.count_cost(COST_PER_JOB);
             let Some(job) = self.queue.job(id).filter(|job| job.is_in(&page.tube, page.state)) else {
                 continue;
             };

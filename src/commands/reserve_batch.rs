@@ -123,7 +123,7 @@ impl Executor {
                 Reserve::DeadlineSoon | Reserve::TimedOut => break,
             }
             self.persistence.log_changes(&mut self.queue, caller.now);
-            self.meter.cost += 1;
+            self.count_cost(1);
         }
         self.answer_batch(caller, batch)
     }
@@ -196,7 +196,7 @@ impl Executor {
             // The fields have their present values.
             self.write_replies(&mut batch, caller)?;
         }
-        self.meter.cost += batch.ids.len() as u64 / REPLIES_PER_COST;
+        self.count_cost(batch.ids.len() as u64 / REPLIES_PER_COST);
         caller.output.write(&Reply::ReservedBatch(ReservedJobs::new(batch.ids.len(), b"")))?;
         caller.output.append(&mut batch.replies)?;
         self.spares.replies = batch.replies;
@@ -208,7 +208,7 @@ impl Executor {
     /// its jobs time out faster than it gets them.
     fn drop_lost(&mut self, batch: &mut Batch, caller: &Caller<'_>) -> Result<(), TryReserveError> {
         let count = batch.ids.len();
-        self.meter.cost += count as u64 / REPLIES_PER_COST;
+        self.count_cost(count as u64 / REPLIES_PER_COST);
         batch.ids.retain(|&id| self.queue.has_reserved(caller.client, id));
         if batch.ids.len() == count {
             return Ok(());
@@ -219,7 +219,7 @@ impl Executor {
 
     /// Writes the replies to all jobs of the batch again.
     fn write_replies(&mut self, batch: &mut Batch, caller: &Caller<'_>) -> Result<(), TryReserveError> {
-        self.meter.cost += batch.ids.len() as u64;
+        self.count_cost(batch.ids.len() as u64);
         let fields = self.fields_of(caller.client);
         batch.replies = Output::default();
         batch.ids.iter().try_for_each(|&id| self.write_reserved(&mut batch.replies, id, fields, caller.now))

@@ -35,7 +35,7 @@ impl Executor {
     fn join_session(&mut self, caller: &mut Caller<'_>, mut joining: SessionJoin) -> Outcome {
         let mut left = JOINED_PER_TURN;
         let is_over = self.queue.join_session(caller.client, &mut joining, &mut left);
-        self.meter.cost += (JOINED_PER_TURN - left) as u64;
+        self.count_cost((JOINED_PER_TURN - left) as u64);
         if !is_over {
             return stall(Until::NextTurn, move |executor, caller| executor.join_session(caller, joining));
         }

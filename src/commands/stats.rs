@@ -54,7 +54,7 @@ impl Executor {
     /// Answers with stats or a short list, or with NOT_FOUND if there is no data.
     pub(super) fn answer_data(&mut self, data: Option<Vec<u8>>, output: &mut Output) -> Outcome {
         let Some(data) = data else { return answer(output, &Reply::NotFound) };
-        self.meter.cost += data.len() as u64 / DATA_BYTES_PER_COST;
+        self.count_cost(data.len() as u64 / DATA_BYTES_PER_COST);
         answer(output, &Reply::Data(&data))
     }
 

@@ -56,7 +56,7 @@ impl Executor {
             may_touch,
             touch.at,
         );
-        self.meter.cost += (TOUCHES_PER_TURN - left) as u64;
+        self.count_cost((TOUCHES_PER_TURN - left) as u64);
         if touch.after.is_some() {
             return stall(Until::NextTurn, move |executor, caller| executor.touch_all(caller, touch));
         }

@@ -81,7 +81,7 @@ impl Executor {
         }
         let end = self.measured_cost() + COST_PER_TURN;
         while self.measured_cost() < end {
-            self.meter.cost += TUBES_AT_ONCE as u64 / TUBES_PER_COST;
+            self.count_cost(TUBES_AT_ONCE as u64 / TUBES_PER_COST);
             match self.visit(caller.client, &mut walk, &mut purpose) {
                 Ok(true) => {}
                 Ok(false) => {

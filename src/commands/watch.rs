@@ -108,7 +108,7 @@ impl Executor {
             known.checked = checked;
         }
         guard.set_watched(client, queue.watched_count(client));
-        self.meter.cost += examined as u64;
+        self.count_cost(examined as u64);
         state
     }
 }

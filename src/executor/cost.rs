@@ -64,7 +64,7 @@ const MAX_COST_UNSEEN: u64 = 64;
 #[derive(Default)]
 pub(crate) struct CostMeter {
     /// The cost of all requests so far, without [`Queue::cost`](crate::queue::Queue::cost); a simple request costs 1.
-    pub(crate) cost: u64,
+    cost: u64,
     /// `None` if only the count is used.
     clock: Option<Box<dyn Fn() -> Timestamp>>,
     /// The cost at the last reading of the clock, including the queue's cost, and the instant of that reading.
@@ -118,7 +118,8 @@ impl Executor {
         self.meter.begin_turn(self.counted_cost(), now);
     }
 
-    /// Counts the cost of what is not a command.
+    /// Counts the cost of a request or of other work: a simple request costs 1.
+    #[inline]
     pub(crate) fn count_cost(&mut self, cost: u64) {
         self.meter.cost += cost;
     }

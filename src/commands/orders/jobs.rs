@@ -140,8 +140,10 @@ impl Executor {
             Selection::Counted(walk, _) => {
                 let before = *budget;
                 let step = walk.next(&self.queue, budget);
-                self.meter.cost += (before.jobs - budget.jobs) as u64 / PROBES_PER_COST
-                    + (before.bytes - budget.bytes) as u64 / SEARCHED_BYTES_PER_COST;
+                self.count_cost(
+                    (before.jobs - budget.jobs) as u64 / PROBES_PER_COST
+                        + (before.bytes - budget.bytes) as u64 / SEARCHED_BYTES_PER_COST,
+                );
                 step
             }
         }
@@ -156,7 +158,7 @@ impl Executor {
         came_at: Timestamp,
         now: Timestamp,
     ) -> Result<bool, NotDone<ChangeRefusal>> {
-        self.meter.cost += 1;
+        self.count_cost(1);
         let job = self.queue.job(id).ok_or(ChangeRefusal::NotFound)?;
         let (record, tube_before) = (job.record, job.tube);
         if *action != JobAction::Delete && record.state == JobState::Reserved {

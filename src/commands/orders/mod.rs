@@ -134,7 +134,7 @@ impl Executor {
         let mut progress = Progress::Stopped;
         if let Some(task) = self.tasks().get(id).filter(|task| !task.is_to_stop) {
             let mut slice = OrderSlice { task: task.clone(), failure: None, resumes_at: None, end };
-            self.meter.cost += 1;
+            self.count_cost(1);
             let mut output = Output::default();
             let outcome = continuation
                 .resume(self, &mut Caller { client, output: &mut output, now, order: Some(&mut slice) });

@@ -39,7 +39,7 @@ impl Executor {
         } else if row.is_managing() {
             let used_tube = self.queue.used_tube(client).as_str();
             guard.begin_action(client, row.in_words(command, used_tube, WordsFor::Audit));
-            self.meter.cost += AUDIT_COST;
+            self.count_cost(AUDIT_COST);
         }
     }
 

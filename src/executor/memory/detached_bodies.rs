@@ -73,7 +73,7 @@ impl Executor {
     pub(crate) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
         let bytes = body.len();
         drop(body);
-        self.meter.cost += (bytes / FREED_BYTES_PER_COST) as u64;
+        self.count_cost((bytes / FREED_BYTES_PER_COST) as u64);
         self.memory.detached_bodies.watch(watch, bytes);
     }
 
