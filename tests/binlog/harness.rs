@@ -270,7 +270,7 @@ impl Harness {
                     }
                     self.note(id.0, Some(job));
                 }
-                Change::Updated(id) => {
+                Change::Updated(id) | Change::Postponable(id) => {
                     let job = self.job(id.0).expect("it is there");
                     self.log.append_update(&job.record, job.body.len(), self.now);
                     self.note(id.0, Some(job));

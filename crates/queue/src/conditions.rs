@@ -180,7 +180,9 @@ impl Queue {
     pub(crate) fn agrees_with(&self, change: &Change) -> bool {
         match *change {
             Change::Put(id) => id.0 < self.numbers.next_id,
-            Change::Updated(id) | Change::Moved(id) | Change::Died(id) => self.jobs.get(id).is_some(),
+            Change::Updated(id) | Change::Postponable(id) | Change::Moved(id) | Change::Died(id) => {
+                self.jobs.get(id).is_some()
+            }
             Change::Reserved(id) => self.is_linked_as(id, JobState::Reserved),
             Change::SessionReserved(id) => {
                 self.is_linked_as(id, JobState::Reserved) && self.session_reservation(id).is_some()

@@ -1,6 +1,6 @@
 //! The log's side of a `complete`: its puts and the end of its job are one change.
 
-use super::{Persistence, append_end, whole};
+use super::{AskedRoom, Persistence, append_end, whole};
 use crate::binlog::{CompleteRoom, NoRoom, WholeJob};
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -16,6 +16,7 @@ impl Persistence {
         puts: impl Iterator<Item = (CompletedPut<'a>, Planned)> + Clone,
     ) -> Result<Option<CompleteRoom>, NoRoom> {
         let has_puts = || puts.clone().next().is_some();
+        self.note_asked(AskedRoom::Job);
         let Some(binlog) = self.log.binlog_mut().filter(|_| has_puts()) else { return Ok(None) };
         let is_upgrade = |planned| matches!(planned, Planned::Duplicate { more_urgent: true, .. });
         let updates = puts.clone().filter(|&(_, planned)| is_upgrade(planned)).count() as u64;

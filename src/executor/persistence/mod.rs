@@ -35,8 +35,21 @@ pub(crate) struct Persistence {
     /// A buffer for the tags of a job.
     tags: Vec<u8>,
     postponed: Postponed,
+    asked: AskedRoom,
     /// The size of a file that the operator has set, in bytes, for the stats.
     pub(crate) file_bytes: u64,
+}
+
+/// The room for which a command has asked since the last changes. Only debug builds note it, and assert that no command
+/// forgets to ask.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum AskedRoom {
+    #[default]
+    Nothing,
+    /// For a new state of a job.
+    Update,
+    /// For a whole job.
+    Job,
 }
 
 /// Whether there is a log.
@@ -146,6 +159,7 @@ impl Persistence {
         body: &Body,
         tags: &EncodedTags<'_>,
     ) -> Result<(), NoRoom> {
+        self.note_asked(AskedRoom::Job);
         let Some(binlog) = self.log.binlog_mut() else { return Ok(()) };
         binlog.reserve_id(id)?;
         binlog.reserve_put(tube_len(), body.len(), tags)
@@ -160,6 +174,7 @@ impl Persistence {
         tube: &str,
         now: Timestamp,
     ) -> Result<(), NoRoom> {
+        self.note_asked(AskedRoom::Job);
         self.await_file()?;
         let (Some(binlog), Some(job)) = (self.log.binlog_mut(), queue.job(id)) else { return Ok(()) };
         let tags = match queue.tags_after_move(id, tube, now) {
@@ -180,6 +195,7 @@ impl Persistence {
     /// Whether a change of a job's state fits. The queue stays unchanged in either case; the log may begin to make its
     /// next file.
     pub(crate) fn room_for_update(&mut self) -> Result<(), NoRoom> {
+        self.note_asked(AskedRoom::Update);
         self.await_file()?;
         self.log.binlog_mut().map_or(Ok(()), Binlog::reserve_update)
     }
@@ -194,14 +210,25 @@ impl Persistence {
         self.log.binlog_mut().map_or(Ok(()), |binlog| binlog.reserve_for_session(identity_len, name_len))
     }
 
+    /// Notes what a command asks room for.
+    #[inline]
+    fn note_asked(&mut self, room: AskedRoom) {
+        if cfg!(debug_assertions) {
+            self.asked = self.asked.max(room);
+        }
+    }
+
     /// Logs the changes of the queue. Changes that must be logged before their replies have reserved room before. Other
-    /// changes (a reservation, a time-out, a release without delay) are logged later if the next file is being made,
-    /// and together with the job's next change if the disk is full. For the first reservation of a job that expires,
-    /// the log has kept room.
+    /// changes ([`Change::Postponable`], a reservation, a release without delay) are logged later if the next file is
+    /// being made, and together with the job's next change if the disk is full. For the first reservation of a job that
+    /// expires, the log has kept room.
     #[inline]
     pub(crate) fn log_changes(&mut self, queue: &mut Queue, now: Timestamp) {
         if queue.has_changes() {
             self.append_changes(queue, now);
+        }
+        if cfg!(debug_assertions) {
+            self.asked = AskedRoom::Nothing;
         }
     }
 
@@ -222,7 +249,9 @@ impl Persistence {
             match change {
                 Change::SessionReserved(id) => drop(self.log_session_reservation(queue, id, now)),
                 Change::Died(id) => self.log_death(queue, id, now),
-                Change::Updated(id) | Change::Reserved(id) => {
+                Change::Updated(id) | Change::Postponable(id) | Change::Reserved(id) => {
+                    let has_room = self.asked > AskedRoom::Nothing || !matches!(change, Change::Updated(_));
+                    debug_assert!(has_room, "no room was reserved for {change:?}");
                     let is_reservation = matches!(change, Change::Reserved(_));
                     if let Some(job) = queue.job(id).filter(|_| !self.postponed.awaits_death(id)) {
                         log_update(binlog, &job, is_reservation, now);
@@ -234,11 +263,16 @@ impl Persistence {
                 }
                 Change::CooldownOver(id) => binlog.forget_cooldown(id, now),
                 Change::Put(id) => {
+                    debug_assert!(self.asked == AskedRoom::Job, "no room was reserved for the put of {id:?}");
                     if let Some(job) = queue.job(id) {
                         binlog.append_put(&whole(queue, &job, &mut self.tags), now);
                     }
                 }
                 Change::Moved(id) => {
+                    debug_assert!(
+                        self.asked == AskedRoom::Job,
+                        "no room was reserved for the move of {id:?}"
+                    );
                     self.postponed.deaths.remove(&id);
                     if let Some(job) = queue.job(id) {
                         binlog.append_moved(&whole(queue, &job, &mut self.tags), now);

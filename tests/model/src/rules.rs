@@ -291,7 +291,8 @@ impl Model {
         (dead.tube, dead.held, dead.is_left) = (target, false, false);
         self.leave_front(&job);
         // One record holds both changes.
-        self.changes.pop_if(|last| *last == Change::Updated(JobId(id)));
+        let failures = [Change::Updated(JobId(id)), Change::Postponable(JobId(id))];
+        self.changes.pop_if(|last| failures.contains(last));
         self.changes.push(Change::Died(JobId(id)));
         self.give_back(id, now);
         true
@@ -367,7 +368,7 @@ impl Model {
         let has_left = self.leave_by_age(id, now);
         if !has_left {
             if !stays {
-                self.note(Change::Updated(JobId(id)));
+                self.note(Change::Postponable(JobId(id)));
                 self.bury_poisoned(id);
             }
             self.job_mut(id).is_left = true;
@@ -390,7 +391,7 @@ impl Model {
             match self.check_age(id, now) {
                 None => self.give_back(id, now),
                 // The log has no record of a reservation, but has one of a burial.
-                Some(Released::Buried) => self.note(Change::Updated(JobId(id))),
+                Some(Released::Buried) => self.note(Change::Postponable(JobId(id))),
                 Some(Released::Queued) => may_be_idle.push(tube),
             }
         }

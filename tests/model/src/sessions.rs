@@ -99,7 +99,7 @@ impl Model {
             if reservations.is_empty() {
                 break;
             }
-            reservations.iter().for_each(|&(_, id)| self.note(Change::Updated(JobId(id))));
+            reservations.iter().for_each(|&(_, id)| self.note(Change::Postponable(JobId(id))));
             self.give_back_all(reservations.into_iter().map(|(_, id)| id).collect(), now);
         }
         self.end_idle_sessions();

@@ -79,7 +79,7 @@ impl Queue {
             if was_held {
                 self.note_free(id);
             }
-            self.note(Change::Updated(id));
+            self.note(Change::Postponable(id));
             self.bury_poisoned(id);
         }
         true

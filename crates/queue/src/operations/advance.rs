@@ -141,7 +141,7 @@ impl Queue {
         let end = AttemptEnd::failed(history.counters.timeouts, self.limits.timeouts);
         let (tube, marks) = (job.tube, job.marks);
         self.count(tube, |counters| &mut counters.timeouts);
-        self.note(Change::Updated(id));
+        self.note(Change::Postponable(id));
         let next = self.next_state(id, (tube, marks), end, Seconds::ZERO, now);
         self.enter(id, next, now);
         if !marks.is_empty() {

@@ -124,7 +124,7 @@ impl Queue {
                 self.offer_before(key, now);
             }
             match self.enter(id, next, now) {
-                Released::Buried => self.note(Change::Updated(id)),
+                Released::Buried => self.note(Change::Postponable(id)),
                 Released::Queued if next == NextState::Ready => {}
                 Released::Queued => may_be_idle.push(tube),
             }
@@ -159,7 +159,7 @@ impl Queue {
             self.call_left(id, marks, JobState::Reserved);
             if is_session {
                 // A restart would find the reservation.
-                self.note(Change::Updated(id));
+                self.note(Change::Postponable(id));
             }
         }
         jobs

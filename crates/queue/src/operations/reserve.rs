@@ -76,7 +76,7 @@ impl Queue {
         self.unlink(id);
         // The whole record of a session's reservation is logged.
         if !is_ready && self.holder_for(client.key()) == client.key() {
-            self.note(Change::Updated(id));
+            self.note(Change::Postponable(id));
         }
         self.assign(client.key(), id, now);
         debug_assert!(self.has_reserved(client, id), "the client has the job");
@@ -99,7 +99,7 @@ impl Queue {
         } else {
             let next = self.next_state(id, (tube, marks), AttemptEnd::Uncounted, Seconds::ZERO, now);
             if self.enter(id, next, now) == Released::Buried {
-                self.note(Change::Updated(id));
+                self.note(Change::Postponable(id));
             }
         }
         self.serve_waiting(Some(client), now);

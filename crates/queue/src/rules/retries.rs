@@ -310,7 +310,7 @@ mod tests {
             let mut changes = Vec::new();
             queue.swap_changes(&mut changes);
             assert_eq!(queue.job(id).unwrap().record.state, JobState::Buried);
-            assert_eq!(changes, [Change::Updated(id)]);
+            assert_eq!(changes, [Change::Postponable(id)]);
         }
     }
 

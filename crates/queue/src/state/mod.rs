@@ -139,6 +139,9 @@ pub enum Change {
     Put(JobId),
     /// The state, the priority, the delay or a counter of the job has changed.
     Updated(JobId),
+    /// The same, because time has passed, a client has gone, or a client has reserved a job that was not ready. No room
+    /// in the log was reserved for this.
+    Postponable(JobId),
     /// The job was ready and is now reserved. After a restart it is ready, whether or not this change was logged.
     Reserved(JobId),
     /// The job is in another tube, in any state.
@@ -174,6 +177,7 @@ impl Change {
             Self::DeletedLast(ref last) => Some((last.id, Some(&last.group))),
             Self::Put(_)
             | Self::Updated(_)
+            | Self::Postponable(_)
             | Self::Reserved(_)
             | Self::Moved(_)
             | Self::Died(_)
@@ -366,10 +370,12 @@ impl Queue {
         if !self.outbox.keeps_changes {
             return;
         }
-        if let Change::Updated(id) | Change::Reserved(id) = change
+        if let Change::Updated(id) | Change::Postponable(id) | Change::Reserved(id) = change
             && let Some(last) = self.outbox.changes.last()
         {
-            if matches!(*last, Change::Put(of) | Change::Moved(of) | Change::Updated(of) if of == id) {
+            if let Change::Put(of) | Change::Moved(of) | Change::Updated(of) | Change::Postponable(of) = *last
+                && of == id
+            {
                 return;
             }
             // One record contains both changes.
@@ -378,7 +384,8 @@ impl Queue {
         // The failure and the death are one record: between two records, a crash would leave a job in its old tube that
         // has failed too often.
         if let Change::Died(id) = change {
-            self.outbox.changes.pop_if(|last| *last == Change::Updated(id));
+            let failures = [Change::Updated(id), Change::Postponable(id)];
+            self.outbox.changes.pop_if(|last| failures.contains(last));
         }
         self.outbox.changes.push(change);
     }

@@ -107,7 +107,7 @@ impl Model {
         job.counters.timeouts += 1;
         let (tube, timeouts) = (job.tube, job.counters.timeouts);
         self.count(tube, |counters| &mut counters.timeouts);
-        self.note(Change::Updated(JobId(id)));
+        self.note(Change::Postponable(JobId(id)));
         if self.check_age(id, now).is_none() {
             self.fail(id, self.limits.timeouts.is_some_and(|limit| timeouts >= limit), 0.into(), now);
         }

@@ -367,7 +367,7 @@ impl Model {
             return false;
         }
         if job.is_some_and(|job| job.state != State::Ready) && self.holder_for(client) == client {
-            self.note(Change::Updated(JobId(id)));
+            self.note(Change::Postponable(JobId(id)));
         }
         self.client_mut(client).worker = true;
         let before = self.job(id).expect("it is there").clone();
@@ -392,7 +392,7 @@ impl Model {
         } else {
             match self.check_age(id, now) {
                 None => self.give_back(id, now),
-                Some(Released::Buried) => self.note(Change::Updated(JobId(id))),
+                Some(Released::Buried) => self.note(Change::Postponable(JobId(id))),
                 Some(Released::Queued) => {}
             }
         }

@@ -149,8 +149,8 @@ impl Model {
 
     /// Records a change for the binlog. A second update of the job that was recorded last is not recorded.
     pub(crate) fn note(&mut self, change: Change) {
-        if let Change::Updated(id) | Change::Reserved(id) = change {
-            let same = [Change::Put(id), Change::Updated(id), Change::Moved(id)];
+        if let Change::Updated(id) | Change::Postponable(id) | Change::Reserved(id) = change {
+            let same = [Change::Put(id), Change::Updated(id), Change::Postponable(id), Change::Moved(id)];
             if self.changes.last().is_some_and(|last| same.contains(last)) {
                 return;
             }
