@@ -178,8 +178,8 @@ impl Room {
     pub(crate) fn release_for(&mut self, id: JobId) {
         if !self.by_job.is_empty() {
             let units = self.by_job.remove(id).map_or(0, |packed| JobRoom::from_packed(packed).units());
-            debug_assert!(units <= self.by_job_units, "the room of a job is part of that of all jobs");
-            self.by_job_units -= units;
+            let left = self.by_job_units.checked_sub(units);
+            self.by_job_units = left.expect("the room of a job is part of that of all jobs");
             self.release(units);
         }
     }
@@ -263,8 +263,10 @@ impl Room {
 
     /// Subtracts `spare`, which is no longer a spare.
     fn without(&mut self, spare: Spare) -> Spare {
-        self.spare_units -= self.usable_units(spare.free());
-        self.spare_bytes -= spare.bytes;
+        let units = self.spare_units.checked_sub(self.usable_units(spare.free()));
+        self.spare_units = units.expect("the units of a spare are part of the sum");
+        let bytes = self.spare_bytes.checked_sub(spare.bytes);
+        self.spare_bytes = bytes.expect("the bytes of a spare are part of the sum");
         debug_assert_eq!(self.spares.is_empty(), self.spare_bytes == 0, "the sum is that of the spares");
         spare
     }
@@ -351,7 +353,8 @@ impl Room {
         }
         let mut beyond = self.spare_units;
         for (at, spare) in self.spares.iter().enumerate() {
-            beyond -= self.usable_units(spare.free());
+            let left = beyond.checked_sub(self.usable_units(spare.free()));
+            beyond = left.expect("the units of a spare are part of the sum");
             if bytes <= spare.free() && self.usable_units(spare.free() - bytes) + beyond >= after {
                 return Some(Target::Spare(at));
             }
