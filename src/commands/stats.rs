@@ -24,7 +24,7 @@ impl Executor {
             info: &self.info,
             queue: &self.queue,
             sums: TubeSums::of(&self.queue),
-            identities: self.guard.as_ref().map_or(&[], |guard| guard.figures()),
+            identities: self.guard.as_deref().map(|guard| guard as _),
             extensions: stats::extensions(self.guard.is_some()),
             binlog: self.persistence.binlog().map_or_else(binlog::Stats::default, Binlog::stats),
             commands: &self.counters.commands,

@@ -204,10 +204,11 @@ fn write_tls(tls: &tls::TlsFigures, now: Timestamp, out: &mut String) {
 
 /// Writes the figures of the identities of access rules.
 fn write_identities(server: &ServerView<'_>, out: &mut String) {
-    for figure in IDENTITY.iter().filter(|_| !server.identities.is_empty()) {
+    let Some(identities) = server.identities else { return };
+    for figure in IDENTITY {
         let Some(family) = Family::of(figure, "") else { continue };
         head(out, &family.name, family.kind, family.help);
-        for figures in server.identities {
+        for figures in identities.figures() {
             // Names contain no byte that needs an escape.
             let view = IdentityView { figures, queue: server.queue };
             row(out, &family, &[("identity", &figures.name)], &figure.read, &view);

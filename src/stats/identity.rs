@@ -1,5 +1,6 @@
 //! The figures of an identity of the access rules.
 
+use std::fmt::Debug;
 use std::rc::Rc;
 
 use super::{Figure, IdentityStats, Read};
@@ -30,6 +31,12 @@ impl IdentityFigures {
     pub fn new(name: Rc<str>) -> Self {
         Self { name, ..Self::default() }
     }
+}
+
+/// The identities of access rules.
+pub trait Identities: Debug {
+    /// The figures of each.
+    fn figures(&self) -> Box<dyn Iterator<Item = &IdentityFigures> + '_>;
 }
 
 /// The view from which the figures of an identity are read.

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use self::client::{CLIENT, ClientView, ConnectionView, Connections, write_client};
 pub use self::database::DATABASE;
 pub use self::histogram::Histogram;
-pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};
+pub use self::identity::{IDENTITY, Identities, IdentityFigures, IdentityView};
 pub use self::job::{JOB, StatsJob, TAGS, WAITS_FOR, write_line};
 pub use self::server::{CommandCounts, SERVER, ServerInfo, ServerView, Timings, TubeSums, extensions};
 pub use self::tube::TUBE;

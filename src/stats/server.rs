@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::{Figure, Histogram, IdentityFigures, Read, Series, ServerStats};
+use super::{Figure, Histogram, Identities, Read, Series, ServerStats};
 use crate::binlog;
 use crate::clock::Timestamp;
 use crate::described;
@@ -23,8 +23,8 @@ pub struct ServerView<'a> {
     pub queue: &'a Queue,
     /// Sums over its tubes, or over the tubes that the client may see.
     pub sums: TubeSums,
-    /// The identities of the access rules; none if there are no rules.
-    pub identities: &'a [IdentityFigures],
+    /// The identities of the access rules, if there are rules.
+    pub identities: Option<&'a dyn Identities>,
     /// The commands and tags that C does not have, separated by spaces.
     pub extensions: &'a str,
     /// The figures of the binlog; the default ones if there is none.

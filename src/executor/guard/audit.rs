@@ -13,7 +13,7 @@ use crate::access::Peer;
 use crate::clock::Timestamp;
 use crate::executor::Executor;
 use crate::queue::ClientId;
-use crate::stats::IdentityFigures;
+use crate::stats::{Identities, IdentityFigures};
 
 pub(crate) fn report_log_in(name: &str, client: ClientId, peer: Peer, by: &str, withheld: u64) {
     info!(
@@ -47,21 +47,22 @@ pub(crate) struct RefusedCommandLine {
     withheld: u64,
 }
 
-impl Guard {
-    /// The counts of each identity.
-    pub(crate) fn figures(&self) -> &[IdentityFigures] {
-        &self.figures
+impl Identities for Guard {
+    fn figures(&self) -> Box<dyn Iterator<Item = &IdentityFigures> + '_> {
+        Box::new(self.identities.iter().map(|identity| &identity.figures))
     }
+}
 
+impl Guard {
     /// The counts of the client's identity.
     pub(crate) fn figures_of(&self, client: ClientId) -> Option<&IdentityFigures> {
-        Some(&self.figures[self.client(client)?.identity.index()])
+        Some(&self.identities[self.client(client)?.identity.index()].figures)
     }
 
     /// Counts a command that was refused with FORBIDDEN.
     pub(crate) fn count_refusal(&mut self, client: ClientId) {
         let Some(identity) = self.client(client).map(|known| known.identity) else { return };
-        self.figures[identity.index()].commands_forbidden += 1;
+        self.identities[identity.index()].figures.commands_forbidden += 1;
     }
 
     /// Logs a refused command, even if the reply was that there is no such job. The line is written after the replies
@@ -77,7 +78,7 @@ impl Guard {
         let Some(known) = self.client(client) else { return };
         let (identity, peer) = (known.identity, known.peer);
         let name = &self.rules.identity(identity).name;
-        let lines = self.usage[identity.index()].refusals.entry(command).or_default();
+        let lines = self.identities[identity.index()].refusals.entry(command).or_default();
         if !is_real {
             return;
         }
@@ -91,7 +92,7 @@ impl Guard {
         if let Some(known) = self.client_mut(client) {
             known.action = Some(command.into());
             let identity = known.identity;
-            self.figures[identity.index()].managing_commands += 1;
+            self.identities[identity.index()].figures.managing_commands += 1;
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Guard, GuardedClient, IdentityPuts, IdentityUsage, Standing, WaitingPuts};
+use super::{Guard, GuardedClient, GuardedIdentity, IdentityPuts, Standing, WaitingPuts};
 use crate::access::{AccessRules, IdentityId, Pace, Peer, TokenHash};
 use crate::clock::Timestamp;
 use crate::described;
@@ -46,8 +46,7 @@ impl Executor {
         self.guard.is_some().describe(out);
         let Some(guard) = &self.guard else { return };
         let Guard {
-            usage,
-            figures,
+            identities,
             rules: _,
             clients: _,
             // The rest follows from the clients, or is about lines of the log.
@@ -59,10 +58,8 @@ impl Executor {
             refusals: _,
             full: _,
         } = &**guard;
-        out.count(figures.len());
-        for (figures, usage) in figures.iter().zip(usage) {
-            describe_identity(figures, usage).describe(out);
-        }
+        out.count(identities.len());
+        identities.iter().for_each(|identity| describe_identity(identity).describe(out));
         for id in self.queue.described_clients() {
             guard.client(id).map(describe_client).describe(out);
         }
@@ -91,13 +88,12 @@ impl Executor {
         }
         let identities: Vec<DescribedIdentity> = from.value()?;
         for described in &identities {
-            let known = guard.figures.iter().position(|figures| *figures.name == *described.name);
-            if let Some(index) = known {
-                let figures = &mut guard.figures[index];
+            let mut known = guard.identities.iter_mut();
+            if let Some(known) = known.find(|known| *known.figures.name == *described.name) {
                 let [log_ins, log_ins_refused, commands_forbidden, puts_delayed, managing_commands] =
                     described.counts;
-                *figures = IdentityFigures {
-                    name: figures.name.clone(),
+                known.figures = IdentityFigures {
+                    name: known.figures.name.clone(),
                     connections: 0,
                     log_ins,
                     log_ins_refused,
@@ -106,7 +102,7 @@ impl Executor {
                     managing_commands,
                 };
                 let pace = Pace::until(described.next_put_at);
-                guard.usage[index].puts = IdentityPuts::of(pace, described.first_number);
+                known.puts = IdentityPuts::of(pace, described.first_number);
             }
         }
         let owners = guard.rules.owners();
@@ -135,14 +131,15 @@ impl Guard {
         let index = id.index as usize;
         self.clients.resize_with(self.clients.len().max(index + 1), || None);
         let is_surplus = is_surplus && AccessRules::is_anonymous(identity);
-        self.figures[identity.index()].connections += u64::from(!is_surplus);
-        self.usage[identity.index()].watched += watched;
+        let state = &mut self.identities[identity.index()];
+        state.figures.connections += u64::from(!is_surplus);
+        state.watched += watched;
         if let Some((_, 0)) = waiting {
             return Err(Malformed("the puts that wait"));
         }
         let waiting = waiting.map(|(number, count)| WaitingPuts { number, client: id.index, count });
         if let Some(puts) = waiting {
-            self.usage[identity.index()].puts.add(puts);
+            state.puts.add(puts);
             self.next_number = self.next_number.max(puts.number.saturating_add(1));
         }
         self.clients[index] = Some(GuardedClient {
@@ -187,7 +184,8 @@ fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
     }
 }
 
-fn describe_identity(figures: &IdentityFigures, usage: &IdentityUsage) -> DescribedIdentity {
+fn describe_identity(identity: &GuardedIdentity) -> DescribedIdentity {
+    let GuardedIdentity { figures, puts, log_ins: _, refusals: _, watched: _ } = identity;
     let IdentityFigures {
         name,
         connections: _,
@@ -197,7 +195,6 @@ fn describe_identity(figures: &IdentityFigures, usage: &IdentityUsage) -> Descri
         puts_delayed,
         managing_commands,
     } = figures;
-    let IdentityUsage { puts, log_ins: _, refusals: _, watched: _ } = usage;
     let counts = [*log_ins, *log_ins_refused, *commands_forbidden, *puts_delayed, *managing_commands];
     DescribedIdentity {
         name: name.to_string(),

@@ -36,10 +36,8 @@ pub(crate) struct Guard {
     pub(crate) rules: AccessRules,
     /// By the index of the [`ClientId`].
     clients: Vec<Option<GuardedClient>>,
-    /// The usage of each identity, by the identities of the rules.
-    usage: Vec<IdentityUsage>,
-    /// The counts of each identity, in the same order.
-    figures: Vec<IdentityFigures>,
+    /// By the [`IdentityId`] of the rules.
+    identities: Vec<GuardedIdentity>,
     /// When the first waiting puts of an identity are permitted.
     permits: BTreeSet<(Timestamp, IdentityId)>,
     /// The number by which the next puts that have to wait are ordered.
@@ -53,9 +51,10 @@ pub(crate) struct Guard {
     full: RateLimitedLog,
 }
 
-/// The resources that an identity uses now.
+/// An identity, as the guard knows it.
 #[derive(Debug, Default)]
-pub(crate) struct IdentityUsage {
+struct GuardedIdentity {
+    figures: IdentityFigures,
     puts: IdentityPuts,
     log_ins: RateLimitedLog,
     /// By the word of the command, so that no line hides another command.
@@ -130,9 +129,10 @@ impl Guard {
     /// A guard without clients.
     #[must_use]
     pub(crate) fn new(rules: AccessRules) -> Self {
+        let figures = rules.identities().map(|identity| IdentityFigures::new(Rc::clone(&identity.name)));
+        let identity = |figures| GuardedIdentity { figures, ..GuardedIdentity::default() };
         Self {
-            usage: rules.identities().map(|_| IdentityUsage::default()).collect(),
-            figures: rules.identities().map(|one| IdentityFigures::new(Rc::clone(&one.name))).collect(),
+            identities: figures.map(identity).collect(),
             rules,
             clients: Vec::new(),
             permits: BTreeSet::new(),
@@ -152,7 +152,7 @@ impl Guard {
 
     /// Asserts that the counts of each identity, and the puts that wait, agree with its clients.
     pub(super) fn check_invariants(&self) {
-        for (index, (figures, usage)) in self.figures.iter().zip(&self.usage).enumerate() {
+        for (index, GuardedIdentity { figures, puts, watched, .. }) in self.identities.iter().enumerate() {
             let clients = self.clients.iter().flatten().filter(|known| known.identity.index() == index);
             let connections = clients.clone().filter(|known| known.is_counted()).count();
             assert_eq!(
@@ -160,12 +160,12 @@ impl Guard {
                 "the connections of {} are counted",
                 figures.name
             );
-            usage.puts.check_invariants(&clients.clone().filter_map(|known| known.waiting).collect());
-            let watched: usize = clients.map(|known| known.watched).sum();
-            assert_eq!(usage.watched, watched, "the watched tubes of {} are counted", figures.name);
+            puts.check_invariants(&clients.clone().filter_map(|known| known.waiting).collect());
+            let sum: usize = clients.map(|known| known.watched).sum();
+            assert_eq!(*watched, sum, "the watched tubes of {} are counted", figures.name);
         }
-        let firsts = self.rules.ids().zip(&self.usage);
-        let firsts = firsts.filter_map(|(identity, usage)| Some((usage.puts.first?.0, identity)));
+        let firsts = self.rules.ids().zip(&self.identities);
+        let firsts = firsts.filter_map(|(id, identity)| Some((identity.puts.first?.0, id)));
         assert!(self.permits == firsts.collect(), "the first waiting puts of each identity are scheduled");
     }
 
@@ -180,9 +180,10 @@ impl Guard {
         let known = self.clients.get_mut(client.index as usize).and_then(Option::take);
         let Some(known) = known else { return };
         let GuardedClient { identity, waiting, watched, .. } = known;
-        self.figures[identity.index()].connections -= u64::from(known.is_counted());
+        let state = &mut self.identities[identity.index()];
+        state.figures.connections -= u64::from(known.is_counted());
+        state.watched -= watched;
         self.cancel_wait(identity, waiting, now);
-        self.usage[identity.index()].watched -= watched;
     }
 
     /// The client, as far as the guard knows it; `None` if it has not been identified.
@@ -216,7 +217,7 @@ impl Guard {
     /// Whether the identity may have another connection.
     fn has_room_for(&self, identity: IdentityId) -> bool {
         let max = self.rules.identity(identity).limits.max_connections;
-        max.is_none_or(|max| self.figures[identity.index()].connections < max.into())
+        max.is_none_or(|max| self.identities[identity.index()].figures.connections < max.into())
     }
 
     /// Handles a new connection; returns whether it may stay. For a client in its handshake this is decided at the end
@@ -263,10 +264,7 @@ impl Guard {
             self.full.line(now, |withheld| report_full(name, peer, withheld));
         } else if !AccessRules::is_anonymous(identity) {
             let by = if has_certificate { "its certificate" } else { "its user" };
-            self.figures[identity.index()].log_ins += 1;
-            let name = &self.rules.identity(identity).name;
-            let lines = &mut self.usage[identity.index()].log_ins;
-            lines.line(now, |withheld| report_log_in(name, client, peer, by, withheld));
+            self.note_log_in(identity, client, peer, by, now);
         }
         self.set_standing(client, identity, if is_surplus { Standing::Surplus } else { Standing::Counted });
         has_room || is_surplus
@@ -277,10 +275,18 @@ impl Guard {
         let Some(known) = self.clients.get_mut(client.index as usize).and_then(Option::as_mut) else {
             return;
         };
-        self.figures[known.identity.index()].connections -= u64::from(known.is_counted());
+        self.identities[known.identity.index()].figures.connections -= u64::from(known.is_counted());
         known.become_identity(identity);
         known.standing = standing;
-        self.figures[identity.index()].connections += u64::from(known.is_counted());
+        self.identities[identity.index()].figures.connections += u64::from(known.is_counted());
+    }
+
+    /// Counts and logs that the client has become the identity `by` this.
+    fn note_log_in(&mut self, identity: IdentityId, client: ClientId, peer: Peer, by: &str, now: Timestamp) {
+        let name = &self.rules.identity(identity).name;
+        let GuardedIdentity { figures, log_ins, .. } = &mut self.identities[identity.index()];
+        figures.log_ins += 1;
+        log_ins.line(now, |withheld| report_log_in(name, client, peer, by, withheld));
     }
 
     /// Refuses and logs a client that may only log in, because it is anonymous and above the limit of connections. If
@@ -312,17 +318,15 @@ impl Guard {
     fn change_identity(&mut self, client: ClientId, identity: IdentityId, by: &str, now: Timestamp) -> bool {
         let Some(known) = self.client(client) else { return false };
         let (peer, before, watched) = (known.peer, known.identity, known.watched);
-        let name = &self.rules.identity(identity).name;
         if before != identity && !self.has_room_for(identity) {
+            let name = &self.rules.identity(identity).name;
             self.full.line(now, |withheld| report_full(name, peer, withheld));
             return false;
         }
-        let lines = &mut self.usage[identity.index()].log_ins;
-        lines.line(now, |withheld| report_log_in(name, client, peer, by, withheld));
-        self.figures[identity.index()].log_ins += 1;
+        self.note_log_in(identity, client, peer, by, now);
         self.set_standing(client, identity, Standing::Counted);
-        self.usage[before.index()].watched -= watched;
-        self.usage[identity.index()].watched += watched;
+        self.identities[before.index()].watched -= watched;
+        self.identities[identity.index()].watched += watched;
         true
     }
 
@@ -330,8 +334,8 @@ impl Guard {
     pub(crate) fn set_watched(&mut self, client: ClientId, watched: usize) {
         let Some(known) = self.client_mut(client) else { return };
         let (before, identity) = (std::mem::replace(&mut known.watched, watched), known.identity);
-        let usage = &mut self.usage[identity.index()];
-        usage.watched = usage.watched - before + watched;
+        let sum = &mut self.identities[identity.index()].watched;
+        *sum = *sum - before + watched;
     }
 
     /// Whether the clients of this one's identity together have reached their limit of watched tubes, which is `max`
@@ -340,7 +344,7 @@ impl Guard {
         self.client(client).is_some_and(|known| {
             let own = self.rules.identity(known.identity).limits.max_watched_tubes;
             let max = own.map(|max| max as usize).or(max);
-            max.is_some_and(|max| self.usage[known.identity.index()].watched >= max)
+            max.is_some_and(|max| self.identities[known.identity.index()].watched >= max)
         })
     }
 
@@ -353,7 +357,7 @@ impl Guard {
         let hash = TokenHash::of(token);
         let Some(identity) = self.rules.owner_of(&hash) else {
             let is_too_many = self.tries.note_wrong(peer, now);
-            self.figures[before.index()].log_ins_refused += 1;
+            self.identities[before.index()].figures.log_ins_refused += 1;
             if !is_too_many {
                 self.wrong_tokens.line(now, |withheld| report_refused(peer, withheld));
             }
@@ -436,18 +440,18 @@ impl Executor {
     /// name are kept.
     pub(crate) fn replace_access_rules(&mut self, rules: AccessRules, now: Timestamp) {
         let Some(guard) = &mut self.guard else { return };
-        let Guard { rules, mut usage, mut figures, .. } = Guard::new(rules);
+        let Guard { rules, mut identities, .. } = Guard::new(rules);
         // The ids that identities with the same name and the same grants had.
-        let mut same = vec![None; figures.len()];
+        let mut same = vec![None; identities.len()];
         let ids = guard.rules.ids().map(|id| (&*guard.rules.identity(id).name, id));
         let by_name: HashMap<_, _> = ids.collect();
         for (identity, index) in rules.identities().zip(0..) {
             let Some(&id) = by_name.get(&*identity.name) else { continue };
             same[index] = (guard.rules.identity(id).grants == identity.grants).then_some(id);
-            let before = std::mem::take(&mut guard.usage[id.index()]);
+            let before = std::mem::take(&mut guard.identities[id.index()]);
+            let figures = IdentityFigures { connections: 0, ..before.figures };
             let puts = IdentityPuts::of(before.puts.pace, before.puts.first.map(|(_, number)| number));
-            usage[index] = IdentityUsage { watched: 0, puts, ..before };
-            figures[index] = IdentityFigures { connections: 0, ..guard.figures[id.index()].clone() };
+            identities[index] = GuardedIdentity { figures, puts, watched: 0, ..before };
         }
         let owners = rules.owners();
         for known in guard.clients.iter_mut().flatten() {
@@ -461,12 +465,12 @@ impl Executor {
             if known.standing == Standing::Surplus && !AccessRules::is_anonymous(known.identity) {
                 known.standing = Standing::Counted;
             }
-            let index = known.identity.index();
-            known.waiting.into_iter().for_each(|puts| usage[index].puts.add(puts));
-            figures[index].connections += u64::from(known.is_counted());
-            usage[index].watched += known.watched;
+            let identity = &mut identities[identity.index()];
+            known.waiting.into_iter().for_each(|puts| identity.puts.add(puts));
+            identity.figures.connections += u64::from(known.is_counted());
+            identity.watched += known.watched;
         }
-        (guard.rules, guard.usage, guard.figures) = (rules, usage, figures);
+        (guard.rules, guard.identities) = (rules, identities);
         guard.permits.clear();
         guard.rules.ids().for_each(|identity| guard.schedule_puts(identity, now));
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Guard;
+use super::{Guard, GuardedIdentity};
 use crate::access::{IdentityId, Pace};
 use crate::clock::Timestamp;
 use crate::executor::Executor;
@@ -76,7 +76,7 @@ impl Guard {
     /// Sets when the first waiting puts of the identity are permitted, after a change of these puts or of the rules.
     pub(super) fn schedule_puts(&mut self, identity: IdentityId, now: Timestamp) {
         let per_second = self.rules.identity(identity).limits.puts_per_second;
-        let puts = &mut self.usage[identity.index()].puts;
+        let puts = &mut self.identities[identity.index()].puts;
         let before = puts.first.take();
         if let Some((at, _)) = before {
             self.permits.remove(&(at, identity));
@@ -104,7 +104,7 @@ impl Guard {
 
     pub(super) fn cancel_wait(&mut self, identity: IdentityId, waiting: Option<WaitingPuts>, now: Timestamp) {
         let Some(waiting) = waiting else { return };
-        self.usage[identity.index()].puts.remove(waiting);
+        self.identities[identity.index()].puts.remove(waiting);
         self.schedule_puts(identity, now);
     }
 
@@ -135,7 +135,7 @@ impl Executor {
         let Some(per_second) = guard.rules.identity(identity).limits.puts_per_second else {
             return Permission::Now;
         };
-        let puts = &mut guard.usage[identity.index()].puts;
+        let GuardedIdentity { figures, puts, .. } = &mut guard.identities[identity.index()];
         let is_first = puts.waiting.is_empty();
         if is_first {
             puts.pace.adapt(per_second, now);
@@ -152,7 +152,7 @@ impl Executor {
         let waiting = WaitingPuts { number: guard.next_number, client: client.index, count };
         guard.next_number += 1;
         puts.add(waiting);
-        guard.figures[identity.index()].puts_delayed += u64::from(count);
+        figures.puts_delayed += u64::from(count);
         if let Some(known) = guard.client_mut(client) {
             known.waiting = Some(waiting);
         }
@@ -164,7 +164,7 @@ impl Executor {
     pub(crate) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
         let guard = self.guard.as_mut()?;
         let &(at, identity) = guard.permits.first().filter(|(at, _)| *at <= now)?;
-        let puts = &mut guard.usage[identity.index()].puts;
+        let puts = &mut guard.identities[identity.index()].puts;
         let first = *puts.waiting.first()?;
         puts.remove(first);
         if let Some(per_second) = guard.rules.identity(identity).limits.puts_per_second {

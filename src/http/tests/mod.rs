@@ -70,7 +70,7 @@ impl FigureSources {
                 info: &self.info,
                 queue: &self.queue,
                 sums: TubeSums::of(&self.queue),
-                identities: &[],
+                identities: None,
                 extensions: extensions(false),
                 binlog: binlog::Stats {
                     sync_us: 2_500_001,
