@@ -13,7 +13,7 @@ use crate::exchange::{Output, Until, WaitKind};
 use crate::executor::{Caller, Executor, Outcome, answer, lacks_room, stall_with_memory, wait};
 use crate::job::JobId;
 use crate::protocol::{FieldList, Reply, ReservedJobs, write_reserved};
-use crate::queue::{ClientId, Reserve};
+use crate::queue::Reserve;
 use crate::seconds::Seconds;
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
@@ -25,31 +25,27 @@ const REPLIES_PER_COST: u64 = 4;
 pub(crate) struct Batch {
     /// The maximum number of jobs that the client wants, less the jobs that it has lost.
     max_jobs: u32,
-    /// How long it waits for the first job; `None` if it does not wait, or has had it.
+    /// How long it waits for the first job; `None` if it does not wait, or has had one.
     timeout_s: Option<Seconds>,
     /// The jobs that have been reserved so far, and not lost since.
     ids: Vec<JobId>,
     /// Their replies.
     replies: Output,
-    /// Whether a turn has ended since the first job was reserved.
-    is_interrupted: bool,
-    /// Whether the first job has come while the client waited, and the log may lack its reservation: no room was
-    /// reserved for it.
-    awaits_log: bool,
 }
+
+/// What continues a batch.
+type ResumeBatch = fn(&mut Executor, &mut Caller<'_>, Batch) -> Outcome;
 
 impl Batch {
     /// A batch without jobs.
     pub(crate) fn new(max_jobs: u32, timeout_s: Option<Seconds>) -> Self {
-        let replies = Output::default();
-        Self { max_jobs, timeout_s, ids: Vec::new(), replies, is_interrupted: false, awaits_log: false }
+        Self { max_jobs, timeout_s, ids: Vec::new(), replies: Output::default() }
     }
 
-    /// Continues the batch after `until`.
-    fn stall(mut self, until: Until) -> Outcome {
-        self.is_interrupted = true;
+    /// Continues the batch with `resume` after `until`.
+    fn stall(self, until: Until, resume: ResumeBatch) -> Outcome {
         let memory_bytes = self.ids.capacity() * size_of::<JobId>() + self.replies.memory_bytes();
-        stall_with_memory(memory_bytes, until, |executor, caller| executor.reserve_batch(caller, self))
+        stall_with_memory(memory_bytes, until, move |executor, caller| resume(executor, caller, self))
     }
 
     /// Continues the batch when the log has room for its first job.
@@ -69,27 +65,21 @@ impl Batch {
 impl Executor {
     /// Reserves a turn's share of a batch, and answers if the batch is complete or the output has no more room.
     pub(super) fn reserve_batch(&mut self, caller: &mut Caller<'_>, mut batch: Batch) -> Outcome {
-        if batch.is_interrupted && self.drop_lost(&mut batch, caller).is_err() {
+        if self.drop_lost(&mut batch, caller).is_err() {
             return Outcome::Abort;
         }
+        let is_interrupted = !batch.ids.is_empty();
         if self.is_guarded() {
             match self.drop_unwatchable(caller.client) {
                 WatchRights::Allowed => {}
-                WatchRights::Forbidden if batch.ids.is_empty() => {
-                    return answer(caller.output, &Reply::Forbidden);
+                WatchRights::Forbidden if !is_interrupted => return answer(caller.output, &Reply::Forbidden),
+                WatchRights::Unfinished if !is_interrupted => {
+                    return batch.stall(Until::NextTurn, Self::reserve_batch);
                 }
-                WatchRights::Unfinished if batch.ids.is_empty() => return batch.stall(Until::NextTurn),
                 // The batch is answered with the jobs that it has; there are no more.
                 WatchRights::Forbidden | WatchRights::Unfinished => batch.max_jobs = batch.ids.len() as u32,
             }
         }
-        if let Some(id) = self.unlogged_first(caller.client, &batch) {
-            if self.persistence.refuses(&self.queue, id) {
-                return self.refuse_delivered(caller, id);
-            }
-            return batch.stall(Until::BinlogRoom);
-        }
-        batch.awaits_log = false;
         if batch.ids.is_empty() && batch.ids.try_reserve_exact(batch.max_jobs as usize).is_err() {
             return answer(caller.output, &Reply::OutOfMemory);
         }
@@ -98,22 +88,21 @@ impl Executor {
         let is_memory_low = self.is_short_of_memory();
         while batch.has_room_in(caller.output, is_memory_low) {
             if self.measured_cost() >= end {
-                return batch.stall(Until::NextTurn);
+                return batch.stall(Until::NextTurn, Self::reserve_batch);
             }
-            let is_first = batch.ids.is_empty();
             match self.room_for_session_reservation(caller.client) {
                 Ok(()) => {}
-                Err(_) if !is_first => break,
+                Err(_) if !batch.ids.is_empty() => break,
                 Err(no_room) => return batch.await_room(no_room, caller.output),
             }
-            let timeout_s = batch.timeout_s.filter(|_| is_first);
+            let timeout_s = batch.timeout_s;
             match self.queue.reserve(caller.client, Some(timeout_s.unwrap_or(Seconds::ZERO)), caller.now) {
                 Reserve::Job(id) => {
                     if self.add_to(&mut batch, id, fields, caller.now).is_err() {
                         return Outcome::Abort;
                     }
                 }
-                Reserve::Unfinished => return batch.stall(Until::NextTurn),
+                Reserve::Unfinished => return batch.stall(Until::NextTurn, Self::reserve_batch),
                 // Only a batch without jobs waits.
                 Reserve::Waiting => return wait(WaitKind::Batch(batch.max_jobs)),
                 Reserve::DeadlineSoon if timeout_s.is_some() => {
@@ -125,14 +114,11 @@ impl Executor {
             self.persistence.log_changes(&mut self.queue, caller.now);
             self.count_cost(1);
         }
+        // The fields have their present values.
+        if is_interrupted && fields.is_some() && self.write_replies(&mut batch, caller).is_err() {
+            return Outcome::Abort;
+        }
         self.answer_batch(caller, batch)
-    }
-
-    /// The first job of a batch, if it has come while the client waited and the log lacks its reservation.
-    fn unlogged_first(&self, client: ClientId, batch: &Batch) -> Option<JobId> {
-        let id = *batch.ids.first().filter(|_| batch.awaits_log)?;
-        debug_assert!(self.queue.has_reserved(client, id), "a batch has no lost job");
-        self.persistence.lacks(&self.queue, id).then_some(id)
     }
 
     /// Begins a batch that has waited, with its first job. The others follow in the next turn, which has time for them.
@@ -142,14 +128,28 @@ impl Executor {
         max_jobs: u32,
         first: JobId,
     ) -> Outcome {
-        let mut batch = Batch { awaits_log: true, ..Batch::new(max_jobs, None) };
+        let mut batch = Batch::new(max_jobs, None);
         let fields = self.fields_of(caller.client);
         if batch.ids.try_reserve_exact(max_jobs as usize).is_err()
             || self.add_to(&mut batch, first, fields, caller.now).is_err()
         {
             return Outcome::Abort;
         }
-        batch.stall(Until::NextTurn)
+        batch.stall(Until::NextTurn, Self::reserve_when_logged)
+    }
+
+    /// Continues such a batch once the log has the reservation of its job, for which no room was reserved.
+    fn reserve_when_logged(&mut self, caller: &mut Caller<'_>, mut batch: Batch) -> Outcome {
+        if self.drop_lost(&mut batch, caller).is_err() {
+            return Outcome::Abort;
+        }
+        match batch.ids[..] {
+            [id] if self.persistence.refuses(&self.queue, id) => self.refuse_delivered(caller, id),
+            [id] if self.persistence.lacks(&self.queue, id) => {
+                batch.stall(Until::BinlogRoom, Self::reserve_when_logged)
+            }
+            _ => self.reserve_batch(caller, batch),
+        }
     }
 
     /// Adds a job that the client has reserved to the batch, which has room for its id. The first job takes the spare
@@ -192,10 +192,6 @@ impl Executor {
 
     /// Writes the reply to a batch.
     fn write_batch(&mut self, caller: &mut Caller<'_>, mut batch: Batch) -> Result<(), TryReserveError> {
-        if batch.is_interrupted && self.fields_of(caller.client).is_some() {
-            // The fields have their present values.
-            self.write_replies(&mut batch, caller)?;
-        }
         self.count_cost(batch.ids.len() as u64 / REPLIES_PER_COST);
         caller.output.write(&Reply::ReservedBatch(ReservedJobs::new(batch.ids.len(), b"")))?;
         caller.output.append(&mut batch.replies)?;
