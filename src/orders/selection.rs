@@ -7,7 +7,7 @@
 //! A walk follows the order of the state. If a task changes a job that the walk has found, and the job moves to a
 //! position that the walk has not reached, the walk finds it again: the task must recognize it.
 
-use std::vec;
+use std::{mem, vec};
 
 use memchr::memmem;
 
@@ -118,6 +118,17 @@ pub enum WalkStep {
     Done,
 }
 
+/// The jobs after a page.
+#[derive(Debug)]
+enum NextPage {
+    /// They begin after this position.
+    After(Option<Position>),
+    /// A search for reserved jobs is in progress.
+    Search(Search),
+    /// There are none.
+    None,
+}
+
 /// A walk through a state of a tube.
 #[derive(Debug)]
 pub struct JobWalk {
@@ -126,11 +137,7 @@ pub struct JobWalk {
     filter: Filter,
     /// The jobs of the last page that have not been examined, at the positions at which they were found.
     page: vec::IntoIter<Position>,
-    /// The position after which the next page begins.
-    after: Option<Position>,
-    /// A search for a page of reserved jobs, in progress.
-    search: Option<Search>,
-    is_last_page: bool,
+    next_page: NextPage,
     /// The job whose body is being searched, and how many of its bytes have been searched.
     searched: Option<(JobId, usize)>,
     /// The position of the last job that was examined.
@@ -148,9 +155,7 @@ impl JobWalk {
             state,
             filter,
             page: Vec::new().into_iter(),
-            after,
-            search: None,
-            is_last_page: false,
+            next_page: NextPage::After(after),
             searched: None,
             last: after,
             probed: 0,
@@ -184,7 +189,7 @@ impl JobWalk {
     /// Whether there may be more jobs.
     #[must_use]
     pub fn may_find_more(&self) -> bool {
-        self.page.len() > 0 || !self.is_last_page
+        self.page.len() > 0 || !matches!(self.next_page, NextPage::None)
     }
 
     /// Finds the next job that matches.
@@ -194,7 +199,7 @@ impl JobWalk {
                 return WalkStep::Unfinished;
             }
             let Some(&Position { id, .. }) = self.page.as_slice().first() else {
-                if self.is_last_page {
+                if !self.may_find_more() {
                     return WalkStep::Done;
                 }
                 self.turn_page(queue, budget);
@@ -235,26 +240,31 @@ impl JobWalk {
     }
 
     fn turn_page(&mut self, queue: &Queue, budget: &mut WalkBudget) {
-        let page = if self.state == JobState::Reserved {
-            let new =
-                || Search::new(self.tube.clone(), PageOrder::Deadline, self.after, RESERVED_JOBS_PER_PAGE);
-            let mut search = self.search.take().unwrap_or_else(new);
-            let before = search.probes();
-            let is_over = queue.search_reserved(&mut search, budget.jobs * PROBES_PER_JOB);
-            let probes = usize::try_from(search.probes() - before).unwrap_or(usize::MAX);
-            budget.jobs = budget.jobs.saturating_sub(probes.div_ceil(PROBES_PER_JOB));
-            if !is_over {
-                self.search = Some(search);
-                budget.jobs = 0;
-                return;
+        let mut search = match mem::replace(&mut self.next_page, NextPage::None) {
+            NextPage::None => return,
+            NextPage::Search(search) => search,
+            NextPage::After(after) if self.state == JobState::Reserved => {
+                Search::new(self.tube.clone(), PageOrder::Deadline, after, RESERVED_JOBS_PER_PAGE)
             }
-            search.into_page()
-        } else {
-            queue.page(self.tube.as_str(), self.state, self.after, JOBS_PER_PAGE).unwrap_or_default()
+            NextPage::After(after) => {
+                let page = queue.page(self.tube.as_str(), self.state, after, JOBS_PER_PAGE);
+                return self.begin_page(page.unwrap_or_default());
+            }
         };
-        let Page { jobs, next } = page;
+        let before = search.probes();
+        let is_over = queue.search_reserved(&mut search, budget.jobs * PROBES_PER_JOB);
+        let probes = usize::try_from(search.probes() - before).unwrap_or(usize::MAX);
+        budget.jobs = budget.jobs.saturating_sub(probes.div_ceil(PROBES_PER_JOB));
+        if is_over {
+            self.begin_page(search.into_page());
+        } else {
+            self.next_page = NextPage::Search(search);
+            budget.jobs = 0;
+        }
+    }
+
+    fn begin_page(&mut self, Page { jobs, next }: Page) {
         self.page = jobs.into_iter();
-        self.is_last_page = next.is_none();
-        self.after = next;
+        self.next_page = next.map_or(NextPage::None, |next| NextPage::After(Some(next)));
     }
 }
