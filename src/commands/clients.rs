@@ -9,7 +9,7 @@ use std::rc::Rc;
 use crate::clock::Timestamp;
 use crate::exchange::Until;
 use crate::executor::{Caller, ClientPage, Executor, Outcome, answer, stall, stall_with_memory};
-use crate::protocol::{ClientCursor, Reply};
+use crate::protocol::{ClientCursor, ListWriter, Reply};
 use crate::queue::ClientId;
 use crate::refusal::ChangeRefusal;
 use crate::stats::{ClientView, Connections, write_client};
@@ -64,12 +64,8 @@ impl Executor {
         found.ids.truncate(found.limit);
         let next = found.ids.last().filter(|_| has_more).map(|last| ClientCursor { index: last.index });
         let expected = LINE_BYTES * (found.ids.len() + 1);
-        let Some(writer) = self.page_writer("clients", next, expected, caller.output) else {
-            return answer(caller.output, &Reply::OutOfMemory);
-        };
-        let page =
-            ClientPage { asker: caller.client, left: found.ids.into_iter(), writer, has_failed: false };
-        self.client_pages.push(page);
+        let writer = self.page_writer("clients", next, expected, caller.output);
+        self.client_pages.push(ClientPage { asker: caller.client, left: found.ids.into_iter(), writer });
         self.await_page(caller)
     }
 
@@ -80,16 +76,14 @@ impl Executor {
         };
         let page = &self.client_pages[at];
         if !page.is_over() {
-            let memory_bytes = page.writer.memory_bytes();
+            let memory_bytes = page.writer.as_ref().map_or(0, ListWriter::memory_bytes);
             return stall_with_memory(memory_bytes, Until::NextTurn, |executor, caller| {
                 executor.await_page(caller)
             });
         }
-        let page = self.client_pages.remove(at);
-        if page.has_failed {
-            answer(caller.output, &Reply::OutOfMemory)
-        } else {
-            self.answer_list(page.writer, caller.output)
+        match self.client_pages.remove(at).writer {
+            Some(writer) => self.answer_list(writer, caller.output),
+            None => answer(caller.output, &Reply::OutOfMemory),
         }
     }
 
@@ -107,7 +101,7 @@ impl Executor {
                 let Some(view) = id.and_then(|id| self.client_view(id, connections, now)) else { continue };
                 line.clear();
                 write_client(&view, &mut line);
-                page.has_failed = page.writer.push_lines(&line).is_err();
+                page.writer.take_if(|writer| writer.push_lines(&line).is_err());
             }
         }
         self.client_pages = pages;

@@ -80,14 +80,13 @@ pub(crate) struct ClientPage {
     pub(crate) asker: ClientId,
     /// The clients that have not been written yet.
     pub(crate) left: vec::IntoIter<ClientId>,
-    pub(crate) writer: ListWriter,
-    /// There was no memory for a line.
-    pub(crate) has_failed: bool,
+    /// `None` if there was no memory for a line.
+    pub(crate) writer: Option<ListWriter>,
 }
 
 impl ClientPage {
     pub(crate) fn is_over(&self) -> bool {
-        self.has_failed || self.left.len() == 0
+        self.writer.is_none() || self.left.len() == 0
     }
 }
 
