@@ -1,7 +1,8 @@
 //! All flags: the spelling, the requirements and the effect of each.
 //!
 //! Owns: the table. A new option is one row, a field of a part of [`Options`](super::Options), and its lines in
-//! `help.txt` and in the manual. Driven by [`Options::parse`](super::Options::parse).
+//! `help.txt`, the README and the manual, which `help_tests.rs` compares with the table. Driven by
+//! [`Options::parse`](super::Options::parse).
 
 use std::time::Duration;
 

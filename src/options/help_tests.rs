@@ -1,4 +1,6 @@
-//! Compares the help and the manual with the table of flags.
+//! Compares the help, the README and the manual with the table of flags.
+
+use std::collections::BTreeSet;
 
 use super::*;
 
@@ -23,18 +25,36 @@ fn the_help_fits_a_screen_and_names_every_default() {
     }
 }
 
+/// The flags in `text`, such as `-b` and `--port`.
+fn flags_in(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|char: char| char != '-' && !char.is_alphanumeric());
+    words.filter(|word| word.starts_with('-') && word.ends_with(char::is_alphanumeric)).collect()
+}
+
 #[test]
-fn the_help_names_flags_that_are_known_and_in_the_manual() {
-    let help = help("beanstalkd");
-    let words = help.split([' ', '\n', ',', ';', ':', ')']);
-    let flags: Vec<&str> = words.filter(|word| word.starts_with('-') && word.len() > 1).collect();
-    assert!(flags.len() > 30, "{flags:?}");
+fn the_help_the_readme_and_the_manual_have_the_flags_of_the_table() {
+    let names = |flag: &Flag| [format!("-{}", flag.short), format!("--{}", flag.long)];
+    let names = flags::FLAGS.iter().flat_map(names).filter(|name| name.ends_with(char::is_alphanumeric));
+    let names: Vec<String> = names.collect();
+    // What is in parentheses names other flags.
+    let help = HELP.split(['(', ')']).step_by(2).collect::<String>();
+    let readme = include_str!("../../README.md").split("\n## ").find(|part| part.starts_with("Flags\n"));
+    let rows = readme.unwrap().lines().filter_map(|line| line.strip_prefix('|')?.split('|').next());
     let manual = include_str!("../../doc/beanstalkd.1");
-    for flag in flags {
-        let error = Options::parse([flag]).err();
-        assert!(!matches!(error, Some(UsageError::UnknownFlag(_))), "{flag}");
-        let name = if flag.starts_with("--") { &flag[1..] } else { &flag[1..2] };
-        assert!(manual.contains(&format!("Fl {name}")), "{flag}");
+    let items: String = manual.lines().filter(|line| line.starts_with(".It Fl ")).collect();
+    let table: [(&str, &[&str]); 3] = [
+        (&help, &["--binlog-dir", "-c", "-n", "--check-handover"]),
+        (&rows.collect::<String>(), &["--binlog-dir", "-c", "-n"]),
+        (&items.replace("Fl ", "-"), &[]),
+    ];
+    for (text, left_out) in table {
+        let found = flags_in(text);
+        let missing: Vec<_> = names.iter().filter(|name| !found.contains(name.as_str())).collect();
+        assert_eq!(missing, left_out, "{text}");
+        for flag in found {
+            let error = Options::parse([flag]).err();
+            assert!(!matches!(error, Some(UsageError::UnknownFlag(_))), "{flag}");
+        }
     }
 }
 

@@ -1,9 +1,8 @@
 """Compares the documents with the source, with the files of packaging/monitoring and with a running server.
 
 Each check yields what is wrong, as a line of text: a link leads to no file or heading, a test or a target of cargo is
-named that does not exist, README.md lacks a flag of the help, doc/protocol.md lacks a key of the stats or has the keys
-in another order, an alert or a panel uses a series that does not exist, a recipe of tests/clients is longer than
-MAX_RECIPE_LINES.
+named that does not exist, doc/protocol.md lacks a key of the stats or has the keys in another order, an alert or a
+panel uses a series that does not exist, a recipe of tests/clients is longer than MAX_RECIPE_LINES.
 """
 
 import glob
@@ -12,7 +11,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +28,6 @@ if "DOCUMENT" in os.environ:
 # crates/client/README.md is a page of the registry: its programs are compiled as documentation of the crate.
 LINKING = [*DOCUMENTS, *([] if "DOCUMENT" in os.environ else ["crates/client/README.md"])]
 MAX_RECIPE_LINES = 110  # without empty lines
-NOT_IN_HELP = "--check-handover"  # the server itself uses it
 
 
 def all_faults():
@@ -39,7 +36,6 @@ def all_faults():
     yield from tests_missing()
     yield from targets_missing()
     yield from long_recipes()
-    yield from flags_missing()
     yield from stats_keys_missing()
     yield from metrics_missing()
     yield from dashboard_faults()
@@ -120,16 +116,6 @@ def long_recipes():
             lines = sum(1 for line in file if line.strip())
         if lines > MAX_RECIPE_LINES:
             yield f"{path}: {lines} lines, more than {MAX_RECIPE_LINES}"
-
-
-def flags_missing():
-    """The flags that the table of README.md and the help of the server do not both have."""
-    shown = subprocess.run([SERVER, "--help"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
-        table = re.search(r"^## Flags\n(.*?)^`beanstalkd --help`", file.read(), re.S | re.M).group(1)
-    in_help, in_table = (set(re.findall(r"--[a-z][a-z-]+", text)) for text in (shown, table))
-    for flag in sorted((in_help ^ in_table) - {NOT_IN_HELP}):
-        yield f"README.md: {flag} is {'not in the table' if flag in in_help else 'in the table, but not in the help'}"
 
 
 def stats_keys_missing():

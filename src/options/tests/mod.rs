@@ -422,20 +422,6 @@ fn the_first_of_version_help_and_errors_counts() {
 }
 
 #[test]
-fn each_flag_of_the_command_line_means_something() {
-    for Flag { short, long, .. } in flags::FLAGS {
-        for flag in [format!("-{short}"), format!("--{long}")] {
-            // Leaves out the forms that do not exist.
-            if flag.trim_start_matches('-').is_empty() {
-                continue;
-            }
-            let error = Options::parse([flag.as_str(), "x"]).err();
-            assert!(!matches!(error, Some(UsageError::UnknownFlag(_))), "{flag}");
-        }
-    }
-}
-
-#[test]
 fn errors_that_c_also_reports_have_the_words_of_c() {
     let table: &[(&[&str], &str)] = &[
         (&["-q"], "unknown flag: -q"),
