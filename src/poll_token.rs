@@ -51,12 +51,12 @@ const MIN_KIND: u32 = MAX_KIND - 15;
 
 /// How many clients can be connected at once. Their indexes stay below twice that number: a client that disconnects
 /// with many jobs keeps its index until all of them are released.
-pub const MAX_CLIENTS: usize = 1 << (KIND_BITS - 1);
+pub(crate) const MAX_CLIENTS: usize = 1 << (KIND_BITS - 1);
 
 /// Whether `id`, which [`PollToken::decode`] returned, refers to `client`: the indexes are equal, and so are the
 /// generations, in the bits that a token has.
 #[must_use]
-pub fn is_for(id: ClientId, client: ClientId) -> bool {
+pub(crate) fn is_for(id: ClientId, client: ClientId) -> bool {
     id.index == client.index && (id.generation ^ client.generation) & MAX_NUMBER == 0
 }
 
@@ -64,7 +64,7 @@ impl PollToken {
     /// The receiver of an event with this token; `None` if no such token was registered. A client's generation may have
     /// only its lower bits; see [`is_for`].
     #[must_use]
-    pub fn decode(token: Token) -> Option<Self> {
+    pub(crate) fn decode(token: Token) -> Option<Self> {
         let (kind, number) = (token.0 as u32 & MAX_KIND, (token.0 >> KIND_BITS) as u32);
         Some(match kind {
             SIGNALS => Self::Signals,

@@ -16,7 +16,7 @@ use crate::tube_name::TubeName;
 
 /// An exchange can be handed over with at most this many bytes of unsent replies. Only an exchange whose last reply has
 /// a body of that size can exceed it.
-pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 described!(enum CommandRefusal, "the refusal of a command" {
     0 => JobTooBig,

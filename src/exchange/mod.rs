@@ -34,12 +34,12 @@ use std::fmt::Debug;
 
 use zeroize::Zeroize;
 
-pub use self::activity::Activity;
-pub use self::complete::Complete;
-pub use self::description::MAX_OUTPUT_BYTES;
-pub use self::outcome::{Outcome, Unfinished, Until, WaitKind};
+pub(crate) use self::activity::Activity;
+pub(crate) use self::complete::Complete;
+pub(crate) use self::description::MAX_OUTPUT_BYTES;
+pub(crate) use self::outcome::{Outcome, Unfinished, Until, WaitKind};
 pub use self::output::Output;
-pub use self::put::{Put, PutExtras};
+pub(crate) use self::put::{Put, PutExtras};
 
 use self::activity::LineCount;
 use self::body_room::{Arriving, BodyArrival};

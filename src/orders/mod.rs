@@ -4,7 +4,7 @@
 //! that, in slices, with the same calls as for a client. Driven by an exchange, which reads the table, and by the
 //! server, which writes it.
 
-pub mod selection;
+pub(crate) mod selection;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::stats::{ClientView, Connections, ServerView};
 use crate::tube_name::TubeName;
 
 /// The maximum number of running tasks: more than people start, and few enough that each gets its turns soon.
-pub const MAX_RUNNING: usize = 16;
+pub(crate) const MAX_RUNNING: usize = 16;
 
 /// How many ended tasks are kept for later requests.
 const MAX_ENDED_TASKS: usize = 64;
@@ -230,11 +230,11 @@ impl Order {
 }
 
 /// The scopes of a flush that the API offers.
-pub const FLUSHES: [FlushScope; 3] = [FlushScope::All, FlushScope::Buried, FlushScope::Cooldowns];
+pub(crate) const FLUSHES: [FlushScope; 3] = [FlushScope::All, FlushScope::Buried, FlushScope::Cooldowns];
 
 /// The word of the API for a flush.
 #[must_use]
-pub fn flush_action(scope: FlushScope) -> &'static str {
+pub(crate) fn flush_action(scope: FlushScope) -> &'static str {
     match scope {
         FlushScope::All => "flush",
         FlushScope::Buried => "flush-buried",

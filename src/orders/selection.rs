@@ -25,7 +25,7 @@ const RESERVED_JOBS_PER_PAGE: usize = 1024;
 /// How many clients and reservations can be probed in the time of one job.
 const PROBES_PER_JOB: usize = 4;
 /// The maximum length of the text for which a filter searches, in bytes.
-pub const MAX_CONTAINED_BYTES: usize = 256;
+pub(crate) const MAX_CONTAINED_BYTES: usize = 256;
 
 /// The work that a walk may still do in the current call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

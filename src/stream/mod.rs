@@ -9,8 +9,8 @@ mod tls_stream;
 
 use std::io::{self, IoSlice};
 
-pub use self::listener::ListenerSocket;
-pub use self::socket::{Accepted, Socket};
+pub(crate) use self::listener::ListenerSocket;
+pub(crate) use self::socket::{Accepted, Socket};
 pub use self::tls_stream::TlsStream;
 
 use crate::described;

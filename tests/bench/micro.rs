@@ -6,7 +6,7 @@
 use std::env;
 use std::hint::black_box;
 
-use beanstalkd::exchange::{Exchange, Output};
+use beanstalkd::simulation::{Exchange, Output};
 use beanstalkd_binlog::{Binlog, Config, SyncPolicy, WholeJob};
 use beanstalkd_protocol::{Reply, ReplyBuffer, parse};
 use beanstalkd_queue::{ClientId, NewJob, Queue, Release, Reserve};

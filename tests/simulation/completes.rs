@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use beanstalkd::access::AccessRules;
-use beanstalkd::refusal::CommandRefusal;
 use beanstalkd::server::Server;
+use beanstalkd::simulation::CommandRefusal;
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::{PoisonLimits, TubeRule};
 use beanstalkd_testkit::disk::SimDisk;

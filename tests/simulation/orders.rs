@@ -1,9 +1,9 @@
 //! Orders of the API beside clients: when a task is over, and that the orders break no rule for clients. In debug
 //! builds each of the first turns ends with a sweep over all invariants of server, queue and log.
 
-use beanstalkd::orders::selection::{AsOf, Filter, JobWalk};
-use beanstalkd::orders::{Control, JobAction, Order, Progress, PutOrder, Selection, Task, TaskId};
-use beanstalkd::refusal::PutRefusal;
+use beanstalkd::simulation::{
+    AsOf, Control, Filter, JobAction, JobWalk, Order, Progress, PutOrder, PutRefusal, Selection, Task, TaskId,
+};
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::FlushScope;
 use beanstalkd_types::clock::NS_PER_S;

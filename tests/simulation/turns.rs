@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use beanstalkd::orders::{Control, Order};
+use beanstalkd::simulation::{Control, Order};
 use beanstalkd_queue::FlushScope;
 use beanstalkd_types::clock::NS_PER_S;
 use beanstalkd_types::tube_name::TubeName;

@@ -6,9 +6,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use beanstalkd::poll_token::PollToken;
 use beanstalkd::server::Server;
-use beanstalkd::stream::TlsStream;
+use beanstalkd::simulation::{PollToken, TlsStream};
 use beanstalkd::tls::{Acceptor, Channel, HANDSHAKE_TIMEOUT};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_testkit::random::{Random, number_from_environment};

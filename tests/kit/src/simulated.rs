@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use beanstalkd::access::Peer;
 use beanstalkd::server::{Executor, ExecutorConfig, Readiness, Server};
+use beanstalkd::simulation::Stream;
 use beanstalkd::stats::ServerInfo;
-use beanstalkd::stream::Stream;
 use beanstalkd_binlog::{Binlog, Config, Cooldown, OpenError, ReplaySummary, Storage, SyncPolicy};
 use beanstalkd_model::{BINLOG_FILE_BYTES, PID, VERSION};
 use beanstalkd_os::process::CpuTime;

@@ -9,9 +9,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::rc::Rc;
 
-use beanstalkd::poll_token::PollToken;
 use beanstalkd::server::Readiness;
-use beanstalkd::stream::{Handle, Stream};
+use beanstalkd::simulation::{Handle, PollToken, Stream};
 use beanstalkd_queue::ClientId;
 
 use crate::observer::{self, ServedStep};
