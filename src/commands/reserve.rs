@@ -80,10 +80,11 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        self.note_reserved(id);
         if let Some(fields) = self.fields_of(client) {
+            // Records may be the reason for the present values of the fields.
             return self.answer_with_fields(&mut Caller::new(client, output, now), id, fields);
         }
+        self.note_reserved(id);
         answer(output, &self.reserved_body(id).map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
     }
 

@@ -168,6 +168,24 @@ fn a_reservation_of_a_plain_job_on_the_medium_waits_for_no_change_of_others() {
     }
 }
 
+/// A release that is not on the medium may be the reason for a priority in the fields.
+#[test]
+fn a_reservation_with_fields_waits_for_the_changes_that_its_fields_show() {
+    let mut harness = SimulatedServer::start_on(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
+    let [holder, worker] = harness.connect_each();
+    harness.say_and_wait(&holder, "put 1 0 10 1\r\na\r\n");
+    harness.say_and_wait(&holder, "reserve\r\n");
+    harness.say_and_wait(&worker, "reserve-fields pri\r\n");
+    holder.send(b"release 1 5 0\r\n");
+    harness.turn([&holder]);
+    worker.send(b"reserve\r\n");
+    harness.turn([&worker]);
+    assert_eq!((holder.received(), worker.received()), (String::new(), String::new()));
+    while harness.help() {}
+    assert_eq!(holder.received(), "RELEASED\r\n");
+    assert_eq!(worker.received(), "RESERVED 1 1 5\r\na\r\n");
+}
+
 /// On a full disk the server refuses commands that need a record, and they change nothing. A flush makes room.
 #[test]
 fn a_full_disk_refuses_moves_and_new_priorities_and_a_flush_continues() {
