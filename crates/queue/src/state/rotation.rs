@@ -159,7 +159,8 @@ impl Rotation {
         debug_assert!(position.is_some(), "the first job of a key is in the rotation");
         self.head = self.head.filter(|head| head.ready_key() != key);
         let Some(next) = next else {
-            self.leaving = (!is_reserved).then_some((hash, found.number()));
+            let may_return = !is_reserved && !self.is_ending;
+            self.leaving = may_return.then_some((hash, found.number()));
             return;
         };
         let number = if is_reserved { self.next_number() } else { found.number() };
