@@ -3,7 +3,7 @@
 //! `MODEL_CASES=n` sets the number of cases, and `SEED=n` runs one of them. If a case fails, the test shortens its list
 //! of operations for as long as the shorter list still fails, and prints the result.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
@@ -13,13 +13,15 @@ use std::thread;
 use beanstalkd_queue::{FlushScope, FlushStep, Page, PageOrder, PoisonLimits, Search};
 use beanstalkd_testkit::cells::cells_of;
 use beanstalkd_testkit::operations::{
-    ClientCommand, Operation, Pair, case, listing, operation, run, shorten,
+    ClientCommand, Operation, Pair, case, listing, operation, run, run_in_slices, shorten, sliced_case,
 };
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::weighted;
 use beanstalkd_types::job::{JobId, JobState, Position};
 use beanstalkd_types::tags::JobTags;
 use beanstalkd_types::tube_name::TubeName;
+
+type Case = fn(u64) -> (PoisonLimits, Vec<Operation>);
 
 /// The number of cases, unless `MODEL_CASES` is set.
 const CASES: u64 = 50_000;
@@ -40,8 +42,8 @@ fn seeds(length: u64) -> Range<u64> {
     }
 }
 
-#[test]
-fn the_queue_does_what_the_model_does() {
+/// Runs the cases; fails with the shortest list of operations that fails.
+fn check_cases(length: u64, case: Case, run: impl Fn(PoisonLimits, &[Operation])) {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         PANIC_MESSAGE.with_borrow_mut(|message| match message {
@@ -50,7 +52,7 @@ fn the_queue_does_what_the_model_does() {
         });
     }));
     PANIC_MESSAGE.set(Some(String::new()));
-    let failure = seeds(1).find_map(|seed| {
+    let failure = seeds(length).find_map(|seed| {
         let (limits, operations) = case(seed);
         let fails = |operations: &[Operation]| {
             panic::catch_unwind(AssertUnwindSafe(|| run(limits, operations))).is_err()
@@ -69,6 +71,22 @@ fn the_queue_does_what_the_model_does() {
     if let Some(failure) = failure {
         panic!("{failure}");
     }
+}
+
+#[test]
+fn the_queue_does_what_the_model_does() {
+    check_cases(1, case, run);
+}
+
+#[test]
+fn nothing_is_lost_between_the_slices_of_long_work() {
+    let (all, met) = (Cell::new(0), Cell::new(0));
+    check_cases(250, sliced_case, |limits, operations| {
+        met.set(met.get() + run_in_slices(limits, operations));
+        all.set(all.get() + operations.len());
+    });
+    let (met, all) = (met.get(), all.get());
+    assert!(all < 1_000 || met > all / 20, "{met} of {all} operations came while work was left");
 }
 
 /// The rows and columns of the table of tags in the document, without the cells where nothing happens.

@@ -52,7 +52,10 @@ impl Queue {
                 "{}: an open tube has ready jobs that may be reserved or waiting clients, never both",
                 tube.name
             );
-            self.check_deadline(Timer::Tube(key));
+            // A gate that may be open is handled at once, without its timer.
+            if !self.rules.tubes.to_open.contains(&key) {
+                self.check_deadline(Timer::Tube(key));
+            }
             let urgent = tube.ready.iter().filter(|key| {
                 let job = self.jobs.get(key.job()).expect("a ready job exists");
                 assert_eq!(*key, ReadyKey::new(job.priority, key.job()));

@@ -1,6 +1,7 @@
 //! Does operations on the queue and on its model, and fails if their replies differ.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use beanstalkd_model::{self as model, CompletedPut, Model, NO_JUMPS_FROM, State};
@@ -13,6 +14,7 @@ use beanstalkd_types::job::{Body, JobId, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{EncodedTags, JobTags};
 
+use super::flushes::{Flush, end_slices, flush, flush_step};
 use super::{ClientCommand, Operation, completed_puts, job_of, rules};
 use crate::tags::encoded;
 
@@ -30,6 +32,9 @@ fn frees_too_many(model: &Model, job: JobId, puts: &[CompletedPut]) -> bool {
     group.is_some_and(|group| !puts.is_empty() && model.waiting_for(group).count() > SLICES.given_back)
 }
 
+/// With so many rules, a step of a reload handles one tube.
+const RULES_FOR_SLICES: usize = 4096;
+
 /// The queue, the model, and the connected clients.
 pub struct Pair {
     pub queue: Queue,
@@ -38,6 +43,10 @@ pub struct Pair {
     /// The ids of puts that were announced.
     announced: VecDeque<JobId>,
     pub(super) now: Timestamp,
+    /// Whether long work stays unfinished, so that the model, which does all at once, is not asked: see `sliced.rs`.
+    pub(super) is_sliced: bool,
+    /// The clients that flush, and do nothing else.
+    pub(super) flushing: Vec<Flush>,
 }
 
 /// Applies all operations to the queue and to the model.
@@ -57,7 +66,22 @@ impl Pair {
         queue.keep_changes();
         let mut model = Model::new(limits);
         model.share = SLICES.given_back;
-        Self { queue, model, clients: Vec::new(), announced: VecDeque::new(), now: START }
+        Self {
+            queue,
+            model,
+            clients: Vec::new(),
+            announced: VecDeque::new(),
+            now: START,
+            is_sliced: false,
+            flushing: Vec::new(),
+        }
+    }
+
+    /// Asserts that the model comes to the same result.
+    fn agree<T: PartialEq + Debug>(&mut self, found: T, expected: impl FnOnce(&mut Model) -> T) {
+        if !self.is_sliced {
+            assert_eq!(found, expected(&mut self.model));
+        }
     }
 
     /// Begins a flush, for a client that does nothing else; `None` if there is no such tube.
@@ -71,6 +95,7 @@ impl Pair {
     /// Takes a step of this flush.
     pub fn continue_flush(&mut self, client: ClientId) -> FlushStep {
         let step = flush_step(&mut self.queue, client, self.now);
+        end_slices(&mut self.queue, self.now);
         match step {
             FlushStep::Job(id) => self.model.flush_job(id.0, self.now),
             FlushStep::Cooldown(id) => self.model.end_cooldown(id.0),
@@ -90,7 +115,7 @@ impl Pair {
 
     /// Does all work that the last operation has left for later turns.
     fn finish_slices(&mut self) {
-        while self.queue.next_deadline().is_some_and(|at| at <= self.now) {
+        while !self.is_sliced && self.queue.next_deadline().is_some_and(|at| at <= self.now) {
             self.queue.check_invariants();
             self.queue.advance(self.now);
         }
@@ -99,16 +124,17 @@ impl Pair {
     /// The client that a raw number chooses, if it may send a command.
     fn speaker(&self, raw: u64) -> Option<ClientId> {
         let id = *self.clients.get(raw as usize % self.clients.len().max(1))?;
-        (!self.model.client(id.index).waits()).then_some(id)
+        let is_busy = self.queue.is_waiting(id) || self.flushing.iter().any(|flush| flush.client == id);
+        (!is_busy).then_some(id)
     }
 
-    fn execute(&mut self, operation: Operation) {
+    pub(super) fn execute(&mut self, operation: Operation) {
         use Operation as O;
         match operation {
             O::Connect => {
                 if self.clients.len() < MAX_CLIENTS {
                     let id = self.queue.connect();
-                    self.model.connect(id.index);
+                    self.agree((), |model| model.connect(id.index));
                     self.clients.push(id);
                 }
             }
@@ -120,7 +146,8 @@ impl Pair {
             }
             O::StopWaiting { client } => {
                 if let Some(&id) = self.clients.get(client as usize % self.clients.len().max(1)) {
-                    assert_eq!(self.queue.stop_waiting(id), self.model.stop_waiting(id.index));
+                    let has_waited = self.queue.stop_waiting(id);
+                    self.agree(has_waited, |model| model.stop_waiting(id.index));
                 }
             }
             O::KickJob { job } => {
@@ -129,7 +156,8 @@ impl Pair {
                 if kickable {
                     assert!(self.queue.kick(id, self.now));
                 }
-                assert_eq!(kickable, self.model.kick_job(id.0, self.now));
+                let now = self.now;
+                self.agree(kickable, |model| model.kick_job(id.0, now));
             }
             O::PauseTube { tube, length_s } => self.pause_tube(tube, length_s),
             O::Reprioritize { job, priority } => {
@@ -138,14 +166,16 @@ impl Pair {
                 if is_free {
                     assert!(self.queue.set_priority(id, Priority(priority), self.now));
                 }
-                assert_eq!(is_free, self.model.reprioritize(id.0, priority));
+                self.agree(is_free, |model| model.reprioritize(id.0, priority));
             }
             O::SetDelay { job, delay_s } => self.set_delay(job, delay_s),
             O::SetRules { number } => self.set_rules(rules(number)),
             O::List { tube, limit } => self.list(tube, limit),
             O::Pass { ns } => self.advance(self.now + ns),
             O::PassToDeadline { offset_ns } => {
-                if let Some(at) = self.model.next_deadline() {
+                let next =
+                    if self.is_sliced { self.queue.next_deadline() } else { self.model.next_deadline() };
+                if let Some(at) = next {
                     self.advance(Timestamp(at.0.saturating_add_signed(offset_ns)).max(self.now));
                 }
             }
@@ -160,7 +190,8 @@ impl Pair {
     fn pause_tube(&mut self, tube: &str, length_s: Seconds) {
         let paused = self.queue.pause_tube(tube, length_s, self.now);
         self.finish_slices();
-        assert_eq!(paused, self.model.pause_tube(tube, length_s, self.now));
+        let now = self.now;
+        self.agree(paused, |model| model.pause_tube(tube, length_s, now));
     }
 
     fn set_delay(&mut self, job: u64, delay_s: Seconds) {
@@ -169,34 +200,47 @@ impl Pair {
         if is_delayable {
             assert!(self.queue.set_delay(id, delay_s, until, now));
         }
-        assert_eq!(is_delayable, self.model.set_delay(id.0, delay_s, until, now));
+        self.agree(is_delayable, |model| model.set_delay(id.0, delay_s, until, now));
     }
 
     fn set_rules(&mut self, rules: Vec<TubeRule>) {
-        self.queue.set_tube_rules(rules.clone(), self.now);
+        let (mut padded, now) = (rules.clone(), self.now);
+        if self.is_sliced {
+            padded.resize(RULES_FOR_SLICES, TubeRule::new("no-such-tube"));
+        }
+        self.queue.set_tube_rules(padded, now);
         self.finish_slices();
-        self.model.set_rules(rules, self.now);
-        self.model.advance(self.now);
+        self.agree((), |model| {
+            model.set_rules(rules, now);
+            model.advance(now);
+        });
     }
 
     /// Applies the command of a connected client that does not wait.
     fn command(&mut self, id: ClientId, command: ClientCommand) {
         use ClientCommand as C;
         let (index, now) = (id.index, self.now);
-        let (queue, model) = (&mut self.queue, &mut self.model);
+        let (queue, model) = (&mut self.queue, &self.model);
         match command {
             C::Use { tube } => {
                 queue.use_tube(id, tube);
-                model.use_tube(index, tube);
+                self.agree((), |model| model.use_tube(index, tube));
             }
-            C::Watch { tube } => assert_eq!(queue.watch(id, tube), model.watch(index, tube)),
+            C::Watch { tube } => {
+                let count = queue.watch(id, tube);
+                self.agree(count, |model| model.watch(index, tube));
+            }
             C::WatchWithWeight { tube, weight } => {
-                assert_eq!(queue.watch_with_weight(id, tube, weight), model.watch(index, tube));
+                let count = queue.watch_with_weight(id, tube, weight);
+                self.agree(count, |model| model.watch(index, tube));
             }
-            C::Ignore { tube } => assert_eq!(queue.ignore(id, tube), model.ignore(index, tube)),
+            C::Ignore { tube } => {
+                let count = queue.ignore(id, tube);
+                self.agree(count, |model| model.ignore(index, tube));
+            }
             C::SetMode { mode } => {
                 queue.set_reserve_mode(id, mode);
-                model.set_weighted(index, mode != ReserveMode::Fifo);
+                self.agree((), |model| model.set_weighted(index, mode != ReserveMode::Fifo));
             }
             C::Session { name, grace_ms } => self.session(id, name, grace_ms),
             C::Put { priority, delay_s, ttr_s, tags, is_announced } => {
@@ -209,35 +253,48 @@ impl Pair {
                 self.announced.push_back(announced);
             }
             C::Reserve { timeout_s } => self.reserve(id, timeout_s),
-            C::ReserveJob { job } => {
-                let job = job_of(job, model);
-                assert_eq!(queue.reserve_job(id, job, now), model.reserve_job(index, job.0, now));
-            }
+            C::ReserveJob { job } => self.reserve_job(id, job),
             C::UndoReserve { job } => self.undo_reserve(id, job),
             C::WaitJob { job, timeout_s } => self.wait_job(id, job, timeout_s),
-            C::Delete { job } => {
-                let job = job_of(job, model);
-                let is_deleted = queue.delete(id, job, now).is_some();
-                assert_eq!(is_deleted, model.delete(index, job.0, now));
-            }
+            C::Delete { job } => self.delete(id, job),
             C::Complete { job, number } => self.complete(id, job, number),
             C::Release { job, release } => {
                 let job = job_of(job, model);
                 let released = queue.has_reserved(id, job).then(|| queue.release(id, job, release, now));
-                assert_eq!(released, model.release(index, job.0, release, now));
+                self.agree(released, |model| model.release(index, job.0, release, now));
             }
             C::Bury { job, priority } => self.bury(id, job, priority),
             C::Touch { job, for_s } => {
                 let job = job_of(job, model);
-                assert_eq!(queue.touch(id, job, for_s, now), model.touch(index, job.0, for_s, now));
+                let is_touched = queue.touch(id, job, for_s, now);
+                self.agree(is_touched, |model| model.touch(index, job.0, for_s, now));
             }
             C::TouchAll => self.touch_all(id),
             C::Kick { bound } => self.kick(id, bound),
             C::Move { job, tube } => self.move_job(id, job, tube),
-            C::Flush { tube, only_buried } => {
-                let flushed = flush(queue, id, tube, only_buried, now);
-                assert_eq!(flushed, model.flush(tube, only_buried, now));
-            }
+            C::Flush { tube, only_buried } => self.flush(id, tube, only_buried),
+        }
+    }
+
+    fn reserve_job(&mut self, id: ClientId, job: u64) {
+        let (job, now) = (job_of(job, &self.model), self.now);
+        let is_reserved = self.queue.reserve_job(id, job, now);
+        self.agree(is_reserved, |model| model.reserve_job(id.index, job.0, now));
+    }
+
+    fn delete(&mut self, id: ClientId, job: u64) {
+        let (job, now) = (job_of(job, &self.model), self.now);
+        let is_deleted = self.queue.delete(id, job, now).is_some();
+        self.agree(is_deleted, |model| model.delete(id.index, job.0, now));
+    }
+
+    fn flush(&mut self, id: ClientId, tube: &'static str, only_buried: bool) {
+        let now = self.now;
+        if self.is_sliced {
+            self.flushing.extend(Flush::begin(&mut self.queue, id, tube, only_buried));
+        } else {
+            let flushed = flush(&mut self.queue, id, tube, only_buried, now);
+            self.agree(flushed, |model| model.flush(tube, only_buried, now));
         }
     }
 
@@ -247,58 +304,60 @@ impl Pair {
         if has_reserved {
             self.queue.bury(id, job, Priority(priority), now);
         }
-        assert_eq!(has_reserved, self.model.bury(id.index, job.0, priority, now));
+        self.agree(has_reserved, |model| model.bury(id.index, job.0, priority, now));
     }
 
     /// The id of a put, which both give to the client that puts.
     fn allocate_id(&mut self, client: ClientId) -> JobId {
         self.queue.mark_producer(client);
         let id = self.queue.allocate_id();
-        assert_eq!(id.0, self.model.allocate_id(client.index));
+        self.agree(id.0, |model| model.allocate_id(client.index));
         id
     }
 
     /// A put. Its body is its priority.
     fn put(&mut self, id: ClientId, new: NewJob, tags: JobTags<'static>) {
         let (index, now, priority) = (id.index, self.now, new.priority);
-        let (queue, model) = (&mut self.queue, &mut self.model);
+        let queue = &mut self.queue;
         let body: Arc<[u8]> = priority.0.to_string().into_bytes().into();
         queue.make_room_for_put().expect("memory can be allocated");
         let copy = Body::copy_of(&body).expect("there is memory");
         let duplicate = queue.duplicate(id, None, &tags, now);
-        let name = model.tube(model.client(index).using).name.clone();
-        if duplicate.is_none() && model.is_full(&name, body.len()) {
-            assert!([None, Some(&*name)].iter().all(|&tube| queue.is_full_for(id, tube, body.len())));
+        let name = queue.used_tube(id).as_str().to_owned();
+        let is_full = queue.is_full_for(id, None, body.len());
+        assert_eq!(is_full, queue.is_full_for(id, Some(&name), body.len()));
+        self.agree(is_full, |model| model.is_full(&name, body.len()));
+        let queue = &mut self.queue;
+        if duplicate.is_none() && is_full {
             queue.count_refused(id, None);
-            model.refuse_for(&name);
-            return;
-        }
-        assert!(duplicate.is_some() || !queue.is_full_for(id, None, body.len()));
-        if tags.is_empty() {
+            self.agree((), |model| model.refuse_for(&name));
+        } else if tags.is_empty() {
             queue.put(id, new, copy, now);
-            model.put(index, new, body, now);
+            self.agree((), |model| model.put(index, new, body, now));
         } else if let Some(duplicate) = duplicate {
-            let expected = model.duplicate(index, &tags, priority.0, now);
             let found = upgrade(queue, duplicate, priority, now);
-            assert_eq!(Some(found), expected.map(|duplicate| shown(&duplicate)));
+            self.agree(Some(found), |model| Some(shown(&model.duplicate(index, &tags, priority.0, now)?)));
         } else {
-            assert_eq!(model.duplicate(index, &tags, priority.0, now), None);
             let bytes = encoded(tags);
             let tags_in_log = EncodedTags::of(&bytes, tags);
             queue.put_tagged(id, None, new, copy, &tags_in_log, now).expect("there is memory");
-            model.put_tagged(index, new, body, tags, now);
+            self.agree((), |model| {
+                assert_eq!(model.duplicate(index, &tags, priority.0, now), None);
+                model.put_tagged(index, new, body, tags, now);
+            });
         }
     }
 
     fn reserve(&mut self, id: ClientId, timeout_s: Option<Seconds>) {
         let found = loop {
             match self.queue.reserve(id, timeout_s, self.now) {
-                Reserve::Unfinished => self.queue.check_invariants(),
+                Reserve::Unfinished if !self.is_sliced => self.queue.check_invariants(),
                 found => break found,
             }
         };
         let drawn = if let Reserve::Job(id) = found { Some(id.0) } else { None };
-        assert_eq!(found, self.model.reserve(id.index, timeout_s, drawn, self.now));
+        let now = self.now;
+        self.agree(found, |model| model.reserve(id.index, timeout_s, drawn, now));
     }
 
     fn undo_reserve(&mut self, id: ClientId, job: u64) {
@@ -307,7 +366,7 @@ impl Pair {
         if has_reserved {
             self.queue.undo_reserve(id, job, now);
         }
-        assert_eq!(has_reserved, self.model.undo_reserve(id.index, job.0, now));
+        self.agree(has_reserved, |model| model.undo_reserve(id.index, job.0, now));
     }
 
     fn wait_job(&mut self, id: ClientId, job: u64, timeout_s: Option<Seconds>) {
@@ -318,7 +377,7 @@ impl Pair {
             WaitJob::TimedOut => Some("TIMED_OUT"),
             WaitJob::Waiting => None,
         };
-        assert_eq!(found, self.model.wait_job(id.index, job.0, timeout_s, now));
+        self.agree(found, |model| model.wait_job(id.index, job.0, timeout_s, now));
     }
 
     fn touch_all(&mut self, id: ClientId) {
@@ -330,7 +389,8 @@ impl Pair {
             }
             self.queue.check_invariants();
         }
-        assert_eq!(touched, self.model.touch_all(id.index, self.now));
+        let now = self.now;
+        self.agree(touched, |model| model.touch_all(id.index, now));
     }
 
     fn kick(&mut self, id: ClientId, bound: u64) {
@@ -343,46 +403,43 @@ impl Pair {
             assert!(self.queue.kick(job, self.now));
             kicked += 1;
         }
-        assert_eq!(kicked, self.model.kick(id.index, bound, self.now));
+        let now = self.now;
+        self.agree(kicked, |model| model.kick(id.index, bound, now));
     }
 
     /// The command `move`. Nothing changes if the tube is full, or has a job with the same key.
     fn move_job(&mut self, id: ClientId, job: u64, tube: &str) {
         let (index, now) = (id.index, self.now);
-        let (queue, model) = (&mut self.queue, &mut self.model);
-        let job = job_of(job, model);
+        let (job, queue) = (job_of(job, &self.model), &mut self.queue);
         let duplicate = queue.duplicate_in(job, tube, now);
-        assert_eq!(duplicate.map(|id| id.0), model.duplicate_in(job.0, tube));
         let is_movable = queue.is_movable(id, job);
+        let moved = queue.job(job).filter(|job| is_movable && job.tube.as_str() != tube);
+        let is_full = moved.is_some_and(|job| queue.is_full_for(id, Some(tube), job.body.as_slice().len()));
+        self.agree(duplicate.map(|id| id.0), |model| model.duplicate_in(job.0, tube));
+        self.agree(is_full, |model| model.is_refused_by(index, job.0, tube));
         if duplicate.is_some() {
             return;
         }
-        if model.is_refused_by(index, job.0, tube) {
-            assert!(queue.is_full_for(id, Some(tube), model.job(job.0).expect("it is there").body.len()));
-            queue.count_refused(id, Some(tube));
-            model.refuse_for(tube);
-            return;
+        if is_full {
+            self.queue.count_refused(id, Some(tube));
+            return self.agree((), |model| model.refuse_for(tube));
         }
         if is_movable {
-            assert!(queue.move_job(job, tube, now));
+            assert!(self.queue.move_job(job, tube, now));
         }
-        assert_eq!(is_movable, model.move_job(index, job.0, tube, now));
+        self.agree(is_movable, |model| model.move_job(index, job.0, tube, now));
     }
 
     /// The command `complete`. Nothing changes if a tube is full.
     fn complete(&mut self, id: ClientId, job: u64, number: u64) {
-        let (queue, model, now) = (&mut self.queue, &mut self.model, self.now);
-        let job = job_of(job, model);
-        let puts = completed_puts(number, || {
-            queue.mark_producer(id);
-            let new = queue.allocate_id();
-            assert_eq!(new.0, model.allocate_id(id.index));
-            new
-        });
-        assert_eq!(queue.has_reserved(id, job), model.has_reserved(id.index, job.0));
-        if !queue.has_reserved(id, job) || frees_too_many(model, job, &puts) {
+        let (job, now) = (job_of(job, &self.model), self.now);
+        let puts = completed_puts(number, || self.allocate_id(id));
+        let has_reserved = self.queue.has_reserved(id, job);
+        self.agree(has_reserved, |model| model.has_reserved(id.index, job.0));
+        if !has_reserved || frees_too_many(&self.model, job, &puts) {
             return;
         }
+        let queue = &mut self.queue;
         let encoded: Vec<Vec<u8>> = puts.iter().map(|put| encoded(put.tags)).collect();
         let tags: Vec<EncodedTags<'_>> = encoded
             .iter()
@@ -402,9 +459,12 @@ impl Pair {
         let plan: Vec<Planned> = plan.map_while(Result::ok).collect();
         if let Some(refused) = puts.get(plan.len()) {
             queue.count_refused(id, refused.tube);
-            let tube = model.complete(id.index, job.0, &puts, now).expect_err("the tube is full");
-            assert_eq!(queue.target_tube_name(id, refused.tube), tube);
-            return model.refuse_for(&tube);
+            let name = queue.target_tube_name(id, refused.tube).to_owned();
+            return self.agree(name, |model| {
+                let tube = model.complete(id.index, job.0, &puts, now).expect_err("the tube is full");
+                model.refuse_for(&tube);
+                tube.to_string()
+            });
         }
         let pack = |put: &queue::CompletedPut<'_>, body: &[u8]| {
             Queue::encode_body(Body::copy_of(body).expect("there is memory"), put.tags.bytes())
@@ -415,40 +475,51 @@ impl Pair {
         queue.make_room_for_put().expect("memory can be allocated");
         let ended = queue.complete(id, job, asked.iter().copied(), bodies.into_iter(), &plan, now);
         assert!(ended.is_some(), "the client has reserved it");
-        let expected = model.complete(id.index, job.0, &puts, now).expect("no tube is full");
         let ids = puts.iter().zip(&plan).map(|(put, planned)| match planned {
             Planned::Duplicate { first, .. } => first.0,
             Planned::New => put.new.id.0,
         });
-        assert!(ids.eq(expected.iter().copied()), "{plan:?}: {expected:?}");
+        self.agree(ids.collect(), |model| {
+            model
+                .complete(id.index, job.0, &puts, now)
+                .expect("no tube is full")
+                .into_iter()
+                .collect::<Vec<_>>()
+        });
     }
 
     /// The command `session`. A client whose session is taken over is disconnected.
     fn session(&mut self, id: ClientId, name: &str, grace_ms: u32) {
         let key = SessionKey { identity: "".into(), name: name.into() };
         let begun = self.queue.begin_session(id, &key, grace_ms).expect("there is memory");
-        let expected = self.model.begin_session(id.index, name, grace_ms);
         let BeginSession::Attached { taken_from, mut joining } = begun else {
-            return assert_eq!(expected, None, "the client has another session");
+            return self.agree(None, |model| model.begin_session(id.index, name, grace_ms));
         };
         while !self.queue.join_session(id, &mut joining, &mut 1) {
             self.queue.check_invariants();
         }
-        assert_eq!(expected, Some(self.queue.reservation_count(id) as u64));
-        let taken_over = std::mem::take(&mut self.model.taken_over);
-        assert_eq!(taken_over, taken_from.map(|before| before.index).into_iter().collect::<Vec<_>>());
+        let count = self.queue.reservation_count(id) as u64;
+        self.agree(Some(count), |model| model.begin_session(id.index, name, grace_ms));
+        let taken = taken_from.map(|before| before.index).into_iter().collect();
+        self.agree(taken, |model| std::mem::take(&mut model.taken_over));
         if let Some(before) = taken_from {
-            self.compare();
+            if !self.is_sliced {
+                self.compare();
+            }
             self.clients.retain(|&client| client != before);
             self.disconnect(before);
         }
     }
 
     fn disconnect(&mut self, id: ClientId) {
-        self.queue.disconnect(id, self.now);
+        let now = self.now;
+        self.flushing.retain(|flush| flush.client != id);
+        self.queue.disconnect(id, now);
         self.finish_slices();
-        self.model.disconnect(id.index, SLICES.given_back, self.now);
-        self.model.advance(self.now);
+        self.agree((), |model| {
+            model.disconnect(id.index, SLICES.given_back, now);
+            model.advance(now);
+        });
     }
 
     fn advance(&mut self, to: Timestamp) {
@@ -457,6 +528,9 @@ impl Pair {
         }
         self.now = to;
         self.queue.advance(to);
+        if self.is_sliced {
+            return;
+        }
         // The remaining work, including what these calls have begun, continues with the next calls.
         while self.queue.next_deadline().is_some_and(|at| at <= to) {
             self.queue.advance(to);
@@ -464,37 +538,6 @@ impl Pair {
         self.model.advance(to);
         assert!(self.queue.next_deadline().is_none_or(|at| at > to), "no passed deadline is left");
     }
-}
-
-/// Flushes the tube in the smallest possible slices.
-fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now: Timestamp) -> u64 {
-    let scope = if only_buried { FlushScope::Buried } else { FlushScope::All };
-    if queue.begin_flush(client, tube, scope) == BeginFlush::NoTube {
-        return 0;
-    }
-    let mut count = 0;
-    loop {
-        match flush_step(queue, client, now) {
-            FlushStep::Job(_) => count += 1,
-            FlushStep::Cooldown(_) | FlushStep::Unfinished => {}
-            FlushStep::Done => return count,
-        }
-    }
-}
-
-/// Takes the smallest possible step of a flush.
-fn flush_step(queue: &mut Queue, client: ClientId, now: Timestamp) -> FlushStep {
-    let step = queue.next_to_flush(client, &mut 1);
-    match step {
-        FlushStep::Job(job) => drop(queue.flush_job(job, now)),
-        FlushStep::Cooldown(job) => queue.end_cooldown(job),
-        FlushStep::Unfinished => queue.check_invariants(),
-        FlushStep::Done => queue.end_flush(client, now),
-    }
-    while queue.next_deadline() == Some(Timestamp::AT_ONCE) {
-        queue.advance(now);
-    }
-    step
 }
 
 /// Applies the effects of a duplicate; returns it as the model shows it.

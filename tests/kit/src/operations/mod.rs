@@ -18,8 +18,11 @@ use crate::weighted;
 
 mod compare;
 mod drive;
+mod flushes;
+mod sliced;
 
 pub use self::drive::{Pair, run};
+pub use self::sliced::{run_in_slices, sliced_case};
 
 /// The tubes that operations choose from.
 const TUBES: [&str; 4] = ["default", "a", "b", "c"];
