@@ -1,4 +1,5 @@
-//! Compares the queue with a naive model of it, also while a tube is listed or flushed.
+//! Compares the queue with a naive model of it, also while a tube is listed or flushed; and, without the model, checks
+//! that nothing is lost between the slices of long work.
 //!
 //! `MODEL_CASES=n` sets the number of cases, and `SEED=n` runs one of them. If a case fails, the test shortens its list
 //! of operations for as long as the shorter list still fails, and prints the result.

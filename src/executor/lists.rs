@@ -80,7 +80,7 @@ pub(crate) struct ClientPage {
     pub(crate) asker: ClientId,
     /// The clients that have not been written yet.
     pub(crate) left: vec::IntoIter<ClientId>,
-    /// `None` if there was no memory for a line.
+    /// `None` if there was no memory for the page or for a line.
     pub(crate) writer: Option<ListWriter>,
 }
 

@@ -38,7 +38,7 @@ const NEVER: u64 = 1 << 60;
 /// When the server becomes idle, the test waits for deadlines within this time.
 const REST_NS: u64 = 10_000_000_000;
 
-/// The commands that no server gets that crashes, and why: `workload` and `crash_steps` choose the others.
+/// The commands that are not sent to a server that crashes, and why: `workload` and `crash_steps` name the others.
 const NOT_SENT: &[&str] = &[
     // They change nothing.
     "list-clients",

@@ -50,7 +50,7 @@ impl SentCommand {
     }
 
     /// `client` has read this reply, from this owner of the queue. Returns whether the server has executed the command.
-    /// If not, the history is as before.
+    /// If not, the history is as it was when the command was sent.
     pub fn answered(&self, history: &mut History, client: usize, owner: &str, reply: &[u8]) -> bool {
         match (self.command, reply) {
             (JobCommand::Reserve, b"TIMED_OUT\r\n")
@@ -70,8 +70,8 @@ impl SentCommand {
         true
     }
 
-    /// The reply was a refusal that promises that nothing was changed. Returns whether the command is a put, of which
-    /// the history knows it then.
+    /// The reply was a refusal that promises that nothing was changed. If the command is a put, notes
+    /// this in the history, and returns true.
     pub fn refused(&self, history: &mut History) -> bool {
         let JobCommand::Put(key, _) = self.command else { return false };
         history.refused(key);

@@ -36,7 +36,8 @@ pub(crate) trait Rule {
     fn reserved(_queue: &mut Queue, _job: &MarkedJob<'_>) {}
 
     const LEFT_READY: Marks = Marks::empty();
-    /// The job is no longer ready: it was taken from its tube.
+    /// The job is no longer ready: it was taken from its tube. Here and in the next two, its marks are those that it
+    /// had before.
     fn left_ready(_queue: &mut Queue, _job: &MarkedJob<'_>) {}
 
     const LEFT_RESERVED: Marks = Marks::empty();

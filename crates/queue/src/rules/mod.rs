@@ -280,7 +280,8 @@ impl Queue {
         if job.has(Marks::UPGRADED) { priority.min(job.priority) } else { priority }
     }
 
-    /// Removes a job that is in no collection. `left` is the state that it has left, if no rule was called for that.
+    /// Removes a job that is in no collection. `left` is the state that it has left, if no rule was called for that;
+    /// never `Ready`, for which the rules need the record.
     pub(crate) fn remove_marked(
         &mut self,
         id: JobId,

@@ -139,8 +139,8 @@ pub enum Change {
     Put(JobId),
     /// The state, the priority, the delay or a counter of the job has changed.
     Updated(JobId),
-    /// The same, because time has passed, a client has gone, or a client has reserved a job that was not ready. No room
-    /// in the log was reserved for this.
+    /// As `Updated`, but because time has passed, a client has gone, a client has reserved a job that was not ready, or
+    /// a reservation was undone. No room in the log was reserved for this.
     Postponable(JobId),
     /// The job was ready and is now reserved. After a restart it is ready, whether or not this change was logged.
     Reserved(JobId),

@@ -110,7 +110,7 @@ pub(crate) struct Rotation {
     /// The position of the job in the tube's ready queue.
     pub(crate) head: Option<KeyPosition>,
     /// The key that has just lost its last job, though not to a client, and the number of its position: if its next job
-    /// comes before `forget_position`, the key keeps its position.
+    /// comes before `forget_position`, the key keeps its position. Always `None` in a rotation that ends.
     pub(crate) leaving: Option<(Hash, u64)>,
     /// Whether the rule has been removed: the walk of a reload takes the jobs out.
     pub(crate) is_ending: bool,

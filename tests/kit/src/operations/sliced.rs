@@ -94,7 +94,7 @@ impl Run {
         }
     }
 
-    /// Jobs come and go only as the log is told.
+    /// Each job that comes or goes has a change for the log.
     fn step(&mut self, operation: Operation) {
         let before: BTreeSet<JobId> = self.pair.queue.job_ids().collect();
         if let Operation::SetRules { number } = operation {

@@ -405,8 +405,8 @@ impl Queue {
         }
     }
 
-    /// Called when the first job of a line is about to lose that position, which it has or had without a slot if
-    /// `is_parked`.
+    /// Called when the first job of a line is about to lose that position. `is_parked` says whether it is, or was until
+    /// now, parked without a slot.
     fn unmark_first(&mut self, first: ReadyKey, line: KeyLine<'_>, is_parked: bool) {
         if is_parked {
             self.remove_parked_first(first, line);
