@@ -35,7 +35,7 @@ fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
     let first = number_from_environment("SEED").unwrap_or(0);
     let pauses = number_from_environment("FAILOVER_PAUSES").unwrap_or(PAUSES);
     let shared = Arc::<Shared>::default();
-    let pace = Pace::watch().unwrap();
+    let pace = Pace::watch_disk(&world.pair().primary.data()).unwrap();
     let probes = Probes::start(&shared, &world, &mut Random::new(first));
     let (mut short, mut taken) = (0, 0);
     for seed in first..first + pauses {
