@@ -15,9 +15,9 @@ impl Persistence {
         client: ClientId,
         puts: impl Iterator<Item = (CompletedPut<'a>, Planned)> + Clone,
     ) -> Result<Option<CompleteRoom>, NoRoom> {
-        let has_puts = || puts.clone().next().is_some();
+        let Some(_) = puts.clone().next() else { return Ok(None) };
         self.note_asked(AskedRoom::Job);
-        let Some(binlog) = self.log.binlog_mut().filter(|_| has_puts()) else { return Ok(None) };
+        let Some(binlog) = self.log.binlog_mut() else { return Ok(None) };
         let is_upgrade = |planned| matches!(planned, Planned::Duplicate { more_urgent: true, .. });
         let updates = puts.clone().filter(|&(_, planned)| is_upgrade(planned)).count() as u64;
         let news = puts.filter(|(_, planned)| *planned == Planned::New).map(|(put, _)| put);
