@@ -250,8 +250,8 @@ impl Persistence {
                 Change::SessionReserved(id) => drop(self.log_session_reservation(queue, id, now)),
                 Change::Died(id) => self.log_death(queue, id, now),
                 Change::Updated(id) | Change::Postponable(id) | Change::Reserved(id) => {
-                    let has_room = self.asked > AskedRoom::Nothing || !matches!(change, Change::Updated(_));
-                    debug_assert!(has_room, "no room was reserved for {change:?}");
+                    let has_asked = self.asked > AskedRoom::Nothing || !matches!(change, Change::Updated(_));
+                    debug_assert!(has_asked, "room was asked for before {change:?}");
                     let is_reservation = matches!(change, Change::Reserved(_));
                     if let Some(job) = queue.job(id).filter(|_| !self.postponed.awaits_death(id)) {
                         log_update(binlog, &job, is_reservation, now);
@@ -263,16 +263,13 @@ impl Persistence {
                 }
                 Change::CooldownOver(id) => binlog.forget_cooldown(id, now),
                 Change::Put(id) => {
-                    debug_assert!(self.asked == AskedRoom::Job, "no room was reserved for the put of {id:?}");
+                    debug_assert!(self.asked == AskedRoom::Job, "room was asked for before {change:?}");
                     if let Some(job) = queue.job(id) {
                         binlog.append_put(&whole(queue, &job, &mut self.tags), now);
                     }
                 }
                 Change::Moved(id) => {
-                    debug_assert!(
-                        self.asked == AskedRoom::Job,
-                        "no room was reserved for the move of {id:?}"
-                    );
+                    debug_assert!(self.asked == AskedRoom::Job, "room was asked for before {change:?}");
                     self.postponed.deaths.remove(&id);
                     if let Some(job) = queue.job(id) {
                         binlog.append_moved(&whole(queue, &job, &mut self.tags), now);
