@@ -221,14 +221,15 @@ impl Queue {
         Some(first.job())
     }
 
-    /// Takes out the delayed job whose delay ends first.
-    pub(crate) fn take_first_delayed(&mut self, tube: TubeKey) {
+    /// Takes out the delayed job whose delay ends first, and returns it with that instant.
+    pub(crate) fn take_first_delayed(&mut self, tube: TubeKey) -> Option<(Timestamp, JobId)> {
         let before = in_debug(|| self.counted(tube));
-        let Some((_, id)) = self.tubes.get_mut(tube).delayed.pop_first() else { return };
+        let (until, id) = self.tubes.get_mut(tube).delayed.pop_first()?;
         self.sums.jobs.delayed -= 1;
         debug_assert!(!self.is_linked(id), "a job that was taken out is in no collection");
         let after = in_debug(|| before.less(JobState::Delayed, Priority(0)));
         debug_assert_eq!(self.counted(tube), after, "one less is counted");
+        Some((until, id))
     }
 
     /// Reserves a job that is in no queue, for a client, or for its session if it has one.

@@ -106,11 +106,9 @@ impl Queue {
             self.end_pause(key, now);
         } else if delay > now {
             self.end_deficit(key, now);
-        } else if let Some((until, id)) = tube.delayed.first() {
-            if self.end_overdue_if_awaited(id, key, now) {
-                return self.serve_waiting(None, now);
-            }
-            self.take_first_delayed(key);
+        } else if tube.delayed.first().is_some_and(|(_, id)| self.end_overdue_if_awaited(id, key, now)) {
+            self.serve_waiting(None, now);
+        } else if let Some((until, id)) = self.take_first_delayed(key) {
             self.make_ready_since(id, until, now);
         }
     }
