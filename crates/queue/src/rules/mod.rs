@@ -281,7 +281,7 @@ impl Queue {
     }
 
     /// Removes a job that is in no collection. `left` is the state that it has left, if no rule was called for that;
-    /// never `Ready`, for which the rules need the record.
+    /// never `Ready`.
     pub(crate) fn remove_marked(
         &mut self,
         id: JobId,
@@ -290,6 +290,7 @@ impl Queue {
         now: Timestamp,
     ) -> Body {
         debug_assert!(!self.is_linked(id), "a job ends in no collection");
+        debug_assert_ne!(left, Some(JobState::Ready), "the rules need the record of a job that was ready");
         let job = self.jobs.remove(id).expect("the queue has this job");
         let is_separate = job.has(Marks::TAGGED) && !job.has(Marks::BEHIND_BODY);
         let separate_tags = if is_separate { self.rules.tags.remove(id) } else { None };
