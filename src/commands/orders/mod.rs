@@ -146,8 +146,8 @@ impl Executor {
                 Outcome::Unfinished(Unfinished::Stalled { continuation, until, .. }) => {
                     let awaits = match (until, resumes_at) {
                         (Until::BinlogRoom, _) => Awaits::BinlogRoom,
-                        (_, Some(at)) => Awaits::Pace(at),
-                        (_, None) => Awaits::NextTurn,
+                        (Until::NextTurn | Until::TubeList | Until::PutPace, Some(at)) => Awaits::Pace(at),
+                        (Until::NextTurn | Until::TubeList | Until::PutPace, None) => Awaits::NextTurn,
                     };
                     orders.running.push_back(RunningOrder { task: id, client, continuation, awaits });
                     return;

@@ -117,8 +117,8 @@ impl Queue {
                 self.most_urgent_of(&client.watching).map_or(ReserveSearch::Nothing, ReserveSearch::Found)
             }
             (ReserveMode::Fifo, Some(_)) => self.search_many(index, now),
-            (_, None) => self.choose(index, now),
-            (_, Some(_)) => self.choose_of_many(index, now),
+            (ReserveMode::Weighted | ReserveMode::WeightedFair, None) => self.choose(index, now),
+            (ReserveMode::Weighted | ReserveMode::WeightedFair, Some(_)) => self.choose_of_many(index, now),
         }
     }
 
