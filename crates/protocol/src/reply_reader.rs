@@ -164,9 +164,9 @@ fn data(bytes: &[u8], start: usize, size: u64) -> Result<Received<&[u8]>, ReplyE
 
 /// The size of the body after the line `RESERVED <id> <size>`, which may also have values of fields.
 fn size_of_reserved(line: &[u8]) -> Option<u64> {
-    let (id, rest) = str::from_utf8(line).ok()?.strip_prefix("RESERVED ")?.split_once(' ')?;
-    let (size, _) = rest.split_once(' ').unwrap_or((rest, ""));
-    plain_u64(id).and(plain_u64(size))
+    let mut words = str::from_utf8(line).ok()?.strip_prefix("RESERVED ")?.split(' ');
+    let (id, size) = (plain_u64(words.next()?), plain_u64(words.next()?));
+    if words.any(str::is_empty) { None } else { id.and(size) }
 }
 
 /// The `count` RESERVED replies from `start` on.
@@ -278,6 +278,7 @@ mod tests {
             "OK 1\r\nabc",
             "RESERVED_BATCH 1001\r\n",
             "RESERVED_BATCH 1\r\nFOUND 1 1\r\na\r\n",
+            "RESERVED_BATCH 1\r\nRESERVED 1 1 \r\nx\r\n",
             "TOUCHED 1\r\n",
             "\u{e4}\r\n",
         ] {
