@@ -25,7 +25,7 @@ pub enum HandshakeFailure {
 
 impl HandshakeFailure {
     /// All reasons, in the order of their numbers, with their names in the metrics.
-    pub const ALL: [(Self, &str); 8] = [
+    pub const ALL: [(Self, &str); Self::Protocol as usize + 1] = [
         (Self::Unfinished, "unfinished"),
         (Self::Malformed, "malformed"),
         (Self::TooLong, "too_long"),
