@@ -140,8 +140,8 @@ impl Room {
 
     /// Subtracts `units` short records that are appended, or no longer needed.
     pub(crate) fn release(&mut self, units: u64) {
-        let left = self.needed.checked_sub(units).filter(|&left| left >= self.by_job_units);
-        self.needed = left.expect("the released units are part of `needed`, and of no job's room");
+        self.needed = self.needed.checked_sub(units).expect("the released units are part of `needed`");
+        debug_assert!(self.needed >= self.by_job_units, "the released units are of no job's room");
     }
 
     /// How many short records `room` adds to the needed ones. From then on a delete may have several short records, so
