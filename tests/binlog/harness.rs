@@ -256,6 +256,9 @@ impl Harness {
 
     /// Logs what an operation has changed in the model.
     fn log_changes(&mut self) {
+        for id in std::mem::take(&mut self.model.burials) {
+            self.log.note_burial(id, self.now);
+        }
         for change in std::mem::take(&mut self.model.changes) {
             match change {
                 Change::Put(id) | Change::Moved(id) => {
@@ -406,14 +409,14 @@ impl Harness {
         Ok(())
     }
 
-    /// Releases or buries the job; if it waits for a group, changes its priority.
+    /// Releases or buries the job, or changes its priority.
     fn update(&mut self, id: u64, random: &mut Random) -> Result<(), BinlogError> {
         if self.reserve(|log| log.reserve_update())?.is_err() {
             return Ok(());
         }
         let (priority, now) = (random.below(5) as u32, self.now);
         let delay_s = [Some(Seconds::ZERO), Some(Seconds::new(9, 125)), None][random.below(3) as usize];
-        let is_done = if self.model.reserve_job(CLIENT, id, now) {
+        let is_done = if !random.once_in(4) && self.model.reserve_job(CLIENT, id, now) {
             match delay_s {
                 Some(delay_s) => {
                     let (priority, counting) = (Priority(priority), Counting::Counted);

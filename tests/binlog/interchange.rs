@@ -315,7 +315,10 @@ impl History {
                 record.counters.timeouts += 1;
                 (record.state, record.deadline_at) = (JobState::Ready, Timestamp(0));
             }
-            _ => self.bury(id),
+            _ => {
+                self.bury(id);
+                log.note_burial(JobId(id), now());
+            }
         }
         let job = &self.jobs[&id];
         log.append_update(&job.record, job.body.len(), now());

@@ -34,7 +34,7 @@
 //! | rules for tags and tubes | `limit_cooldowns`, `cooldown_s`, `set_tube_rules`, `is_full_for`, `count_refused`, `take_kept_from_dead_tube`, `next_expired_body` |
 //! | time | `next_deadline`, `advance` |
 //! | memory that a command needs | `make_room_for_put`, `make_room_for_client`, `make_room_for_tube`, `make_room_for_weight`, `make_room_for_mode`: each fails before anything has changed |
-//! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`; at the start `restore`, `restore_cooldown`, `restore_session_reservation`, `finish_restore` |
+//! | the log | `keep_changes`, `swap_changes`, `drain_burials`, `tags_for_log`, `cooldown`; at the start `restore`, `restore_cooldown`, `restore_session_reservation`, `finish_restore` |
 //! | hand-over to a new program | `is_quiet`, `describe`, `read_description` in `operations/description/` |
 //! | what there is | `job`, `body`, `peek`, `tube`, `tubes_from`, `page`, `search_reserved`, `group`, `figures`, `bytes`, `cost`, and further queries; a list of all tubes: `begin_listing`, `list_next`, `give_up_listing` |
 //!

@@ -243,6 +243,9 @@ impl Persistence {
 
     /// Logs the changes in `changes`, and empties it.
     fn append_listed(&mut self, queue: &mut Queue, now: Timestamp) {
+        if let Some(binlog) = self.log.binlog_mut() {
+            queue.drain_burials().for_each(|id| binlog.note_burial(id, now));
+        }
         let mut changes = std::mem::take(&mut self.changes);
         for change in changes.drain(..) {
             let Some(binlog) = self.log.binlog_mut() else { break };

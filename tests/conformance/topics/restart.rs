@@ -153,6 +153,21 @@ const LIVES_OF_OURS: &[(&str, &str, &str)] = &[
          a: stats-job 3 => state: ready, buries: 1
          a: stats-job 1 => state: buried, buries: 1",
     ),
+    (
+        "a_new_priority_leaves_a_buried_job_at_its_place",
+        "a: put 9 0 77 1 idp:k | a -> INSERTED 1
+         a: put 9 0 77 1 | b -> INSERTED 2
+         a: put 9 0 77 1 | c -> INSERTED 3
+         a: reserve | reserve | reserve -> RESERVED 1 1 | a | RESERVED 2 1 | b | RESERVED 3 1 | c
+         a: bury 1 9 | bury 2 9 | bury 3 9 -> BURIED | BURIED | BURIED
+         a: reprioritize 2 7 -> REPRIORITIZED
+         a: put 5 0 77 1 idp:k | d -> INSERTED 1 BURIED 5",
+        "a: kick 1 -> KICKED 1
+         a: stats-job 1 => state: ready, pri: 5
+         a: kick 1 -> KICKED 1
+         a: stats-job 2 => state: ready, pri: 7
+         a: stats-job 3 => state: buried, pri: 9",
+    ),
 ];
 
 pub fn cases() -> Vec<Case> {

@@ -85,5 +85,25 @@ impl Steps {
         let figures = queue.figures();
         assert_eq!((figures.jobs.total(), figures.sessions), (model.jobs.len(), model.sessions.len()));
         queue.check_invariants();
+        self.compare_order_of_burial();
+    }
+
+    /// Requires that the buried jobs of each tube stand in the order of burial, which the facts do not have.
+    fn compare_order_of_burial(&self) {
+        let (model, queue) = (&self.oracle.model, self.server.executor().queue());
+        let mut buried: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+        for job in &model.jobs {
+            if let State::Buried { number } = job.state {
+                buried.entry(&model.tube(job.tube).name).or_default().push((number, job.id));
+            }
+        }
+        for (tube, mut jobs) in buried {
+            jobs.sort_unstable();
+            let page = queue.page(tube, JobState::Buried, None, usize::MAX).expect("the tube has jobs");
+            assert!(
+                page.jobs.iter().map(|position| position.id.0).eq(jobs.iter().map(|&(_, id)| id)),
+                "{tube}"
+            );
+        }
     }
 }

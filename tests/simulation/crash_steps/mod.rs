@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use beanstalkd::server::Server;
 use beanstalkd_binlog::{Completion, Config, OpenError, StoreTask, SyncPolicy};
 use beanstalkd_protocol::{Command, parse};
-use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule};
+use beanstalkd_queue::{ClientId, PoisonLimits, Slices, TubeRule};
 use beanstalkd_types::clock::{NS_PER_MS, Timestamp};
 use beanstalkd_types::job::{JobId, JobState};
 use beanstalkd_types::tags::{Concurrency, PutTags, TagSet};
 
-use beanstalkd_model::{Accepted, Answer, Facts, Model, PutWords, Server as Oracle};
+use beanstalkd_model::{Accepted, Answer, Facts, Model, PutWords, Server as Oracle, State};
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, ServedStep};
 use beanstalkd_testkit::random::Random;
@@ -325,7 +325,7 @@ impl Steps {
         client.connection.break_off();
         let index = client.connection.id.index;
         self.say(|| format!("{index} is gone"));
-        self.oracle.model.disconnect(index, usize::MAX, self.now);
+        self.oracle.model.disconnect(index, Slices::default().given_back, self.now);
         self.note_stage();
         self.settle();
     }
@@ -442,7 +442,7 @@ impl Steps {
             command => self.oracle.command(index, command, self.now),
         };
         for before in std::mem::take(&mut self.oracle.model.taken_over) {
-            self.oracle.model.disconnect(before, usize::MAX, self.now);
+            self.oracle.model.disconnect(before, Slices::default().given_back, self.now);
             let victim = self.clients.iter_mut().find(|client| client.connection.id.index == before);
             victim.expect("it was connected").is_ending = true;
         }

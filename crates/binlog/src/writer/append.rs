@@ -17,6 +17,7 @@ use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::marker::MarkerKind;
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
+use crate::wall_clock::WallTime;
 use crate::{BinlogError, NoRoom, SyncPolicy};
 
 /// A job, with all that a record of the whole of it contains.
@@ -281,15 +282,8 @@ impl Binlog {
     pub fn append_update(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) -> bool {
         debug_assert!(self.contents.files.file_of(job.id).is_some(), "a changed job has a record in a file");
         let mut record = DiskRecord::of_job(job, body_len, self.clock.wall);
-        let is_burial_noted = self.unlogged.updates.remove(&job.id)
-            && job.state == JobState::Buried
-            && self.contents.burials.time(job.id).is_some();
-        if !is_burial_noted {
-            self.note_burial(job, now);
-        }
-        if let Some(time) = self.contents.burials.time(job.id) {
-            record.deadline_at = time;
-        }
+        self.unlogged.updates.remove(&job.id);
+        record.deadline_at = self.buried_at(job, now).unwrap_or(record.deadline_at);
         self.append_reserved(&record);
         self.contents.files.update(job.id);
         self.note_state(job)
@@ -308,7 +302,7 @@ impl Binlog {
     /// the job's next change: new room there is for commands that are refused without it.
     pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, no_room: NoRoom, now: Timestamp) {
         debug_assert!(self.contents.files.file_of(job.id).is_some(), "a changed job has a record in a file");
-        self.note_burial(job, now);
+        let _ = self.buried_at(job, now);
         if self.append_first_reservation(job, body_len) {
             return;
         }
@@ -333,28 +327,31 @@ impl Binlog {
         self.reserve_update().is_ok().then_some(id)
     }
 
-    /// Notes the time of the burial, if the job's new state is buried.
-    fn note_burial(&mut self, job: &JobRecord, now: Timestamp) {
+    /// Notes that the job was buried, after all others. The record that says so follows.
+    pub fn note_burial(&mut self, id: JobId, now: Timestamp) {
+        self.contents.burials.bury(id, self.clock.wall.to_disk(now));
+    }
+
+    /// When the job was buried, if it is buried. Otherwise the log forgets its last burial.
+    fn buried_at(&mut self, job: &JobRecord, now: Timestamp) -> Option<WallTime> {
+        let burials = &mut self.contents.burials;
         if job.state == JobState::Buried {
-            self.contents.burials.bury(job.id, self.clock.wall.to_disk(now));
-        } else {
-            self.contents.burials.forget(job.id);
+            return Some(
+                burials.time(job.id).unwrap_or_else(|| burials.bury(job.id, self.clock.wall.to_disk(now))),
+            );
         }
-        debug_assert_eq!(
-            self.contents.burials.time(job.id).is_some(),
-            job.state == JobState::Buried,
-            "exactly the buried jobs have a time of burial"
-        );
+        burials.forget(job.id);
+        None
     }
 
     /// Logs the delete of a job. There is always room for this.
     pub fn append_delete(&mut self, id: JobId) {
         self.unlogged.updates.remove(&id);
+        self.contents.burials.forget(id);
         let appended = self.appended();
         let Some(freed) = self.contents.files.remove(Item::Job(id)) else { return };
         self.compaction.note_freed(freed);
         self.contents.room.release_for(id);
-        self.contents.burials.forget(id);
         self.append_needed(NeededChange::Delete(id));
         debug_assert_eq!(
             self.appended().0,
@@ -401,7 +398,7 @@ impl Binlog {
 
     /// Logs the whole of a job. It adds at most `added` short records to the short records that must still find room.
     pub(super) fn append_full(&mut self, job: &WholeJob<'_>, added: u64, now: Timestamp) {
-        let WholeJob { record: &JobRecord { id, state, .. }, tube, body, tags, is_part_of_complete } = *job;
+        let WholeJob { record: &JobRecord { id, .. }, tube, body, tags, is_part_of_complete } = *job;
         let (tube, tags) = (tube.as_bytes(), tags.bytes());
         let bytes = job.bytes();
         let Some(target) = self.contents.room.find(bytes, added) else {
@@ -409,11 +406,7 @@ impl Binlog {
         };
         self.enter(target);
         let mut record = DiskRecord::of_job(job.record, body.len(), self.clock.wall);
-        if state == JobState::Buried {
-            let time = self.contents.burials.time(id);
-            record.deadline_at =
-                time.unwrap_or_else(|| self.contents.burials.bury(id, self.clock.wall.to_disk(now)));
-        }
+        record.deadline_at = self.buried_at(job.record, now).unwrap_or(record.deadline_at);
         if is_part_of_complete {
             record = record.as_part_of_complete();
         }

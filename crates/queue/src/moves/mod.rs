@@ -177,6 +177,9 @@ impl Queue {
     pub(crate) fn make_buried(&mut self, id: JobId) {
         self.numbers.next_burial += 1;
         self.link_buried(id, self.numbers.next_burial - 1);
+        if self.outbox.keeps_changes {
+            self.outbox.burials.push(id);
+        }
     }
 
     /// Buries a job that is in no queue, with this number in the order of burial.

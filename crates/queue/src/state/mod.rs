@@ -100,6 +100,8 @@ pub(crate) struct Outbox {
     pub(crate) deliveries: VecDeque<Delivery>,
     /// Always empty unless `keeps_changes`.
     pub(crate) changes: Vec<Change>,
+    /// Likewise. The jobs that were buried, in this order.
+    pub(crate) burials: Vec<JobId>,
     pub(crate) keeps_changes: bool,
 }
 
@@ -274,6 +276,12 @@ impl Queue {
     pub fn swap_changes(&mut self, changes: &mut Vec<Change>) {
         debug_assert!(changes.is_empty(), "changes are logged before the next are taken");
         std::mem::swap(&mut self.outbox.changes, changes);
+    }
+
+    /// The jobs that were buried since the last call, in this order: a change does not say whether its job has just
+    /// been buried or was buried before.
+    pub fn drain_burials(&mut self) -> impl Iterator<Item = JobId> {
+        self.outbox.burials.drain(..)
     }
 
     /// Whether anything has changed since `swap_changes`.

@@ -36,6 +36,8 @@ impl Pair {
         sort_deaths(&mut changes);
         sort_deaths(&mut expected);
         assert_eq!(changes, expected, "the changes for the binlog");
+        let burials: Vec<JobId> = self.queue.drain_burials().collect();
+        assert_eq!(burials, std::mem::take(&mut self.model.burials), "the burials for the binlog");
         let (next, expected) = (self.queue.next_deadline(), self.model.next_deadline());
         assert!(
             expected.is_none_or(|at| next.is_some_and(|next| next <= at)),

@@ -175,6 +175,7 @@ pub struct Model {
     /// Replies to clients that waited, since the last call of the test that took them.
     pub deliveries: Vec<(u32, WaitOutcome)>,
     pub changes: Vec<Change>,
+    pub burials: Vec<JobId>,
     pub cooldowns: Vec<Cooldown>,
     /// The last groups that have lost their last member, in the order of their last ends.
     pub ended_groups: Vec<String>,
@@ -226,6 +227,7 @@ impl Model {
             rules: Vec::new(),
             deliveries: Vec::new(),
             changes: Vec::new(),
+            burials: Vec::new(),
             cooldowns: Vec::new(),
             ended_groups: Vec::new(),
             kept_group: None,

@@ -98,6 +98,7 @@ impl Model {
         let number = self.next_burial();
         let before = self.job(id).expect("it is there").clone();
         self.job_mut(id).state = State::Buried { number };
+        self.burials.push(JobId(id));
         self.leave_front(&before);
         self.answer_job_waits(id, AwaitedEnd::Buried);
     }

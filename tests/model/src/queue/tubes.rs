@@ -45,7 +45,7 @@ impl Model {
 
     /// Clears the records for tests that compare more than jobs and replies.
     pub fn forget_the_past(&mut self) {
-        (self.deliveries, self.changes) = Default::default();
+        (self.deliveries, self.changes, self.burials) = Default::default();
         for tube in self.tubes.iter_mut().flatten() {
             (tube.waits, tube.runs) = Default::default();
         }
