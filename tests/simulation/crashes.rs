@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hasher};
 use beanstalkd::server::Server;
 use beanstalkd_binlog::{Completion, Config, StoreTask, SyncPolicy};
 use beanstalkd_protocol::Verb;
-use beanstalkd_queue::PoisonLimits;
+use beanstalkd_queue::{PoisonLimits, Slices};
 use beanstalkd_types::clock::Timestamp;
 
 use crate::facts::facts_of;
@@ -478,7 +478,7 @@ impl ServersOnDisk {
         if let Some(holder) =
             holder.filter(|&holder| self.clients[holder as usize].connection.pipe.borrow().ended)
         {
-            model.disconnect(holder, usize::MAX, self.now);
+            model.disconnect(holder, Slices::default().given_back, self.now);
         }
         let is_free = model.reserve_job(at as u32, job as u64, self.now);
         assert!(is_free, "job {job} is given to {at}, but {holder:?} has it");

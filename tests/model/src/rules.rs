@@ -55,6 +55,8 @@ impl Model {
             }
         }
         self.serve_free_slots(now);
+        // The jobs that are too old now go to their dead tubes before tubes are removed.
+        self.advance(now);
         indexes.into_iter().for_each(|index| self.remove_if_idle(index));
     }
 

@@ -190,6 +190,6 @@ impl Harness {
         self.oracle.batches.remove(&id.index);
         self.oracle.completing.remove(&id.index);
         self.oracle.fields.remove(&id.index);
-        self.oracle.model.disconnect(id.index, usize::MAX, self.now);
+        self.oracle.model.disconnect(id.index, Slices::default().given_back, self.now);
     }
 }

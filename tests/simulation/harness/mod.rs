@@ -12,7 +12,7 @@ use std::sync::Arc;
 use beanstalkd::access::{AccessRules, Peer};
 use beanstalkd::server::Server;
 use beanstalkd_protocol::Command;
-use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule, WaitOutcome};
+use beanstalkd_queue::{ClientId, PoisonLimits, Slices, TubeRule, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tags::PutTags;

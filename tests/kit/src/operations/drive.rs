@@ -210,10 +210,7 @@ impl Pair {
         }
         self.queue.set_tube_rules(padded, now);
         self.finish_slices();
-        self.agree((), |model| {
-            model.set_rules(rules, now);
-            model.advance(now);
-        });
+        self.agree((), |model| model.set_rules(rules, now));
     }
 
     /// Applies the command of a connected client that does not wait.
