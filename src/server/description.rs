@@ -57,6 +57,8 @@ impl<S: Stream> Server<S> {
         for (id, connection) in each(&mut self.connections).filter(|(_, it)| it.handle().is_none()) {
             count += 1;
             if connection.exchange.stalled_until().is_none() {
+                // It gets no job while it still sends replies.
+                self.executor.queue.stop_waiting(id);
                 connection.exchange.close();
                 self.lists.send(id, &mut connection.listed);
             }

@@ -270,3 +270,14 @@ fn a_connection_that_is_not_handed_over_gets_its_outstanding_reply() {
     }
     assert_eq!(client.received(), "KICKED 2000\r\n");
 }
+
+#[test]
+fn a_connection_that_is_not_handed_over_gets_no_job_while_it_ends() {
+    let mut server = server();
+    let (client, other) = (connect(&mut server), connect(&mut server));
+    turn(&mut server, [client.send("reserve\r\n")]);
+    server.end_those_that_cannot_be_described();
+    assert!(!server.executor.queue().is_waiting(client.id));
+    turn(&mut server, [other.send("put 0 0 10 0\r\n\r\n")]);
+    assert!(client.has_received_nothing());
+}

@@ -134,6 +134,7 @@ impl HttpConnection {
             && !self.exchange.output().is_empty()
         {
             match self.socket.write(self.exchange.output()) {
+                Ok(0) => self.socket_state = SocketState::Gone,
                 Ok(written) => {
                     self.exchange.advance(written);
                     self.last_progress_at = now;

@@ -23,7 +23,7 @@ impl<S: Stream> Connection<S> {
     /// reply, the connection ends without it.
     pub(crate) fn refuse_to_connect(&mut self, executor: &mut Executor) {
         executor.count_refused_connection();
-        drop(Reply::TooManyConnections.write(&mut self.exchange.output));
+        drop(self.exchange.output.write(&Reply::TooManyConnections));
         self.exchange.close();
     }
 

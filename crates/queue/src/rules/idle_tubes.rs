@@ -57,8 +57,8 @@ impl Queue {
         }
     }
 
-    /// Fills the bucket of a tube that nothing else keeps, and removes the tube. A tube that has come into
-    /// use again stays.
+    /// Fills the bucket of a tube that nothing else keeps, and removes the tube. A tube that has come into use again
+    /// stays.
     fn forget_bucket(&mut self, tube: TubeKey) {
         debug_assert!(self.tubes.contains(tube), "a tube that is gone is not among the kept ones");
         let record = self.tubes.get_mut(tube);

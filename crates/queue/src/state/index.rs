@@ -45,8 +45,8 @@ impl Hash {
     }
 }
 
-/// A job, by a hash, and then by a number: its priority or its tube. The bytes are big-endian
-/// numbers, so that keys are compared some words at a time.
+/// A job, by a hash, and then by a number: its priority or its tube. The bytes are big-endian numbers, so that keys are
+/// compared some words at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ranked([u8; 18]);
 
