@@ -26,11 +26,11 @@ mod guard;
 mod invariants;
 mod lists;
 mod memory;
-mod orders;
 mod outcome;
 mod persistence;
 mod refused_puts;
 mod row;
+mod running_orders;
 mod spares;
 
 use std::rc::Rc;
@@ -44,12 +44,12 @@ pub(crate) use self::fields::Values;
 pub(crate) use self::guard::{LogInResult, Permission, watched_tubes_from};
 pub(crate) use self::lists::{ClientPage, TUBES_PER_SLICE};
 pub(crate) use self::memory::MemoryClass;
-pub(crate) use self::orders::{Awaits, RunningOrder};
 pub(crate) use self::outcome::{
     Caller, Changed, Continuation, NotDone, OrderSlice, Outcome, answer, answer_last, lacks_room, stall,
     stall_with_memory, wait,
 };
 pub(crate) use self::row::{CommandRow, Follows, Subject, WordsFor, needs};
+pub(crate) use self::running_orders::{Awaits, RunningOrder};
 pub(crate) use self::spares::Spares;
 
 use self::cost::CostMeter;
@@ -58,9 +58,9 @@ use self::flushed_jobs::FlushedJobs;
 use self::guard::Guard;
 use self::lists::TubeLists;
 use self::memory::MemoryUse;
-use self::orders::Orders;
 use self::persistence::Persistence;
 use self::refused_puts::RefusedPuts;
+use self::running_orders::RunningOrders;
 use crate::clock::Timestamp;
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule};
 use crate::rate_limited_log::RateLimitedLog;
@@ -111,7 +111,7 @@ pub struct Executor {
     /// The access rules; `None` if every client may do everything.
     pub(crate) guard: Option<Box<Guard>>,
     /// The orders of the API; `None` if there is no API.
-    pub(crate) orders: Option<Box<Orders>>,
+    pub(crate) orders: Option<Box<RunningOrders>>,
     pub(crate) memory: MemoryUse,
     pub(crate) spares: Spares,
     pub(crate) meter: CostMeter,

@@ -2,8 +2,8 @@
 //!
 //! Owns: the parameters of both, and the limit on the scan for one request.
 
+use super::bodies::tube_name;
 use super::filter::{as_of_text, filter, state};
-use super::orders::tube_name;
 use super::problem::Problem;
 use super::url::QueryParameters;
 use super::write::JobObject;

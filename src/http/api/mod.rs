@@ -3,10 +3,10 @@
 //! Owns: the paths. An answer is complete at once, or it is rendered in slices, or it is an order for the server. Never
 //! changes anything itself. A test compares [`ROUTES`] with `doc/openapi.yaml`.
 
+mod bodies;
 mod clients;
 mod filter;
 mod jobs;
-mod orders;
 mod problem;
 mod tubes;
 mod url;
@@ -16,9 +16,9 @@ pub(crate) use self::problem::Problem;
 
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
+use self::bodies::{UnreadKeys, tube_name};
 use self::clients::ClientList;
 use self::jobs::{JobCount, JobList, MAX_WAIT_S, job_view};
-use self::orders::{UnreadKeys, tube_name};
 use self::url::QueryParameters;
 use self::write::{JobAndBody, TaskNow, figures};
 use super::Sources;
@@ -76,24 +76,24 @@ pub(crate) const ROUTES: &[(Method, &str, Handler)] = &[
     (Method::Get, "server", |request, _| {
         Ok(ApiAnswer::Json(json::line(&ServerObject(request.sources))))
     }),
-    (Method::Post, "server/actions", |request, _| orders::on_server(request.fields()?).map(ApiAnswer::Order)),
+    (Method::Post, "server/actions", |request, _| bodies::on_server(request.fields()?).map(ApiAnswer::Order)),
     (Method::Get, "tubes", |request, _| tubes::list(request.parameters, request.sources).map(stream)),
     (Method::Get, "tubes/{tube}", |request, tube| tube_figures(tube, request.sources).map(ApiAnswer::Json)),
     (Method::Post, "tubes/{tube}/actions", |request, tube| {
         let instance = &request.sources.server.info.instance;
-        orders::on_tube(tube_name(tube)?, request.fields()?, instance).map(ApiAnswer::Order)
+        bodies::on_tube(tube_name(tube)?, request.fields()?, instance).map(ApiAnswer::Order)
     }),
     (Method::Get, "tubes/{tube}/jobs", |request, tube| {
         JobList::new(tube, request.parameters, request.sources).map(stream)
     }),
     (Method::Post, "tubes/{tube}/jobs", |request, tube| {
-        orders::put(tube_name(tube)?, request.fields()?).map(ApiAnswer::Order)
+        bodies::put(tube_name(tube)?, request.fields()?).map(ApiAnswer::Order)
     }),
     (Method::Get, "tubes/{tube}/jobs/count", |request, tube| {
         JobCount::new(tube, request.parameters, request.sources).map(stream)
     }),
     // Before the path with any other word in its place.
-    (Method::Post, "jobs/actions", |request, _| orders::on_jobs(None, request.fields()?).map(ApiAnswer::Order)),
+    (Method::Post, "jobs/actions", |request, _| bodies::on_jobs(None, request.fields()?).map(ApiAnswer::Order)),
     (Method::Get, "jobs/{job}", |request, id| {
         let wait = request.parameters.number_in(1..=MAX_WAIT_S, "wait")?;
         let (id, job) = job(id, request.sources)?;
@@ -108,12 +108,12 @@ pub(crate) const ROUTES: &[(Method, &str, Handler)] = &[
         Ok(ApiAnswer::Body(id, body))
     }),
     (Method::Post, "jobs/{job}/actions", |request, id| {
-        orders::on_jobs(Some(job_id(id)?), request.fields()?).map(ApiAnswer::Order)
+        bodies::on_jobs(Some(job_id(id)?), request.fields()?).map(ApiAnswer::Order)
     }),
     (Method::Get, "clients", |request, _| ClientList::new(request.parameters).map(stream)),
     (Method::Post, "clients/{client}/actions", |request, id| {
         let id = plain_u64(id).ok_or_else(|| Problem::bad("expected the id of a client: a whole number"))?;
-        orders::on_client(id, request.fields()?).map(ApiAnswer::Order)
+        bodies::on_client(id, request.fields()?).map(ApiAnswer::Order)
     }),
     (Method::Get, "tasks", |request, _| {
         let tasks: Vec<_> =

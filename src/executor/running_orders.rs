@@ -14,7 +14,7 @@ use crate::queue::ClientId;
 
 /// The orders that are being carried out.
 #[derive(Debug, Default)]
-pub(crate) struct Orders {
+pub(crate) struct RunningOrders {
     pub(crate) tasks: Tasks,
     /// The first order is the next to continue.
     pub(crate) running: VecDeque<RunningOrder>,
@@ -22,7 +22,7 @@ pub(crate) struct Orders {
     pub(crate) settling: VecDeque<(TaskId, Progress, Option<SequenceNumber>)>,
 }
 
-impl Orders {
+impl RunningOrders {
     /// Asserts that each running task has its order.
     pub(super) fn check_invariants(&self) {
         let running = self.tasks.newest_first().filter(|task| !task.is_over()).count();
@@ -78,7 +78,7 @@ impl Executor {
     /// From now on, accepts orders of the API. The numbers of their tasks begin at a `random` one, so that they differ
     /// from the numbers of an earlier program.
     pub fn accept_orders(&mut self, random: u32) {
-        let orders = Orders { tasks: Tasks::after(random.into()), ..Orders::default() };
+        let orders = RunningOrders { tasks: Tasks::after(random.into()), ..RunningOrders::default() };
         self.orders = Some(Box::new(orders));
     }
 
