@@ -102,8 +102,7 @@ impl World {
             proxies.borrow_mut().insert(primary, proxy);
             Ok(address)
         };
-        let installation = installation.clone().with_small_disks();
-        let pair = Box::new(Pair::start_through(&installation, Box::new(route))?);
+        let pair = Box::new(Pair::start_through(installation, Box::new(route))?);
         let clusters = [pair.primary.address(), pair.standby.address()];
         let links_of_member =
             || -> io::Result<[Proxy; 2]> { Ok([Proxy::start(clusters[0])?, Proxy::start(clusters[1])?]) };

@@ -20,7 +20,7 @@ fn try_to_put(client: &mut Client, body: &str) -> Option<u64> {
 
 /// A cluster on a separate disk, with files of the write-ahead log made ahead: without them, PostgreSQL itself ends.
 fn cluster_with_small_disk() -> Option<Cluster> {
-    let cluster = Cluster::start(&installation()?.with_small_disks()).unwrap();
+    let cluster = Cluster::start(&installation()?).unwrap();
     for _ in 0..12 {
         cluster.query("SELECT txid_current()").unwrap();
         cluster.query("SELECT pg_switch_wal()").unwrap();

@@ -1,8 +1,8 @@
 //! The queue in PostgreSQL with a synchronous standby, beside the same server on a local directory, and beside what
 //! people use instead: a table of jobs with SKIP LOCKED in the same database.
 //!
-//! The clusters are in /tmp, which must be on a disk. They and the server share two cores with the load generator, so
-//! rates are lower than with separate machines; the database's processor time is not.
+//! The clusters are in the directory for temporary files, which must be on a disk. They and the server share two cores
+//! with the load generator, so rates are lower than with separate machines; the database's processor time is not.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ struct Database {
 
 impl Database {
     fn start(bench: &Bench) -> Result<Self, Failure> {
-        let installation = installation().ok_or(Failure::Skipped("PostgreSQL is not installed"))?;
+        let installation = installation().ok_or(Failure::Skipped("PostgreSQL is not installed"))?.on_disk();
         let pair = bench.cores.on_both(|| Pair::start(&installation))??;
         let url = pair.url("bench");
         Ok(Self { installation, pair, url })

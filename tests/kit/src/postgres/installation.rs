@@ -21,6 +21,8 @@ pub struct Installation {
     programs: PathBuf,
     /// User and group for a test that runs as root, which PostgreSQL refuses.
     user: Option<(u32, u32)>,
+    /// Whether each cluster has a separate disk in memory, if the system lets root mount one: it can be filled, and
+    /// heartbeats do not wait for a disk that other tests use.
     pub(super) has_small_disks: bool,
 }
 
@@ -60,14 +62,13 @@ impl Installation {
         } else {
             None
         };
-        Ok(Self { programs: newest.join("bin"), user, has_small_disks: false })
+        Ok(Self { programs: newest.join("bin"), user, has_small_disks: geteuid().is_root() })
     }
 
-    /// This installation, with a separate disk in memory for each cluster, which can be filled. Only root may mount
-    /// disks; for other users nothing changes.
+    /// This installation, with all clusters in the directory for temporary files, to measure what a disk costs.
     #[must_use]
-    pub fn with_small_disks(self) -> Self {
-        Self { has_small_disks: geteuid().is_root(), ..self }
+    pub fn on_disk(self) -> Self {
+        Self { has_small_disks: false, ..self }
     }
 
     /// The path of one of its programs.

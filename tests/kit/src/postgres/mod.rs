@@ -137,8 +137,7 @@ impl Cluster {
     }
 
     fn empty(installation: &Installation) -> io::Result<Self> {
-        // A short path, because that of the socket may not have more than 107 bytes.
-        let directory = tempfile::Builder::new().prefix("beanstalkd-pg-").tempdir_in("/tmp")?;
+        let directory = tempfile::Builder::new().prefix("beanstalkd-pg-").tempdir_in(parent_directory())?;
         let has_own_disk = installation.has_small_disks && mount_memory(directory.path());
         installation.give(directory.path())?;
         // The servers under test reach the socket, whatever their user is.
@@ -393,6 +392,12 @@ impl Drop for Cluster {
             let _ = Command::new("umount").arg("--lazy").arg(self.directory.path()).status();
         }
     }
+}
+
+/// The directory for temporary files, if its path is short: that of a socket may not have more than 107 bytes.
+fn parent_directory() -> PathBuf {
+    let usual = std::env::temp_dir();
+    if usual.as_os_str().len() <= 64 { usual } else { "/tmp".into() }
 }
 
 /// Makes `directory` a disk in memory; returns whether the system lets us.
