@@ -58,10 +58,10 @@ impl Pace {
             loop {
                 watched.beat().began = Instant::now();
                 std::thread::sleep(PAUSE);
-                near.write_all(&byte)
-                    .and_then(|()| near.read_exact(&mut byte))
-                    .expect("the other end is a thread");
+                let returned = near.write_all(&byte).and_then(|()| near.read_exact(&mut byte));
                 let mut beat = watched.beat();
+                // This panic poisons the lock: without a watch, nothing can be judged any more.
+                returned.expect("a sync of the watched directory has failed");
                 if beat.began.elapsed() > LATE {
                     beat.late = Some(Instant::now());
                 }
@@ -71,7 +71,7 @@ impl Pace {
     }
 
     fn beat(&self) -> MutexGuard<'_, Beat> {
-        self.0.lock().expect("no thread panics while it holds the lock")
+        self.0.lock().expect("the watch goes on")
     }
 
     /// Whether no byte has been late since `start`.
@@ -110,5 +110,18 @@ impl Pace {
                 return result;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::panicking::wait_until;
+
+    #[test]
+    fn nothing_is_judged_after_a_sync_that_has_failed() {
+        let pace = Pace::watch_with(|| Err(std::io::ErrorKind::StorageFull.into())).unwrap();
+        let judge = || pace.was_kept_since(Instant::now());
+        wait_until("a judgement fails", || catch_unwind(AssertUnwindSafe(judge)).is_err());
     }
 }
