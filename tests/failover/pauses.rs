@@ -65,7 +65,8 @@ fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
         assert!(goes_on, "seed {seed}: clients get no replies any more\n{}", world.logs());
         let after = open(world.addresses()[owner]).map(|(_, id)| id);
         let is_short = took + SCHEDULING < DEFAULT_TAKEOVER_AFTER;
-        let proves_nothing = !is_short || !pace.was_kept_since(start);
+        // The last heartbeat before the pause may have been late, too.
+        let proves_nothing = !is_short || !pace.was_kept_since(start - DEFAULT_TAKEOVER_AFTER);
         let what = if is_database { "database" } else { "owner" };
         println!("seed {seed}: the {what} stood still for {took:?}; same owner: {}", before == after);
         assert!(
