@@ -14,7 +14,7 @@ use beanstalkd_testkit::panicking::{Client, wait_until};
 use rustix::process::Signal;
 
 use super::LOGS;
-use super::service::Service;
+use super::service::{Service, in_time};
 
 #[test]
 fn the_listeners_of_a_service_manager_go_on_and_it_may_connect_meanwhile() {
@@ -55,16 +55,20 @@ fn the_watchdog_is_fed_by_the_next_program() {
 /// ready once it can.
 #[test]
 fn a_service_manager_that_hangs_stops_nobody() {
-    let service = Service::start(&[]);
-    let mut client = service.connect();
-    for round in 0..20 {
-        service.replace();
-        service.signal(Signal::HUP);
-        wait_until("the next program serves", || service.log().matches("continued where").count() > round);
-        assert_eq!(client.ask("use a"), "USING a");
-    }
-    while service.next_message().is_some() {}
-    service.hand_over();
+    in_time(|| {
+        let service = Service::start(&[]);
+        let mut client = service.connect();
+        for round in 0..20 {
+            service.replace();
+            service.signal(Signal::HUP);
+            wait_until("the next program serves", || {
+                service.log().matches("continued where").count() > round
+            });
+            assert_eq!(client.ask("use a"), "USING a");
+        }
+        while service.next_message().is_some() {}
+        service.hand_over();
+    });
 }
 
 #[test]
@@ -120,38 +124,42 @@ fn tokens_of_a_rate_that_were_taken_stay_taken_and_a_full_tube_stays_full() {
 
 #[test]
 fn an_order_with_a_rate_stops_even_if_it_begins_to_wait_after_the_signal() {
-    const ROUNDS: usize = 6;
-    let arguments = ["--tubes", "{dir}/rules", "--admin", "unix:{dir}/admin"];
-    let service = Service::prepared(&arguments, |directory| {
-        fs::write(
-            directory.join("rules"),
-            "[[tube]]\nname = \"mail\"\nmax-attempts = 1\ndead-tube = \"dead\"\n",
-        )
-        .unwrap();
+    in_time(|| {
+        const ROUNDS: usize = 6;
+        let arguments = ["--tubes", "{dir}/rules", "--admin", "unix:{dir}/admin"];
+        let service = Service::prepared(&arguments, |directory| {
+            fs::write(
+                directory.join("rules"),
+                "[[tube]]\nname = \"mail\"\nmax-attempts = 1\ndead-tube = \"dead\"\n",
+            )
+            .unwrap();
+        });
+        let mut client = service.connect();
+        client.ask("use mail");
+        let die = |client: &mut Client| {
+            let id = client.put(0, 600, b"x");
+            client.reserve(&format!("reserve-job {id}"));
+            assert_eq!(client.ask(&format!("release {id} 0 0")), "RELEASED");
+            id.to_string()
+        };
+        let dead: Vec<String> = (0..ROUNDS * 3).map(|_| die(&mut client)).collect();
+        let body = format!(r#"{{"action":"redrive","rate":1,"jobs":[{}]}}"#, dead.join(","));
+        for round in 0..ROUNDS {
+            service.replace();
+            let mut admin = UnixStream::connect(service.directory().join("admin")).unwrap();
+            let length = body.len();
+            write!(
+                admin,
+                "POST /api/v1/jobs/actions HTTP/1.1\r\nHost: localhost\r\nX-Beanstalkd-Admin: 1\r\n\
+                 Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}",
+            )
+            .unwrap();
+            service.signal(Signal::HUP);
+            wait_until("the next program serves", || {
+                service.log().matches("continued where").count() > round
+            });
+        }
     });
-    let mut client = service.connect();
-    client.ask("use mail");
-    let die = |client: &mut Client| {
-        let id = client.put(0, 600, b"x");
-        client.reserve(&format!("reserve-job {id}"));
-        assert_eq!(client.ask(&format!("release {id} 0 0")), "RELEASED");
-        id.to_string()
-    };
-    let dead: Vec<String> = (0..ROUNDS * 3).map(|_| die(&mut client)).collect();
-    let body = format!(r#"{{"action":"redrive","rate":1,"jobs":[{}]}}"#, dead.join(","));
-    for round in 0..ROUNDS {
-        service.replace();
-        let mut admin = UnixStream::connect(service.directory().join("admin")).unwrap();
-        let length = body.len();
-        write!(
-            admin,
-            "POST /api/v1/jobs/actions HTTP/1.1\r\nHost: localhost\r\nX-Beanstalkd-Admin: 1\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}",
-        )
-        .unwrap();
-        service.signal(Signal::HUP);
-        wait_until("the next program serves", || service.log().matches("continued where").count() > round);
-    }
 }
 
 #[test]

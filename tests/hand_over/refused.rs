@@ -11,7 +11,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use rustix::process::Signal;
 
-use super::service::Service;
+use super::service::{Service, in_time};
 
 /// Calls `replace`, and expects that the server keeps serving and gives a reason that contains `reason`.
 fn expect_refusal(service: &Service, reason: &str, replace: impl FnOnce(&Service)) {
@@ -88,23 +88,25 @@ fn the_reason_leaves_the_status_once_the_old_program_is_back() {
 /// The operator goes back to the old program while the new one is tried, which succeeds or fails then.
 #[test]
 fn a_program_that_is_taken_back_during_its_trial_is_not_reported_as_refused() {
-    let service = Service::start(&[]);
-    copy_built_server(&service.directory().join("real")).unwrap();
-    let mut client = service.connect();
-    for (script, reason) in [
-        ("./real \"$@\"\nstatus=$?\nmv old program\nexit $status", "no other program is there any more"),
-        ("mv old program\nexit 1", "exit status: 1"),
-    ] {
-        fs::rename(service.program(), service.directory().join("old")).unwrap();
-        service.replace_with_script(&format!("#!/bin/sh\n{script}\n"));
-        while service.next_message().is_some() {}
-        service.signal(Signal::HUP);
-        let message = service.message_with("STATUS=");
-        assert!(!message.contains("refused"), "{message}");
-        service.wait_for(reason);
-        assert_eq!(client.ask("use a"), "USING a");
-    }
-    service.hand_over();
+    in_time(|| {
+        let service = Service::start(&[]);
+        copy_built_server(&service.directory().join("real")).unwrap();
+        let mut client = service.connect();
+        for (script, reason) in [
+            ("./real \"$@\"\nstatus=$?\nmv old program\nexit $status", "no other program is there any more"),
+            ("mv old program\nexit 1", "exit status: 1"),
+        ] {
+            fs::rename(service.program(), service.directory().join("old")).unwrap();
+            service.replace_with_script(&format!("#!/bin/sh\n{script}\n"));
+            while service.next_message().is_some() {}
+            service.signal(Signal::HUP);
+            let message = service.message_with("STATUS=");
+            assert!(!message.contains("refused"), "{message}");
+            service.wait_for(reason);
+            assert_eq!(client.ask("use a"), "USING a");
+        }
+        service.hand_over();
+    });
 }
 
 #[test]

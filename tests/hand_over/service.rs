@@ -8,19 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use beanstalkd_testkit::launched;
+use beanstalkd_testkit::launched::{self, TIME_IS_OVER};
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::{PATIENCE, built_server, copy_built_server};
 use rustix::process::Signal;
-
-/// A hand-over ends with one of these reasons if the machine is too slow for it: the last one, if the disk takes longer
-/// than a second to make the next file of the log.
-const TIME_IS_OVER: [&str; 4] = [
-    "its trial took longer",
-    "a command was in progress",
-    "a command did not end",
-    "no room for all changes",
-];
 
 /// A script that answers as the program `real`, and is broken afterwards.
 pub const BROKEN_AFTER_TRIAL: &str = concat!(
@@ -153,6 +145,11 @@ fn command(directory: &Path, flags: &[&str], script: &str, input: Stdio) -> Comm
     command.args(["-l", &format!("unix:{}/socket", directory.display())]);
     command.args(flags.iter().map(in_directory)).env_remove("WATCHDOG_USEC").stdin(input);
     command
+}
+
+/// Runs `test`, and again if it fails while the machine or its disk does not keep time: a trial has five seconds.
+pub fn in_time(test: impl FnMut()) {
+    Pace::watch_disk(&std::env::temp_dir()).unwrap().judge_panics(test);
 }
 
 /// The hash of a token in hexadecimal digits, as in the access file.

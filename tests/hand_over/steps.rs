@@ -19,7 +19,7 @@ use rustix::process::Signal;
 use super::LOGS;
 use super::certificates;
 use super::known::{Known, WORKERS, produce, work};
-use super::service::Service;
+use super::service::{Service, in_time};
 use super::tracer::{Step, Tracer, Whose};
 
 /// The number of steps with each kind of log, unless `HANDOVER_STEPS` is set.
@@ -325,19 +325,21 @@ fn a_wall_clock_that_is_set_at_any_step_moves_no_deadline() {
 /// As if the server were so large that its description takes longer than a trial may take.
 #[test]
 fn the_time_of_the_description_is_not_time_of_the_trial() {
-    let service = Service::start(&[]);
-    let begin = |number, script| {
-        service.replace();
-        let step = Step { whose: Whose::Server, number, script };
-        Tracer::start(service.pid(), service.directory(), step)
-    };
-    let calls = {
-        let tracer = begin(u64::MAX, "");
-        service.await_hand_over();
-        tracer.count_to_trial()
-    };
-    // Some calls before the one that starts the other program.
-    let tracer = begin(calls - 10, "sleep 6");
-    service.message_with("READY=1");
-    assert!(tracer.end(), "the server has made this call");
+    in_time(|| {
+        let service = Service::start(&[]);
+        let begin = |number, script| {
+            service.replace();
+            let step = Step { whose: Whose::Server, number, script };
+            Tracer::start(service.pid(), service.directory(), step)
+        };
+        let calls = {
+            let tracer = begin(u64::MAX, "");
+            service.await_hand_over();
+            tracer.count_to_trial()
+        };
+        // Some calls before the one that starts the other program.
+        let tracer = begin(calls - 10, "sleep 6");
+        service.message_with("READY=1");
+        assert!(tracer.end(), "the server has made this call");
+    });
 }

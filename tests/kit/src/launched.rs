@@ -20,6 +20,15 @@ use crate::client::Client;
 use crate::panicking::{self, wait_for_some};
 use crate::server::{self, KilledOnDrop};
 
+/// A hand-over ends with one of these reasons if the machine is too slow for it: the last one, if the disk takes longer
+/// than a second to make the next file of the log.
+pub const TIME_IS_OVER: [&str; 4] = [
+    "its trial took longer",
+    "a command was in progress",
+    "a command did not end",
+    "no room for all changes",
+];
+
 /// A server that was started, killed when dropped.
 pub struct Launched {
     child: KilledOnDrop,
