@@ -14,7 +14,7 @@ use beanstalkd_types::tags::{Idempotency, TagSet};
 
 use crate::jobs::{SeenJob, SeenTags, body, put_with};
 use beanstalkd_model::{CompletedPut, DEFAULT, Job, Model, State};
-use beanstalkd_testkit::client::id_of;
+use beanstalkd_testkit::client::{id_of, inserted_id};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tags::TagChoice;
 
@@ -372,7 +372,7 @@ impl Tube {
         let good = match &expected {
             Expected::Line(line) => reply.strip_suffix(b"\r\n") == Some(line.as_bytes()),
             Expected::Inserted(key) => {
-                let id = id_of(reply, "INSERTED");
+                let id = inserted_id(reply);
                 self.ids.extend(id.map(|id| (*key, id)));
                 id.is_some()
             }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use beanstalkd_testkit::client::{Client, id_of, put_command};
+use beanstalkd_testkit::client::{Client, inserted_id, put_command};
 use beanstalkd_testkit::launched::Launched;
 use beanstalkd_testkit::postgres::{Cluster, PASSWORD, TAKEOVER_AFTER, installation};
 use beanstalkd_testkit::printable;
@@ -104,7 +104,7 @@ pub fn mail_queue() -> Option<(Cluster, String, Servers)> {
 /// Puts a job, and returns its id.
 pub fn put(client: &mut Client, body: &str) -> u64 {
     let reply = client.ask(&put_command(0, 0, 100, body.as_bytes())).unwrap();
-    id_of(&reply, "INSERTED").unwrap_or_else(|| panic!("put: {}", printable(&reply)))
+    inserted_id(&reply).unwrap_or_else(|| panic!("put: {}", printable(&reply)))
 }
 
 /// Whether the job exists, with this body.

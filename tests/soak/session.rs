@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::harness::Harness;
-use beanstalkd_testkit::client::{Client, Failure, body_of, id_of, put_command};
+use beanstalkd_testkit::client::{Client, Failure, body_of, id_of, inserted_id, put_command};
 use beanstalkd_testkit::history::{Tick, body};
 use beanstalkd_testkit::random::Random;
 
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
             self.harness.history().refused(key);
             return None;
         }
-        match id_of(reply, "INSERTED") {
+        match inserted_id(reply) {
             Some(id) => {
                 self.harness.history().inserted(key, id);
                 Some(id)

@@ -536,6 +536,11 @@ pub fn id_of(reply: &[u8], word: &str) -> Option<u64> {
     line.strip_prefix(word)?.strip_prefix(' ')?.split(' ').next()?.parse().ok()
 }
 
+/// The id in `INSERTED <id>` without another word, which would mean that the put has made no job.
+pub fn inserted_id(reply: &[u8]) -> Option<u64> {
+    id_of(reply, "INSERTED").filter(|id| reply == format!("INSERTED {id}\r\n").as_bytes())
+}
+
 /// The body that follows the line of a reply, without its CRLF.
 pub fn body_of(reply: &[u8]) -> &[u8] {
     let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);

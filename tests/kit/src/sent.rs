@@ -3,7 +3,7 @@
 //! Owns: what the history must know before a command is sent, and after its reply is read. Pure: clients choose the
 //! commands, send the bytes and read the replies.
 
-use crate::client::{body_of, id_of, put_command};
+use crate::client::{body_of, id_of, inserted_id, put_command};
 use crate::history::{History, Tick, body};
 
 /// The time to run of each job, in seconds: longer than any test.
@@ -58,7 +58,7 @@ impl SentCommand {
             | (JobCommand::Release(_), b"RELEASED\r\n") => {}
             (JobCommand::Delete(id), b"DELETED\r\n") => history.deleted(id),
             (JobCommand::Put(key, _), _) => {
-                let Some(id) = id_of(reply, "INSERTED") else { return false };
+                let Some(id) = inserted_id(reply) else { return false };
                 history.inserted(key, id);
             }
             (JobCommand::Reserve, _) => {
@@ -76,5 +76,19 @@ impl SentCommand {
         let JobCommand::Put(key, _) = self.command else { return false };
         history.refused(key);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_put_that_gets_the_id_of_an_earlier_job_was_not_executed() {
+        let mut history = History::default();
+        let key = history.putting();
+        let sent = SentCommand::new(&mut history, JobCommand::Put(key, 1));
+        assert!(!sent.answered(&mut history, 0, "", b"INSERTED 1 READY\r\n"));
+        assert!(sent.answered(&mut history, 0, "", b"INSERTED 1\r\n"));
     }
 }
