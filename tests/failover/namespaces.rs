@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use beanstalkd_testkit::http;
 use beanstalkd_testkit::launched::Launched;
-use beanstalkd_testkit::panicking::wait_for_some;
+use beanstalkd_testkit::panicking::{is_root, wait_for_some};
 use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, TAKEOVER_AFTER, installation};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::{KilledOnDrop, wait};
 use beanstalkd_testkit::{PATIENCE, server_under_test};
-use rustix::process::{Signal, geteuid};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::clients::{Load, Shared};
@@ -53,8 +53,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 impl Network {
     /// `None` after saying why the test is skipped.
     fn make() -> Option<Self> {
-        if !geteuid().is_root() {
-            eprintln!("skipped: network namespaces need root");
+        if !is_root() {
             return None;
         }
         let (pid, alone) = (std::process::id(), ALONE.lock().unwrap_or_else(PoisonError::into_inner));

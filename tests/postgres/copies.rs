@@ -90,7 +90,8 @@ fn serve_by_c(program: &Path, directory: &Path) -> Server {
 
 #[test]
 fn a_queue_comes_from_c_moves_into_a_database_and_goes_back_to_c() {
-    let (Some((_cluster, url, servers)), Some(c)) = (mail_queue(), debian_server()) else { return };
+    let Some(c) = debian_server() else { return };
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
     let (first, last) = (servers.directory().join("first"), servers.directory().join("last"));
     fs::create_dir(&first).unwrap();
     let mut server = serve_by_c(&c, &first);

@@ -18,6 +18,7 @@ use rustix::process::Signal;
 use rustls::ClientConfig;
 
 use crate::client::{self, Failure};
+use crate::random::number_from_environment;
 use crate::server::{self, Address, POLL_INTERVAL, Transport};
 use crate::system::Process;
 use crate::{PATIENCE, server_under_test, tls};
@@ -31,9 +32,9 @@ pub fn is_root() -> bool {
     root
 }
 
-/// The number in the environment variable `name`, or `otherwise`.
+/// The number in the environment variable `name`, or `otherwise`. Panics if it is no number.
 pub fn scale(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
+    number_from_environment(name).map_or(otherwise, |number| number as usize)
 }
 
 /// Waits for `what`: until `holds` returns true. Panics if that takes too long.
