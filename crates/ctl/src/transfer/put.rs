@@ -175,9 +175,9 @@ pub fn put(
             let put = Imported::Put(inserted.id);
             // With a key of the journal, or in a second attempt, it may be the job that an earlier put has stored for
             // this line.
-            let has_key = inserted.is_duplicate && has(record, TagKind::Idempotency);
-            let is_other = has_key && (is_first || inserted.id <= batch.above || imported.contains(&put));
-            duplicates.extend((has_key && !is_other && !is_put_at_once(record)).then_some(position));
+            let by_own_key = inserted.is_duplicate && has(record, TagKind::Idempotency);
+            let is_other = by_own_key && (is_first || inserted.id <= batch.above || imported.contains(&put));
+            duplicates.extend((by_own_key && !is_other && !is_put_at_once(record)).then_some(position));
             imported[position] = if is_other { Imported::Duplicate } else { put };
         })?;
     }
