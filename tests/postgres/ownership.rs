@@ -183,7 +183,7 @@ fn keep_the_owner(
 #[test]
 fn the_clock_of_the_database_does_not_decide_about_a_takeover() {
     let Some((cluster, url, servers)) = mail_queue() else { return };
-    let kept = Pace::watch().unwrap().judge(|| {
+    let kept = Pace::watch_disk(&cluster.data()).unwrap().judge(|| {
         let empty = format!("DROP SCHEMA {ROLE} CASCADE; CREATE SCHEMA {ROLE} AUTHORIZATION {ROLE}");
         cluster.query(&empty).unwrap();
         keep_the_owner(&cluster, &url, &servers)

@@ -1,5 +1,6 @@
 //! Commits that would not survive the loss of a database machine.
 
+use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, Pair, Stop, installation, url};
 use beanstalkd_testkit::server::free_address;
@@ -111,33 +112,37 @@ fn without_the_database_commands_wait_and_are_refused_in_the_end() {
 #[test]
 fn a_server_that_has_seen_a_higher_epoch_uses_no_older_copy_of_the_database() {
     let Some(installation) = installation() else { return };
-    let mut old = Cluster::start(&installation).unwrap();
-    let servers = Servers::new();
-    servers.use_once(&old.url("mail"));
-    let new = old.standby_at(free_address().unwrap(), old.address()).unwrap();
-    let position = old.query("SELECT pg_current_wal_lsn()").unwrap();
-    new.wait_for(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"), "t").unwrap();
-    old.stop(Stop::Fast).unwrap();
-    new.promote().unwrap();
-    let url = url(&[old.address(), new.address()], "mail");
-    let flags = ["--allow-async", "--wait-for-lock"];
-    let owner = servers.launch(&url, &flags);
-    let mut client = owner.connect();
-    let id = put(&mut client, "in the new one");
-    let standby = servers.launch(&url, &flags);
-    standby.wait_for("waiting for it");
-    // The old one is back and accepts writes. It comes first in the address.
-    old.launch().unwrap();
-    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
-    new.query(end).unwrap();
-    assert_eq!(put(&mut client, "again"), id + 1);
-    drop(owner);
-    assert!(has(&mut standby.connect(), id + 1, "again"));
-    assert_eq!(old.query("SELECT epoch FROM beanstalkd.queue").unwrap(), "1");
-    drop(new);
-    let mut client = standby.connect();
-    client.send(b"put 0 0 100 4\r\nlate\r\n").unwrap();
-    standby.wait_for("it is an old copy, with epoch 1 of the queue");
+    // A standby takes over from an owner that is late.
+    Pace::watch_disk(&std::env::temp_dir()).unwrap().judge_panics(|| {
+        let mut old = Cluster::start(&installation).unwrap();
+        let servers = Servers::new();
+        servers.use_once(&old.url("mail"));
+        let new = old.standby_at(free_address().unwrap(), old.address()).unwrap();
+        let position = old.query("SELECT pg_current_wal_lsn()").unwrap();
+        new.wait_for(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"), "t").unwrap();
+        old.stop(Stop::Fast).unwrap();
+        new.promote().unwrap();
+        let url = url(&[old.address(), new.address()], "mail");
+        let flags = ["--allow-async", "--wait-for-lock"];
+        let owner = servers.launch(&url, &flags);
+        let mut client = owner.connect();
+        let id = put(&mut client, "in the new one");
+        let standby = servers.launch(&url, &flags);
+        standby.wait_for("waiting for it");
+        // The old one is back and accepts writes. It comes first in the address.
+        old.launch().unwrap();
+        let end =
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
+        new.query(end).unwrap();
+        assert_eq!(put(&mut client, "again"), id + 1);
+        drop(owner);
+        assert!(has(&mut standby.connect(), id + 1, "again"));
+        assert_eq!(old.query("SELECT epoch FROM beanstalkd.queue").unwrap(), "1");
+        drop(new);
+        let mut client = standby.connect();
+        client.send(b"put 0 0 100 4\r\nlate\r\n").unwrap();
+        standby.wait_for("it is an old copy, with epoch 1 of the queue");
+    });
 }
 
 #[test]
