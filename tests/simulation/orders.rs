@@ -191,7 +191,7 @@ fn any_command(random: &mut Random) -> String {
     }
 }
 
-fn run(seed: u64) {
+fn run(seed: u64) -> usize {
     let mut random = Random::new(seed);
     let sync = [SyncPolicy::EachCommit, SyncPolicy::Every(50), SyncPolicy::Never][random.below(3) as usize];
     let mut harness = harness(sync);
@@ -227,9 +227,11 @@ fn run(seed: u64) {
         assert!(executor.tasks().get(id).is_some_and(Task::is_over), "{id:?} comes to an end");
     }
     assert_eq!(executor.queue().figures().clients, clients.len(), "orders leave no client behind");
+    last
 }
 
 #[test]
 fn orders_and_clients_do_not_harm_each_other() {
-    let _ = super::run_seeds(16, |seed, _| run(seed));
+    let tasks = super::run_seeds(16, |seed, _| run(seed));
+    super::assert_seen("tasks", tasks.iter().sum::<usize>() as u64, tasks.len(), tasks.len());
 }

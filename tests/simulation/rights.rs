@@ -10,7 +10,7 @@ use beanstalkd_testkit::simulated::{Connection, SimulatedServer};
 use beanstalkd_types::job::JobId;
 
 use crate::access::{ANNA, OPERATOR, guarded};
-use crate::run_seeds;
+use crate::{assert_seen, run_seeds};
 
 /// One in this many seeds of the simulation.
 const SHARE: u64 = 16;
@@ -317,7 +317,7 @@ fn without_session_of(other: &str, reply: &str) -> String {
 /// nothing.
 #[test]
 fn random_rights_are_kept_as_the_document_says() {
-    run_seeds(SHARE, |seed, is_shown| {
+    let refused = run_seeds(SHARE, |seed, is_shown| {
         let mut random = Random::new(seed);
         let rights = Rights::random(&mut random);
         let (mut closed, mut open) = (guarded(&rights.rules()), SimulatedServer::with_max_job_bytes(1000));
@@ -353,6 +353,7 @@ fn random_rights_are_kept_as_the_document_says() {
         closed.queue().check_invariants();
         refused
     });
+    assert_seen("refusals", refused.iter().sum::<usize>() as u64, refused.len(), refused.len());
 }
 
 /// The keys of `stats` about the server as a whole.
@@ -369,12 +370,12 @@ const OF_THE_SERVER: [&str; 6] = [
 /// sends.
 #[test]
 fn jobs_in_tubes_that_a_client_may_not_see_change_none_of_its_replies() {
-    run_seeds(SHARE, |seed, is_shown| {
+    let jobs = run_seeds(SHARE, |seed, is_shown| {
         let mut random = Random::new(seed);
         let rights = Rights::random(&mut random);
         let hidden: Vec<&str> = TUBES.into_iter().filter(|tube| !rights.sees(tube)).collect();
         if hidden.is_empty() {
-            return;
+            return 0;
         }
         let mut servers = [(); 2].map(|()| guarded(&rights.rules()));
         let operators = servers.each_mut().map(|server| server.connect_as(OPERATOR));
@@ -429,5 +430,7 @@ fn jobs_in_tubes_that_a_client_may_not_see_change_none_of_its_replies() {
             let differs = shown.iter().zip(&of_nothing).find(|(one, other)| one != other);
             assert!(shown == of_nothing, "{:?}: {differs:?} with {}", command.text, rights.rules());
         }
+        last_id
     });
+    assert_seen("jobs beside hidden tubes", jobs.iter().sum(), jobs.len(), jobs.len());
 }
