@@ -196,6 +196,15 @@ fn promtool_accepts_the_alert_rules_and_their_tests() {
 }
 
 #[test]
+fn each_alert_has_a_test() {
+    let rules = include_str!("../../packaging/monitoring/alerts.yml");
+    let tests = include_str!("../../packaging/monitoring/alerts_test.yml");
+    let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let untested = alerts.filter(|name| !tests.contains(&format!("alertname: {name}\n")));
+    assert_eq!(untested.collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
 fn commands_and_turns_are_counted_by_their_time() {
     let server = Server::start(&[]);
     let mut client = server.client();
