@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::client::{Client, Failure, id_of};
+use beanstalkd_testkit::copy_built_server;
 use beanstalkd_testkit::history::History;
 use beanstalkd_testkit::launched::TIME_IS_OVER;
 use beanstalkd_testkit::panicking::wait_until;
@@ -18,7 +18,7 @@ use beanstalkd_testkit::sent::{JobCommand, SentCommand};
 use beanstalkd_testkit::server::Server;
 use rustix::process::Signal;
 
-use crate::jobs::{ours, see_jobs, start_program};
+use crate::jobs::{see_jobs, start_program};
 
 /// The number of rounds, unless `SESSION_ROUNDS` is set.
 const ROUNDS: u64 = 8;
@@ -250,11 +250,9 @@ fn start_in(home: &Path) -> Server {
     start_program(&home.join("program"), home.to_str().expect("it is text"), &flags)
 }
 
-/// Makes another file with the same program. Another process copies it: a program that is open for writing cannot run.
+/// Makes another file with the same program.
 fn replace_program(home: &Path) {
-    assert!(
-        Command::new("cp").arg(ours()).arg(home.join("next")).status().is_ok_and(|status| status.success())
-    );
+    copy_built_server(&home.join("next")).expect("there is room");
     fs::rename(home.join("next"), home.join("program")).expect("both are ours");
 }
 
