@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use beanstalkd_testkit::launched::{self, TIME_IS_OVER};
@@ -149,7 +150,8 @@ fn command(directory: &Path, flags: &[&str], script: &str, input: Stdio) -> Comm
 
 /// Runs `test`, and again if it fails while the machine or its disk does not keep time: a trial has five seconds.
 pub fn in_time(test: impl FnMut()) {
-    Pace::watch_disk(&std::env::temp_dir()).unwrap().judge_panics(test);
+    static PACE: OnceLock<Pace> = OnceLock::new();
+    PACE.get_or_init(|| Pace::watch_disk(&std::env::temp_dir()).unwrap()).judge_panics(test);
 }
 
 /// The hash of a token in hexadecimal digits, as in the access file.
