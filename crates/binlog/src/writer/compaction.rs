@@ -46,8 +46,6 @@ const UNHINDERED_FILES: u64 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
     removal: Option<FileRemoval>,
-    /// When a removal that has failed is tried again.
-    pub(super) removal_retry_at: Option<Timestamp>,
     /// Whether no further removal may begin now.
     pub(super) holds_removals: bool,
     /// Bytes that the current turn may still copy.
@@ -81,6 +79,8 @@ enum RemovalStage {
     Announced(LogPosition),
     /// The store is removing the file.
     UnderWay,
+    /// It could not remove the file, and tries again at this instant.
+    Failed { retry_at: Timestamp },
 }
 
 /// The compaction as the old program has left it.
@@ -140,9 +140,19 @@ impl Compaction {
         }
     }
 
+    /// When a removal that has failed is tried again.
+    pub(super) fn removal_retry_at(&self) -> Option<Timestamp> {
+        match self.removal?.stage {
+            RemovalStage::Failed { retry_at } => Some(retry_at),
+            RemovalStage::Announcing | RemovalStage::Announced(_) | RemovalStage::UnderWay => None,
+        }
+    }
+
     /// Retries a failed removal, if it is time.
     pub(super) fn retry(&mut self, now: Timestamp) {
-        self.removal_retry_at = self.removal_retry_at.filter(|&at| at > now);
+        if self.removal_retry_at().is_some_and(|at| at <= now) {
+            self.removal = self.removal.map(FileRemoval::at_once);
+        }
     }
 
     /// Increases the credit, because logged records and deleted jobs leave bytes that copying can free. `max` limits
@@ -178,10 +188,6 @@ impl Compaction {
         assert!(stage != RemovalStage::Announcing, "a removal is announced within one call");
         let doomed = files.closed().filter(|file| file.index < below);
         assert!(doomed.into_iter().all(|file| file.live == 0), "a file that is removed has no live records");
-        assert!(
-            stage != RemovalStage::UnderWay || self.removal_retry_at.is_none(),
-            "a removal is under way or waits, never both"
-        );
     }
 }
 
@@ -332,7 +338,6 @@ impl Binlog {
         };
         if !self.durability.is_durable_up_to(after)
             || !self.health.is_serving()
-            || self.compaction.removal_retry_at.is_some()
             || self.compaction.holds_removals
         {
             return;
@@ -374,8 +379,8 @@ impl Binlog {
         }
         self.warnings
             .line(now, |_| warn!("binlog.{file}: cannot remove it, trying again every second: {error}"));
-        self.compaction.removal = self.compaction.removal.map(FileRemoval::at_once);
-        self.compaction.removal_retry_at = Some(now + REMOVE_RETRY_NS);
+        let stage = RemovalStage::Failed { retry_at: now + REMOVE_RETRY_NS };
+        self.compaction.removal = self.compaction.removal.map(|removal| FileRemoval { stage, ..removal });
     }
 }
 

@@ -299,7 +299,7 @@ impl Binlog {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let migration = self.can_migrate().then_some(Timestamp::AT_ONCE);
-        let retries = [self.ahead.retry_at(), self.compaction.removal_retry_at];
+        let retries = [self.ahead.retry_at(), self.compaction.removal_retry_at()];
         [self.durability.deadline(), self.clock.idle_mark_at, self.clock.time_mark_at, migration]
             .into_iter()
             .chain(retries)
