@@ -106,12 +106,13 @@ impl Directory {
         );
     }
 
-    fn check_writable(&self) -> io::Result<()> {
-        if self.read_only { Err(ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
+    /// Fails if names in the directory must not be changed through its path.
+    fn check_changeable(&self) -> io::Result<()> {
+        if self.read_only { Err(ErrorKind::ReadOnlyFilesystem.into()) } else { self.check_in_place() }
     }
 
-    /// Fails if the directory was removed, or if another one was moved or mounted to its path: a new file under that
-    /// path would not be beside the files of the log.
+    /// Fails if the directory was removed, or if another one was moved or mounted to its path: a file under that path
+    /// is not a file of this log.
     fn check_in_place(&self) -> io::Result<()> {
         let Some(handle) = &self.handle else { return Ok(()) };
         let (held, named) = (handle.metadata()?, fs::metadata(&self.path)?);
@@ -123,18 +124,19 @@ impl Directory {
         }
         Ok(())
     }
-}
 
-/// Returns when everything written to the file is on the medium.
-///
-/// # Errors
-/// If the kernel reports an error, or if the file was removed: then no later start can find its bytes.
-pub(super) fn sync(file: &File) -> io::Result<()> {
-    file.sync_data()?;
-    if os::link_count(file)? == 0 {
-        return Err(io::Error::new(ErrorKind::NotFound, "another program has removed the file"));
+    /// Returns when everything written to the file is on the medium.
+    ///
+    /// # Errors
+    /// If the kernel reports an error, or if the file or the directory was removed or replaced: then no later start can
+    /// find the file's bytes.
+    pub(super) fn sync_open(&self, file: &File) -> io::Result<()> {
+        file.sync_data()?;
+        if os::link_count(file)? == 0 {
+            return Err(io::Error::new(ErrorKind::NotFound, "another program has removed the file"));
+        }
+        self.check_in_place()
     }
-    Ok(())
 }
 
 impl Disk for Directory {
@@ -163,8 +165,7 @@ impl Disk for Directory {
     }
 
     fn create(&mut self, name: FileName) -> io::Result<()> {
-        self.check_writable()?;
-        self.check_in_place()?;
+        self.check_changeable()?;
         self.forget(name);
         let path = self.path_of(name);
         let file =
@@ -178,7 +179,7 @@ impl Disk for Directory {
     }
 
     fn truncate(&mut self, name: FileName, bytes: u64) -> io::Result<()> {
-        self.check_writable()?;
+        self.check_changeable()?;
         let path = self.path_of(name);
         match self.file(name)?.set_len(bytes) {
             // The handle may be read-only, because C makes its files with mode 0400.
@@ -194,11 +195,12 @@ impl Disk for Directory {
     }
 
     fn sync(&mut self, name: FileName) -> io::Result<()> {
-        sync(self.file(name)?)
+        let file = Arc::clone(&self.handle(name)?.file);
+        self.sync_open(&file)
     }
 
     fn rename(&mut self, from: FileName, to: FileName) -> io::Result<()> {
-        self.check_writable()?;
+        self.check_changeable()?;
         fs::rename(self.path_of(from), self.path_of(to))?;
         self.forget(to);
         for handle in self.open.iter_mut().filter(|handle| handle.name == from) {
@@ -208,7 +210,7 @@ impl Disk for Directory {
     }
 
     fn unlink(&mut self, name: FileName) -> io::Result<()> {
-        self.check_writable()?;
+        self.check_changeable()?;
         self.forget(name);
         let path = self.path_of(name);
         // The name is removed while the file is open, so that no program sees a part of a file. Then the file is cut in
@@ -254,5 +256,26 @@ mod tests {
         assert!(disk.create(FileName::Log(2)).is_err());
         assert_eq!(disk.size(name).unwrap(), 3);
         assert_eq!(disk.list().unwrap(), ["1"]);
+    }
+
+    #[test]
+    fn nothing_is_changed_in_another_directory_at_the_same_path_and_no_sync_succeeds() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("binlog");
+        fs::create_dir(&path).unwrap();
+        let mut disk = Directory::new(&path);
+        let name = FileName::Log(1);
+        disk.create(name).unwrap();
+        disk.sync(name).unwrap();
+        fs::rename(&path, parent.path().join("elsewhere")).unwrap();
+        assert!(disk.sync(name).is_err());
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("binlog.1"), b"abc").unwrap();
+        assert!(disk.sync(name).is_err());
+        assert!(disk.truncate(name, 0).is_err());
+        assert!(disk.rename(name, FileName::Log(2)).is_err());
+        assert!(disk.unlink(name).is_err());
+        assert!(disk.create(name).is_err());
+        assert_eq!(fs::read(path.join("binlog.1")).unwrap(), b"abc");
     }
 }

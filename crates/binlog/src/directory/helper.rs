@@ -13,7 +13,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
-use super::files::sync;
 use super::{Directory, FileName, TaskRunner};
 use crate::storage::{Completion, StoreTask};
 
@@ -179,7 +178,7 @@ impl Assignment {
         match self.file {
             Some(file) => {
                 let start = Instant::now();
-                let result = sync(&file);
+                let result = disk.sync_open(&file);
                 self.task.completed(start, result)
             }
             None => self.task.run(disk),
