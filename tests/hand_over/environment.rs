@@ -195,6 +195,13 @@ fn failures_that_were_counted_count_on_and_a_dead_job_stays_dead() {
     }
 }
 
+#[test]
+fn a_command_line_that_ends_its_options_is_handed_over() {
+    let service = Service::start(&["--"]);
+    service.hand_over();
+    assert!(service.log().contains("continued where"), "{}", service.log());
+}
+
 /// The program itself, not only its parts, reads a description that an older program has written.
 #[test]
 fn the_program_reads_the_recorded_descriptions() {

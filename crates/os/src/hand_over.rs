@@ -266,8 +266,8 @@ fn keep_open(descriptor: RawFd, stays: bool) -> io::Result<()> {
 }
 
 /// Starts the program as a child that tries to read the description; returns a descriptor from which the child's output
-/// is read. The child ends when this process ends, at the latest. It has the arguments of this process, then `flag` and
-/// the number of the descriptor.
+/// is read. The child ends when this process ends, at the latest. It has the arguments of this process, and before them
+/// `flag` and the number of the descriptor, because `--` among them may end the flags.
 ///
 /// # Errors
 /// If the child cannot be started.
@@ -275,7 +275,7 @@ pub fn try_out(program: &Path, flag: &str, description: &DescriptionFile) -> io:
     let descriptor = description.descriptor();
     let parent = std::process::id();
     let mut command = Command::new(program);
-    command.args(std::env::args_os().skip(1)).arg(flag).arg(descriptor.to_string());
+    command.arg(flag).arg(descriptor.to_string()).args(std::env::args_os().skip(1));
     let (output, input) = io::pipe()?;
     command.env_remove(VARIABLE).stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
     let prepare = move || {
