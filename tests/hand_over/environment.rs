@@ -4,13 +4,13 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use beanstalkd::server::hand_over::FORMAT;
-use beanstalkd_testkit::built_server;
 use beanstalkd_testkit::panicking::{Client, wait_until};
+use beanstalkd_testkit::{built_server, copy_built_server};
 use rustix::process::Signal;
 
 use super::LOGS;
@@ -192,6 +192,20 @@ fn failures_that_were_counted_count_on_and_a_dead_job_stays_dead() {
         let dead = [&*job["tube"], &*job["dead-from"]];
         assert_eq!((dead, &*job["failures"]), (["dead", "mail"], "3"));
         assert_eq!(client.data("stats-tube mail")["dead-jobs"], "1");
+    }
+}
+
+#[test]
+fn a_program_that_was_started_by_a_link_is_replaced_by_the_program_to_which_the_link_leads_now() {
+    let service = Service::started(&[], |_| (), "ln -s program link\nshift\nexec ./link \"$@\"");
+    for version in ["second", "third"] {
+        copy_built_server(&service.directory().join(version)).unwrap();
+        symlink(version, service.directory().join("next")).unwrap();
+        fs::rename(service.directory().join("next"), service.directory().join("link")).unwrap();
+        service.signal(Signal::HUP);
+        service.await_hand_over();
+        let running = fs::read_link(format!("/proc/{}/exe", service.pid())).unwrap();
+        assert_eq!(running.file_name().unwrap(), version);
     }
 }
 

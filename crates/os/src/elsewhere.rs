@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::time::ClockId;
@@ -13,6 +13,11 @@ use socket2::SockRef;
 
 /// The clock that is most like Linux's. Whether it continues while the machine is suspended depends on the system.
 pub const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+
+/// Unknown: the path that the standard library reports is used.
+pub fn called_path() -> Option<PathBuf> {
+    None
+}
 
 /// Unknown: the figures are in `/proc` on Linux.
 pub fn memory() -> Option<(u64, u64)> {

@@ -29,7 +29,7 @@ const VARIABLE: &str = "BEANSTALKD_HANDOVER";
 /// How many pieces of a description can wait for the thread that writes them.
 const PIECES_AHEAD: usize = 8;
 
-/// The program that runs, and the path of its file at the start.
+/// The program that runs, and the path by which it was started.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
@@ -79,11 +79,17 @@ impl Program {
             Some(path) if FileIdentity::of(&now).is_err() => {
                 Self { path: OsStr::from_bytes(path).into(), running: None }
             }
-            _ => Self { path, running },
+            // The system reports the path without links. A link may be changed later to run another program.
+            _ => {
+                let called = platform::called_path().and_then(|called| std::path::absolute(called).ok());
+                let is_this =
+                    |called: &PathBuf| running.is_some() && FileIdentity::of(called).ok() == running;
+                Self { path: called.filter(is_this).unwrap_or(path), running }
+            }
         })
     }
 
-    /// The path of the program's file.
+    /// The path by which the program was started.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -1,14 +1,17 @@
 //! The facilities that only Linux has: the clock that continues while the machine is suspended, figures in `/proc`,
-//! control groups, the other process of a unix socket, and the time-out of unacknowledged data.
+//! the path by which a program was started, control groups, the other process of a unix socket, and the time-out of
+//! unacknowledged data.
 //!
 //! `elsewhere` has the same items for other systems.
 
+use std::ffi::{CStr, OsStr};
 use std::fs::{self, File};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{AT_FDCWD, AtFlags, FcntlArg, SealFlag, fcntl};
@@ -25,6 +28,19 @@ pub(crate) const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
 
 /// If the kernel does not report the number of descriptors, up to this many are counted one by one.
 const MAX_COUNTED_FILES: usize = 1000;
+
+/// The path by which this program was started; `None` if the system was given an open file instead.
+pub(crate) fn called_path() -> Option<PathBuf> {
+    // SAFETY: any number may be asked for.
+    let address = unsafe { libc::getauxval(libc::AT_EXECFN) };
+    let text = std::ptr::with_exposed_provenance::<libc::c_char>(usize::try_from(address).ok()?);
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the kernel has put a string with a final NUL at this address, and nobody changes it.
+    let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(text) }.to_bytes()));
+    (!path.starts_with("/dev/fd")).then(|| path.to_owned())
+}
 
 /// Address space and memory in RAM, from `proc_pid_statm(5)`.
 pub(crate) fn memory() -> Option<(u64, u64)> {
