@@ -68,7 +68,7 @@ fn of(place: &BinlogPlace, error: &dyn Display) -> String {
 fn open_source(source: &Prepared) -> Result<Box<dyn Storage>, Box<dyn Error>> {
     match source {
         Prepared::Directory(path) => {
-            Ok(Box::new(binlog::DirectoryStorage::new(path, Some(DirectoryLock::take(path)?))))
+            Ok(Box::new(binlog::DirectoryStorage::locked(path, DirectoryLock::take(path)?)?))
         }
         Prepared::Database(settings) => Ok(Box::new(database::claim(settings, false)?)),
     }

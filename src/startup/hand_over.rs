@@ -17,7 +17,7 @@ use beanstalkd::log_setup;
 use beanstalkd::options::{AdminOptions, BinlogOptions, BinlogPlace, ExitReason, Options, TlsFiles};
 use beanstalkd::server::event_loop::{Clock, EventLoop, HandOverInputs, answer};
 use beanstalkd::server::hand_over::{self, DescribedFile, DescribedProcess, ListenerKind, ListenerRole};
-use beanstalkd_binlog::{DirectoryStorage, Storage};
+use beanstalkd_binlog::DirectoryStorage;
 use beanstalkd_os as os;
 use beanstalkd_os::directory_lock::DirectoryLock;
 use beanstalkd_os::hand_over::{Description, Program};
@@ -136,16 +136,15 @@ pub fn inputs(
     inherited: usize,
     options: &Options,
 ) -> HandOverInputs {
-    let (settings, unsupported) = (files_of_settings(options), unsupported(options));
-    HandOverInputs { program, lock, files, settings, inherited, unsupported }
-}
-
-/// The reason why a server with these options cannot be handed over.
-fn unsupported(options: &Options) -> Option<&'static str> {
-    match options.binlog.as_ref()?.place {
-        BinlogPlace::Database(..) => Some("the binlog is in a database: restart the server instead"),
-        BinlogPlace::Directory(_) => None,
-    }
+    let (directory, unsupported) = match options.binlog.as_ref().map(|binlog| &binlog.place) {
+        Some(BinlogPlace::Directory(path)) => (Some(path.clone()), None),
+        Some(BinlogPlace::Database(..)) => {
+            (None, Some("the binlog is in a database: restart the server instead"))
+        }
+        None => (None, None),
+    };
+    let lock = lock.zip(directory);
+    HandOverInputs { program, lock, files, settings: files_of_settings(options), inherited, unsupported }
 }
 
 /// The files of settings that a program with these options reads at its start.
@@ -201,11 +200,11 @@ fn open_binlog(
 ) -> Result<(), ExitReason> {
     let BinlogPlace::Directory(path) = &binlog.place else { return Err(ExitReason::BinlogDirectory) };
     let lock = DirectoryLock::adopt(path, lock).map_err(|error| refuse_lock(path, &error))?;
-    let storage: Box<dyn Storage> = Box::new(DirectoryStorage::new(path, Some(lock)));
+    let storage = DirectoryStorage::locked(path, lock).map_err(|error| refuse_lock(path, &error))?;
     let now = clock.now();
     let (config, wall_offset_ns) = (super::binlog_config(binlog, options), Clock::wall_offset_ns(now));
     let executor = event_loop.executor_mut();
     executor
-        .continue_with_binlog(storage, config, now, wall_offset_ns)
+        .continue_with_binlog(Box::new(storage), config, now, wall_offset_ns)
         .map_err(|error| refuse_binlog(&binlog.place, &error))
 }

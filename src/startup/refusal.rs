@@ -29,6 +29,7 @@ pub fn refuse_lock(directory: &Path, error: &LockError) -> ExitReason {
         LockError::Held { .. } => {
             "; end that server first, or start with --wait-for-lock to take over from it".to_owned()
         }
+        LockError::Replaced { .. } => "; start the server again".to_owned(),
         LockError::Open { path, source } | LockError::Lock { path, source } => advice(path, source),
     };
     error!("-b {}: {error}{advice}", directory.display());

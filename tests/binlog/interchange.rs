@@ -470,7 +470,7 @@ fn kill_c(program: &Path, directory: &Path, commands: &[u8], answers: u64) -> (R
     let names = directory.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
     let indexes = names.filter_map(|name| name.to_str()?.strip_prefix("binlog.")?.parse().ok());
     let newest = indexes.max().unwrap_or(0);
-    let disk = Box::new(DirectoryStorage::new(directory, None));
+    let disk = Box::new(DirectoryStorage::new(directory));
     let settings = config(SyncPolicy::Never, FILE_BYTES, 1);
     (Binlog::open(disk, settings, now(), 0, &mut |_, _, _, _| {}).unwrap().1, newest)
 }
@@ -532,7 +532,7 @@ fn a_job_that_c_has_buried_again_is_the_last_one_buried() {
     }
     server.kill();
     let mut buried = Vec::new();
-    let disk = Box::new(DirectoryStorage::new(directory.path(), None));
+    let disk = Box::new(DirectoryStorage::new(directory.path()));
     let settings = config(SyncPolicy::EachCommit, 1 << 20, 1);
     Binlog::open(disk, settings, Timestamp(1 << 60), 0, &mut |record, _, _, _| buried.push(record.id.0))
         .unwrap();

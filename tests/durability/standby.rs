@@ -114,3 +114,22 @@ fn a_standby_obeys_the_signals_that_came_while_it_waited() {
     client.exchange(&put_command(0, 0, 60, b"y"), b"DRAINING\r\n").unwrap();
     assert_eq!(waiting.stop().code(), Some(0));
 }
+
+#[test]
+fn a_standby_whose_directory_was_replaced_waits_for_the_lock_of_the_present_one() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("binlog");
+    std::fs::create_dir(&directory).unwrap();
+    let start_active = || start_program(ours(), directory.to_str().unwrap(), &["-f", "0"]);
+    let mut first = start_active();
+    let mut standby = start_waiting(&directory, &[]);
+    std::fs::rename(&directory, parent.path().join("elsewhere")).unwrap();
+    std::fs::create_dir(&directory).unwrap();
+    let mut second = start_active();
+    first.stop(Signal::KILL).unwrap();
+    wait_until("the standby waits again", || standby.log().matches("standby: waiting for").count() == 2);
+    second.connect().unwrap().exchange(&put_command(0, 0, 60, b"x"), b"INSERTED 1\r\n").unwrap();
+    second.stop(Signal::KILL).unwrap();
+    standby.connect().exchange(b"peek 1\r\n", b"FOUND 1 1\r\nx\r\n").unwrap();
+    assert_eq!(standby.stop().code(), Some(0));
+}

@@ -182,6 +182,20 @@ fn settings_that_break_after_the_trial_keep_the_old_program() {
     service.hand_over();
 }
 
+/// Another server can lock the file that has the path now. If the whole directory is replaced, the same happens.
+#[test]
+fn a_replaced_lock_of_the_binlog_keeps_the_old_program() {
+    let service = Service::start(&["-b", "{dir}"]);
+    let [lock, locked] = ["lock", "locked"].map(|name| service.directory().join(name));
+    expect_refusal(&service, "lock is not the locked file any more", |service| {
+        fs::rename(&lock, &locked).unwrap();
+        fs::write(&lock, "").unwrap();
+        service.replace();
+    });
+    fs::rename(locked, lock).unwrap();
+    service.hand_over();
+}
+
 /// The other program and the description take the memory of the jobs again. At the limit, the kernel would kill the
 /// server.
 #[test]

@@ -27,7 +27,7 @@
 //! use beanstalkd_types::clock::Timestamp;
 //!
 //! let directory = tempfile::tempdir()?;
-//! let storage = Box::new(DirectoryStorage::new(directory.path(), None));
+//! let storage = Box::new(DirectoryStorage::new(directory.path()));
 //! let config = Config { file_bytes: 65536, sync: SyncPolicy::EachCommit, recover: false, nonce_seed: 1 };
 //! let mut jobs = Vec::new();
 //! let mut restore = |record: _, _tube: &_, _body, _tags: &_| jobs.push(record);

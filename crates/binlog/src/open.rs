@@ -395,7 +395,7 @@ mod tests {
 
     /// Writes a log with three jobs, and damages the body of the second.
     fn write_damaged_log(directory: &Path) {
-        let (mut log, _) = open(Box::new(DirectoryStorage::new(directory, None)), false).unwrap();
+        let (mut log, _) = open(Box::new(DirectoryStorage::new(directory)), false).unwrap();
         let tube = TubeName::default_tube();
         for (id, body) in (1..).zip([b"first!", b"second", b"third!"]) {
             let record = JobRecord {
@@ -413,7 +413,7 @@ mod tests {
         }
         log.commit(NOW).unwrap();
         drop(log);
-        let (mut storage, mut bytes) = (DirectoryStorage::new(directory, None), [0; 4096]);
+        let (mut storage, mut bytes) = (DirectoryStorage::new(directory), [0; 4096]);
         let read = storage.read(1, 0, &mut bytes).unwrap();
         let offset = bytes[..read].windows(6).position(|part| part == b"second").unwrap() as u64;
         storage.append(LogPosition { file: 1, offset }, b"damage").unwrap();
@@ -423,7 +423,7 @@ mod tests {
     fn a_repair_without_room_is_reported_as_such_and_succeeds_once_there_is_room() {
         let directory = tempfile::tempdir().unwrap();
         write_damaged_log(directory.path());
-        let storage = || DirectoryStorage::new(directory.path(), None);
+        let storage = || DirectoryStorage::new(directory.path());
         for _ in 0..2 {
             assert!(matches!(open(Box::new(FullDatabase(storage())), true), Err(OpenError::NoRoom)));
         }

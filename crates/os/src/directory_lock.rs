@@ -5,10 +5,11 @@
 //! releases it when the process closes *any* descriptor of that file, so no other code may open the file.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -45,6 +46,11 @@ pub enum LockError {
         /// The reason.
         source: io::Error,
     },
+    /// Another file has the path of the lock file now, so another server can lock that file.
+    Replaced {
+        /// The lock file.
+        path: PathBuf,
+    },
 }
 
 impl fmt::Display for LockError {
@@ -56,6 +62,9 @@ impl fmt::Display for LockError {
             Self::Held { path, pid: None } => write!(out, "{} is locked by another process", path.display()),
             Self::Open { path, source } => write!(out, "cannot open {}: {source}", path.display()),
             Self::Lock { path, source } => write!(out, "cannot lock {}: {source}", path.display()),
+            Self::Replaced { path } => {
+                write!(out, "{} is not the locked file any more: it was removed or replaced", path.display())
+            }
         }
     }
 }
@@ -63,7 +72,7 @@ impl fmt::Display for LockError {
 impl std::error::Error for LockError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Held { .. } => None,
+            Self::Held { .. } | Self::Replaced { .. } => None,
             Self::Open { source, .. } | Self::Lock { source, .. } => Some(source),
         }
     }
@@ -109,6 +118,24 @@ impl DirectoryLock {
             Ok(_) => Ok(()),
             Err(source) => Err(LockError::Lock { path, source }),
         }
+    }
+}
+
+/// Checks that the file that is locked through `descriptor` is the lock file of `directory`. It is another one if
+/// somebody has moved another directory to this path since the file was opened, for example while a server waited for
+/// the lock.
+///
+/// # Errors
+/// If it is another file, or if the system does not report that.
+pub fn check_in_place(descriptor: RawFd, directory: &Path) -> Result<(), LockError> {
+    let path = directory.join("lock");
+    // SAFETY: the file is never dropped, so the descriptor stays open, and with it the lock; its owner has it open now.
+    let locked = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
+    let identity = |file: Metadata| (file.dev(), file.ino());
+    match locked.metadata().and_then(|locked| Ok(identity(locked) == identity(fs::metadata(&path)?))) {
+        Ok(true) => Ok(()),
+        Err(source) if source.kind() != ErrorKind::NotFound => Err(LockError::Lock { path, source }),
+        _ => Err(LockError::Replaced { path }),
     }
 }
 

@@ -55,8 +55,8 @@ const TRIAL_FLAG: &str = "--check-handover";
 pub struct HandOverInputs {
     /// The running program; `None` if the system does not report which it is.
     pub program: Option<Program>,
-    /// The descriptor that holds the lock of the binlog's directory.
-    pub lock: Option<i32>,
+    /// The descriptor that holds the lock of the binlog's directory, and the path of this directory.
+    pub lock: Option<(i32, PathBuf)>,
     /// The files of unix sockets.
     pub files: Vec<DescribedFile>,
     /// The files of settings that a program reads at its start.
@@ -129,6 +129,14 @@ impl HandOverInputs {
         let program = self.program.as_ref()?.replaced_by()?;
         let settings = self.settings.iter().map(|path| FileIdentity::of(path).ok());
         Some([Some(program)].into_iter().chain(settings).collect())
+    }
+
+    /// Checks that the server can be handed over. The next program would open the directory by its path: if another
+    /// directory is there now, another server may have its lock.
+    fn check_supported(&self) -> Result<(), String> {
+        self.unsupported.map_or(Ok(()), |reason| Err(reason.to_owned()))?;
+        let Some((lock, directory)) = &self.lock else { return Ok(()) };
+        os::directory_lock::check_in_place(*lock, directory).map_err(|error| error.to_string())
     }
 }
 
@@ -229,9 +237,9 @@ impl EventLoop {
             return true;
         }
         info!("SIGHUP: {} has been replaced: handing over to the new program", program.path().display());
-        match inputs.unsupported {
-            None => *stage = HandOverStage::Wanted(now + WANTED_NS),
-            Some(reason) => self.give_up_hand_over(reason),
+        match inputs.check_supported() {
+            Ok(()) => *stage = HandOverStage::Wanted(now + WANTED_NS),
+            Err(reason) => self.give_up_hand_over(&reason),
         }
         true
     }
@@ -387,6 +395,9 @@ impl EventLoop {
         let Some(program) = self.hand_over.inputs.program.as_ref().filter(|_| self.is_tried(files)) else {
             return HandOverError::Replaced;
         };
+        if let Err(reason) = self.hand_over.inputs.check_supported() {
+            return HandOverError::Failed(reason);
+        }
         info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
         let error = os::hand_over::change_program(program.path(), description, &descriptors, &held);
         HandOverError::Failed(format!("cannot start it: {error}"))
@@ -420,7 +431,7 @@ impl EventLoop {
             listeners,
             inherited: inputs.inherited,
             files: inputs.files.clone(),
-            lock: inputs.lock,
+            lock: inputs.lock.as_ref().map(|(descriptor, _)| *descriptor),
         };
         file.fill(|sink| hand_over::describe(&self.server, &process, &mut Writer::new(sink)))?;
         Ok(process)

@@ -5,6 +5,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -88,28 +89,7 @@ pub fn take(
     health: Option<&StartupHealth>,
 ) -> Result<Taken, ExitReason> {
     match prepared {
-        Prepared::Directory(path) => {
-            let refuse = |error: LockError| refuse_lock(&path, &error);
-            let lock = match DirectoryLock::take(&path) {
-                Err(LockError::Held { .. }) if waits => {
-                    let status = format!("standby: waiting for the lock of {place}");
-                    report_status(&status, health);
-                    notify(service_manager::notify_standby(&status));
-                    let (outcome, waiting) = channel();
-                    // If the receiver has been dropped, the process is ending.
-                    DirectoryLock::wait(&path, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
-                    let Some(lock) = await_one(&waiting, signals, place, None)? else {
-                        return Ok(Taken::Stopped);
-                    };
-                    info!("the lock is free, taking over");
-                    lock
-                }
-                lock => lock,
-            };
-            let lock = lock.map_err(refuse)?;
-            let descriptor = lock.descriptor();
-            Ok(Taken::Store(Box::new(DirectoryStorage::new(&path, Some(lock))), Some(descriptor)))
-        }
+        Prepared::Directory(path) => take_directory(place, &path, waits, signals, health),
         Prepared::Database(settings) => {
             let status = waits.then(|| format!("standby: waiting for {place}"));
             if let Some(status) = &status {
@@ -123,6 +103,48 @@ pub fn take(
                 return Ok(Taken::Stopped);
             };
             Ok(Taken::Store(Box::new(store.map_err(|error| refuse(place, &error))?), None))
+        }
+    }
+}
+
+/// Takes the lock of the directory at `path`. A standby whose lock is that of another directory, which was at this path
+/// before, waits for the lock of the present one.
+fn take_directory(
+    place: &BinlogPlace,
+    path: &Path,
+    waits: bool,
+    signals: &mut Signals,
+    health: Option<&StartupHealth>,
+) -> Result<Taken, ExitReason> {
+    let refuse = |error: LockError| refuse_lock(path, &error);
+    loop {
+        let taken = DirectoryLock::take(path);
+        let must_wait = waits && matches!(taken, Err(LockError::Held { .. }));
+        let lock = if must_wait {
+            let status = format!("standby: waiting for the lock of {place}");
+            report_status(&status, health);
+            notify(service_manager::notify_standby(&status));
+            let (outcome, waiting) = channel();
+            // If the receiver has been dropped, the process is ending.
+            DirectoryLock::wait(path, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
+            let Some(lock) = await_one(&waiting, signals, place, None)? else {
+                return Ok(Taken::Stopped);
+            };
+            lock
+        } else {
+            taken
+        };
+        let lock = lock.map_err(refuse)?;
+        let descriptor = lock.descriptor();
+        match DirectoryStorage::locked(path, lock) {
+            Err(error @ LockError::Replaced { .. }) if must_wait => info!("{error}: trying again"),
+            storage => {
+                let storage = storage.map_err(refuse)?;
+                if must_wait {
+                    info!("the lock is free, taking over");
+                }
+                return Ok(Taken::Store(Box::new(storage), Some(descriptor)));
+            }
         }
     }
 }

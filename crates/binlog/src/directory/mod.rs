@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use super::LogPosition;
 use super::storage::{Completion, Listing, Storage, StoreTask};
-use crate::os::directory_lock::DirectoryLock;
+use crate::os::directory_lock::{DirectoryLock, LockError, check_in_place};
 
 mod files;
 mod helper;
@@ -118,10 +118,21 @@ pub struct OnDisk<D, T> {
 }
 
 impl DirectoryStorage {
-    /// The log in the directory at `path`, which no other server uses while `lock` is held.
+    /// The log in the directory at `path`, which no other server uses in the meantime.
     #[must_use]
-    pub fn new(path: &Path, lock: Option<DirectoryLock>) -> Self {
-        Self { disk: Directory::new(path), tasks: DirectoryHelper::new(Directory::new(path)), _lock: lock }
+    pub fn new(path: &Path) -> Self {
+        Self { disk: Directory::new(path), tasks: DirectoryHelper::new(Directory::new(path)), _lock: None }
+    }
+
+    /// The log in the directory at `path`, which no other server uses while `lock` is held.
+    ///
+    /// # Errors
+    /// If the lock is that of another directory, which was at this path before.
+    pub fn locked(path: &Path, lock: DirectoryLock) -> Result<Self, LockError> {
+        let storage = Self::new(path);
+        // From now on the directory itself is open, so that a later replacement is noticed.
+        check_in_place(lock.descriptor(), path)?;
+        Ok(Self { _lock: Some(lock), ..storage })
     }
 
     /// The log in the directory at `path`, read-only.
@@ -330,13 +341,30 @@ mod tests {
     }
 
     #[test]
+    fn the_lock_of_another_directory_that_was_at_the_path_before_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("binlog");
+        fs::create_dir(&path).unwrap();
+        let lock = DirectoryLock::take(&path).unwrap();
+        fs::rename(&path, parent.path().join("elsewhere")).unwrap();
+        assert!(matches!(DirectoryStorage::locked(&path, lock), Err(LockError::Replaced { .. })));
+        fs::create_dir(&path).unwrap();
+        let lock = DirectoryLock::take(&path).unwrap();
+        assert!(DirectoryStorage::locked(&path, lock).is_ok());
+        let lock = DirectoryLock::take(&path).unwrap();
+        fs::remove_file(path.join("lock")).unwrap();
+        fs::write(path.join("lock"), "").unwrap();
+        assert!(matches!(DirectoryStorage::locked(&path, lock), Err(LockError::Replaced { .. })));
+    }
+
+    #[test]
     fn a_tail_is_kept_without_the_zeros_at_its_end() {
         let directory = tempfile::tempdir().unwrap();
         let mut bytes = vec![1_u8; COPY_BYTES + 10];
         bytes[20..COPY_BYTES].fill(0);
         bytes.resize(2 * COPY_BYTES, 0);
         fs::write(directory.path().join("binlog.2"), &bytes).unwrap();
-        let mut storage = DirectoryStorage::new(directory.path(), None);
+        let mut storage = DirectoryStorage::new(directory.path());
         assert_eq!(storage.keep_tail(2, 5).unwrap(), COPY_BYTES as u64 + 5);
         assert_eq!(fs::read(directory.path().join("lost.2.5")).unwrap(), bytes[5..COPY_BYTES + 10]);
         assert_eq!(storage.list().unwrap().indexes, [2], "what was kept is no file of the log");
