@@ -1,10 +1,12 @@
 //! The ownership of a queue: takeovers, clean stops, and owners that are resumed after a takeover.
 
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::client::{Client, id_of};
-use beanstalkd_testkit::launched::Launched;
+use beanstalkd_testkit::copy_built_server;
+use beanstalkd_testkit::launched::{Launched, Service};
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::postgres::{Cluster, PAUSE_FOR_TAKEOVER, ROLE, TAKEOVER_AFTER};
@@ -296,4 +298,29 @@ fn connections_that_are_lost_under_load_lose_and_double_nothing() {
     unique.dedup();
     assert_eq!(unique.len(), ids.len());
     assert_eq!(crate::servers::figure(&mut client, "current-jobs-ready"), ids.len().to_string());
+}
+
+#[test]
+fn another_program_on_the_disk_does_not_get_a_server_whose_log_is_in_a_database() {
+    let Some((_cluster, url, servers)) = mail_queue() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let [program, next] = ["program", "next"].map(|name| directory.path().join(name));
+    copy_built_server(&program).unwrap();
+    let mut command = Command::new(&program);
+    command.args(servers.flags(&url, &["--allow-async"])).args(["-l", "unix:socket"]);
+    let service = Service::start(command.env_remove("WATCHDOG_USEC"), directory);
+    service.message_with("READY=1");
+    let mut client = service.connect();
+    let id = client.put(0, 100, b"before");
+    copy_built_server(&next).unwrap();
+    fs::rename(&next, &program).unwrap();
+    service.signal(Signal::HUP);
+    service.message_with("was refused: the binlog is in a database: restart the server instead");
+    assert!(
+        service.log().contains("restart the server instead; this program continues"),
+        "{}",
+        service.log()
+    );
+    assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+    client.put(0, 100, b"after");
 }

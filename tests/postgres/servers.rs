@@ -37,8 +37,8 @@ impl Servers {
         self.directory.path()
     }
 
-    /// The flags that every server of these tests has.
-    fn flags(&self, url: &str, flags: &[&str]) -> Vec<String> {
+    /// The flags that every server of these tests has, and further ones.
+    pub fn flags(&self, url: &str, flags: &[&str]) -> Vec<String> {
         let takeover_after_s = TAKEOVER_AFTER.as_secs().to_string();
         let password = self.password_file();
         let own = ["-b", url, "--takeover-after", &takeover_after_s, "--store-password-file", &password];
