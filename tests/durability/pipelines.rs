@@ -51,6 +51,27 @@ fn each_reply_follows_its_sync() {
     assert_eq!(traced.check_replies_follow_syncs(&tags), 100);
 }
 
+/// Without syncs the server still syncs what has no record yet: new files, and their names in the directory.
+#[test]
+fn a_server_that_never_syncs_leaves_its_records_to_the_system() {
+    if !has_tool("strace") {
+        return;
+    }
+    for (flag, syncs) in [("-f0", true), ("-F", false)] {
+        let mut traced = Traced::start(&[flag, "-s", "4096"], "").unwrap();
+        let mut client = traced.server.connect().unwrap();
+        client.send(&pipeline(100)).unwrap();
+        for _ in 0..100 {
+            assert!(client.read_reply().unwrap().starts_with(b"INSERTED "));
+        }
+        assert!(traced.server.stop(Signal::TERM).unwrap().success());
+        let paths = traced.synced_paths();
+        assert!(paths.iter().any(|path| path.ends_with("/binlog.2.new")), "{flag}: {paths:?}");
+        let has_synced = paths.iter().any(|path| path.contains("/binlog.") && !path.ends_with(".new"));
+        assert_eq!(has_synced, syncs, "{flag}: {paths:?}");
+    }
+}
+
 /// One turn makes more reservations than fit into the files that were made ahead.
 #[test]
 fn reservations_that_wait_for_a_new_file_are_logged_before_later_changes() {

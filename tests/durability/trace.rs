@@ -51,12 +51,10 @@ impl Traced {
     /// Checks that every `INSERTED` that the server sent follows the sync of its job. The server must have exited.
     /// `tags` has a unique text for each id, with which the job's body begins. Returns the number of checked replies.
     pub fn check_replies_follow_syncs(&self, tags: &BTreeMap<u64, String>) -> usize {
-        // strace writes each line before the call returns to the server, so the trace of an exited server is complete.
-        let text = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned();
         let (mut written, mut syncing) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeMap::new());
         let mut durable = BTreeSet::new();
         let mut checked = 0;
-        for event in text.lines().flat_map(parse) {
+        for event in self.events() {
             match event {
                 Event::Write { file, tags } => written.entry(file).or_default().extend(tags),
                 Event::SyncBegins { thread, file } => {
@@ -80,6 +78,21 @@ impl Traced {
             }
         }
         checked
+    }
+
+    /// The paths that the server has synced. It must have exited.
+    pub fn synced_paths(&self) -> BTreeSet<String> {
+        let synced = self.events().into_iter().filter_map(|event| match event {
+            Event::SyncBegins { file, .. } => Some(file),
+            _ => None,
+        });
+        synced.collect()
+    }
+
+    /// strace writes each line before the call returns to the server, so the trace of an exited server is complete.
+    fn events(&self) -> Vec<Event> {
+        let text = std::fs::read(&self.log).unwrap();
+        String::from_utf8_lossy(&text).lines().flat_map(parse).collect()
     }
 }
 
