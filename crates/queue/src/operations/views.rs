@@ -356,7 +356,7 @@ mod tests {
 
     use super::*;
     use crate::Reserve;
-    use crate::state::times::TubeTimes;
+    use crate::state::times::{MAX_TIMED_TUBES, TubeTimes};
     use crate::tags::{Idempotency, Name, TagSet};
     use crate::testing::{NOW, TestJob, con};
 
@@ -469,5 +469,29 @@ mod tests {
             each,
             "a tube whose job was reserved",
         );
+    }
+
+    #[test]
+    fn times_of_a_tube_beyond_the_maximum_are_counted_once_another_tube_has_gone() {
+        let queue = &mut Queue::default();
+        let worker = queue.connect();
+        // Reserves a job of the tube, and returns it and the number of waiting times that are counted.
+        let reserve_in = |queue: &mut Queue, number: usize| {
+            queue.use_tube(worker, &name(number));
+            let id = put(queue, worker, TagSet::default());
+            assert!(queue.reserve_job(worker, id, NOW));
+            (id, queue.tube(&name(number), NOW).unwrap().wait().count)
+        };
+        let (first, _) = reserve_in(queue, 0);
+        for number in 1..MAX_TIMED_TUBES {
+            assert_eq!(reserve_in(queue, number).1, 1);
+        }
+        assert_eq!(reserve_in(queue, MAX_TIMED_TUBES).1, 0, "the others have all histograms");
+        assert_eq!(reserve_in(queue, 1).1, 2, "a tube keeps its histogram");
+        assert!(queue.delete(worker, first, NOW).is_some());
+        assert!(queue.tube(&name(0), NOW).is_none(), "nobody uses it");
+        assert_eq!(reserve_in(queue, MAX_TIMED_TUBES).1, 1);
+        assert_eq!(reserve_in(queue, MAX_TIMED_TUBES + 1).1, 0, "only one was free");
+        queue.check_invariants();
     }
 }
