@@ -28,6 +28,18 @@ fn ready_comes_once_the_server_listens_and_stopping_before_it_ends() {
     assert_eq!(service.wait().code(), Some(0));
 }
 
+/// `tests/tls` has the server without a service manager, which the signal ends.
+#[test]
+fn sighup_does_not_end_a_server_although_it_has_nothing_to_read_again() {
+    let mut service = start(None, &[]);
+    service.message_with("READY");
+    let mut client = service.connect();
+    service.signal(Signal::HUP);
+    service.wait_for("SIGHUP: nothing to read again");
+    assert_eq!(client.ask("use a"), "USING a");
+    assert_eq!(service.stop().code(), Some(0));
+}
+
 #[test]
 fn an_idle_server_sends_watchdog_messages() {
     let service = start(Some(200_000), &[]);
