@@ -12,7 +12,9 @@ use beanstalkd_testkit::client::put_command;
 use beanstalkd_testkit::http;
 use beanstalkd_testkit::launched::Launched;
 use beanstalkd_testkit::panicking::wait_until;
+use beanstalkd_testkit::server::{Address, free_address};
 use beanstalkd_testkit::system::Process;
+use beanstalkd_testkit::tls::{self, Authority, Leaf};
 
 const JOBS: u64 = 2000;
 
@@ -99,8 +101,15 @@ fn a_standby_obeys_the_signals_that_came_while_it_waited() {
         std::fs::write(&access, rules).unwrap();
     };
     permit("observe");
-    let mut waiting = start_waiting(active.directory(), &["--access", access.to_str().unwrap()]);
+    let address = free_address().unwrap();
+    let mut flags =
+        Authority::new("the earlier one").issue(Leaf::of("localhost")).write(own.path()).unwrap().to_vec();
+    flags.extend(["--listen".to_owned(), format!("tls://{address}"), "--access".to_owned()]);
+    flags.push(access.to_str().unwrap().to_owned());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut waiting = start_waiting(active.directory(), &flags);
     permit("produce");
+    tls::server_identity().write(own.path()).unwrap();
     // No event tells that a standby has received signals: it checks for them when it has slept. A signal wakes it once.
     let sleeps = || Process(waiting.pid()).status("voluntary_ctxt_switches").parse::<u64>().unwrap();
     for signals in [[Signal::USR2, Signal::HUP], [Signal::USR1, Signal::HUP]] {
@@ -111,7 +120,10 @@ fn a_standby_obeys_the_signals_that_came_while_it_waited() {
     assert!(active.stop(Signal::TERM).unwrap().success());
     let mut client = waiting.connect();
     client.exchange(b"peek 1\r\n", b"FORBIDDEN\r\n").unwrap();
-    client.exchange(&put_command(0, 0, 60, b"y"), b"DRAINING\r\n").unwrap();
+    let mut secret = Address::Tls(address).connect().expect("it has the renewed certificate");
+    for client in [&mut client, &mut secret] {
+        client.exchange(&put_command(0, 0, 60, b"y"), b"DRAINING\r\n").unwrap();
+    }
     assert_eq!(waiting.stop().code(), Some(0));
 }
 
