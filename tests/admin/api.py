@@ -547,6 +547,27 @@ def acknowledged_changes_survive_a_kill(checked):
             checked.ask(server, "POST", "tubes/kept/actions", 409, {**order, "action": "delete"})
 
 
+def a_task_ends_with_its_server_and_its_changes_stay(checked):
+    """A kill during a redrive that waits for its rate: it would need a minute."""
+    with tempfile.TemporaryDirectory() as directory:
+        rules = os.path.join(directory, "rules.toml")
+        with open(rules, "w", encoding="utf-8") as file:
+            file.write('[[tube]]\nname = "mail"\nmax-attempts = 1\ndead-tube = "dead"\n')
+        options = ("-b", directory, "-f0", "--tubes", rules)
+        server = kit.Server(*options)
+        dead = server.client().let_die("mail", kit.PATIENCE_S)
+        task = server.post("jobs/actions", {"action": "redrive", "rate": 1, "jobs": dead})[1]
+        while task["done"] == 0:
+            task = server.get(f"tasks/{task['id']}")
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitpid(server.pid, 0)
+        with kit.server(*options) as server:
+            checked.ask(server, "GET", f"tasks/{task['id']}", 404)
+            client = server.client()
+            back = sum(client.stats(job)["tube"] == "mail" for job in dead)
+            assert task["done"] <= back < len(dead), (task, back)
+
+
 def admin_starts_only_where_it_is_safe():
     """Without a token, only this machine can connect; a token is long."""
     path, _ = kit.token_file()
@@ -587,6 +608,7 @@ def main():
     dead_jobs_are_sent_back(checked)
     short_of_memory(checked)
     acknowledged_changes_survive_a_kill(checked)
+    a_task_ends_with_its_server_and_its_changes_stay(checked)
     admin_starts_only_where_it_is_safe()
     missing = [answer for answer in checked.missing() if answer not in ONLY_WITHOUT_MEMORY]
     assert not missing, "described, and never answered: " + ", ".join(missing)
