@@ -18,8 +18,10 @@ mod steps;
 mod tracer;
 
 use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::{Client, wait_until};
 use beanstalkd_testkit::tls;
@@ -166,7 +168,6 @@ fn delays_burials_pauses_and_the_settings_of_clients_stay() {
 
 #[test]
 fn metrics_and_the_api_are_served_by_the_next_program_and_access_rules_go_on() {
-    use std::os::unix::net::UnixStream;
     let token = "0123456789abcdef0123456789abcdef0123";
     let hash = service::hash_of(token);
     let service = Service::prepared(
@@ -188,6 +189,24 @@ fn metrics_and_the_api_are_served_by_the_next_program_and_access_rules_go_on() {
         let (head, _) = http::get(stream, "/healthz").unwrap();
         assert!(head.starts_with("HTTP/1.1 "), "{socket}: {head}");
     }
+}
+
+#[test]
+fn a_request_that_waits_for_the_end_of_a_job_is_closed_without_an_answer() {
+    let service = Service::start(&["--admin", "unix:{dir}/admin"]);
+    let mut client = service.connect();
+    let id = client.put(0, 600, b"x");
+    let connect = || UnixStream::connect(service.directory().join("admin")).unwrap();
+    let mut waiting = connect();
+    waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(waiting, "GET /api/v1/jobs/{id}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    // Once a later request is answered, the server has read this one.
+    http::get(connect(), "/healthz").unwrap();
+    service.hand_over();
+    let mut rest = String::new();
+    waiting.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
 }
 
 #[test]
