@@ -7,9 +7,8 @@ use crate::normalize::normalize;
 use crate::script::{Action, CLIENTS, MAX_JOB_BYTES, Step, concatenated};
 use beanstalkd_testkit::client::{Client, Failure};
 use beanstalkd_testkit::copy_built_server;
+use beanstalkd_testkit::launched::hand_over;
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
-use rustix::process::Signal;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -57,7 +56,7 @@ pub fn play(script: &[Step], pair: &Pair) -> std::io::Result<Option<Difference>>
     let (mut a, mut b) = (Side::start(a, Treatment::Plain)?, Side::start(b, *treatment)?);
     for (number, step) in script.iter().enumerate() {
         if *treatment == Treatment::HandOvers && number % STEPS_BETWEEN_HAND_OVERS == 1 {
-            b.hand_over()?;
+            hand_over(&b.server)?;
         }
         if let Action::Wait(time) = step.action {
             std::thread::sleep(time);
@@ -113,25 +112,6 @@ impl Side {
             clients: [const { None }; CLIENTS],
             waiting: None,
         })
-    }
-
-    /// Hands the server over to the same program in another file.
-    fn hand_over(&mut self) -> std::io::Result<()> {
-        let program = self.server.binary().to_owned();
-        let next = program.with_extension("next");
-        copy_built_server(&next)?;
-        std::fs::rename(&next, &program)?;
-        let inode = |path: &Path| std::fs::metadata(path).map(|file| file.ino()).ok();
-        let running = PathBuf::from(format!("/proc/{}/exe", self.server.process().0));
-        self.server.signal(Signal::HUP)?;
-        let start = Instant::now();
-        while inode(&running) != inode(&program) {
-            if start.elapsed() > beanstalkd_testkit::PATIENCE {
-                return Err(std::io::Error::other(format!("no hand-over: {}", self.server.stderr())));
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
-        Ok(())
     }
 
     /// Performs a step, and returns the replies in normal form.

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use beanstalkd_testkit::client::{Client, Failure, id_of};
 use beanstalkd_testkit::copy_built_server;
 use beanstalkd_testkit::history::History;
-use beanstalkd_testkit::launched::TIME_IS_OVER;
-use beanstalkd_testkit::panicking::wait_until;
+use beanstalkd_testkit::launched::hand_over;
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::sent::{JobCommand, SentCommand};
 use beanstalkd_testkit::server::Server;
@@ -118,7 +117,7 @@ impl World {
         // With rules, SIGHUP does not end the server.
         fs::write(home.path().join("rules"), "[[tube]]\nname = \"other\"\nmax-jobs = 1\n")
             .expect("there is room");
-        replace_program(home.path());
+        copy_built_server(&home.path().join("program")).expect("there is room");
         let server = start_in(home.path());
         let (random, longest) = (Random::new(seed), Duration::ZERO);
         let mut history = History::default();
@@ -195,7 +194,7 @@ impl World {
             Event::Kill => self.server.restart(Signal::KILL).expect("it starts on its log"),
             Event::Stop => self.server.restart(Signal::TERM).expect("it starts on its log"),
             Event::HandOver => {
-                hand_over(&self.server, self.home.path());
+                hand_over(&self.server).expect("another copy of the program takes over");
                 return None;
             }
             Event::TakeOver => {
@@ -248,31 +247,6 @@ fn start_in(home: &Path) -> Server {
     let rules = home.join("rules");
     let flags = ["-f", "0", "-s", "65536", "--wait-for-lock", "--tubes", rules.to_str().expect("it is text")];
     start_program(&home.join("program"), home.to_str().expect("it is text"), &flags)
-}
-
-/// Makes another file with the same program.
-fn replace_program(home: &Path) {
-    copy_built_server(&home.join("next")).expect("there is room");
-    fs::rename(home.join("next"), home.join("program")).expect("both are ours");
-}
-
-/// Hands the server over to another program, in a second attempt if the machine was too slow for the first one.
-fn hand_over(server: &Server, home: &Path) {
-    let lines = |words: &str| -> Vec<String> {
-        server.stderr().lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
-    };
-    let hand_overs = || lines("continued where").len();
-    let (before, mut refused) = (hand_overs(), lines("this program continues").len());
-    replace_program(home);
-    server.signal(Signal::HUP).expect("it runs");
-    wait_until("the next program serves", || {
-        if let Some(refusal) = lines("this program continues").get(refused) {
-            assert!(TIME_IS_OVER.iter().any(|reason| refusal.contains(reason)), "{refusal}");
-            refused += 1;
-            server.signal(Signal::HUP).expect("it runs");
-        }
-        hand_overs() > before
-    });
 }
 
 /// `SESSION_LIMIT_MS` is the time for which a job may stay, after the grace, with a worker that does not come back.

@@ -4,21 +4,22 @@
 //! Owns: the process, its directory, and in it the log, the unix socket and the socket of the service manager. Driven
 //! by the tests of servers that wait, are refused or are replaced; [`crate::server`] starts servers that answer.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
-use crate::PATIENCE;
 use crate::client::Client;
 use crate::panicking::{self, wait_for_some};
-use crate::server::{self, KilledOnDrop};
+use crate::server::{self, KilledOnDrop, POLL_INTERVAL, Server};
+use crate::{PATIENCE, copy_built_server};
 
 /// A hand-over ends with one of these reasons if the machine is too slow for it: the last one, if the disk takes longer
 /// than a second to make the next file of the log.
@@ -28,6 +29,39 @@ pub const TIME_IS_OVER: [&str; 4] = [
     "a command did not end",
     "no room for all changes",
 ];
+
+/// Hands a server that runs a copy of the built program over to another copy, and waits until that serves. Requests the
+/// hand-over once more each time that the machine was too slow for it.
+///
+/// # Errors
+///
+/// If the server has another reason, or does nothing in time.
+pub fn hand_over(server: &Server) -> io::Result<()> {
+    let next = server.binary().with_extension("next");
+    copy_built_server(&next)?;
+    fs::rename(&next, server.binary())?;
+    let lines = |words: &str| -> Vec<String> {
+        server.stderr().lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
+    };
+    let hand_overs = || lines("continued where").len();
+    let (before, mut refused) = (hand_overs(), lines("this program continues").len());
+    server.signal(Signal::HUP)?;
+    let start = Instant::now();
+    while hand_overs() == before {
+        if let Some(refusal) = lines("this program continues").get(refused) {
+            if !TIME_IS_OVER.iter().any(|reason| refusal.contains(reason)) {
+                return Err(io::Error::other(refusal.clone()));
+            }
+            refused += 1;
+            server.signal(Signal::HUP)?;
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(io::Error::other(format!("no hand-over: {}", server.stderr())));
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
 
 /// A server that was started, killed when dropped.
 pub struct Launched {
