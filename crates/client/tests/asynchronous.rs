@@ -150,9 +150,12 @@ async fn the_next_command_ends_an_abortable_reserve_that_was_dropped() {
 async fn a_pool_lends_what_it_has_and_says_when_it_has_none() {
     let fake = Fake::start();
     let pool = |connector| Pool::new(connector, fake.address().parse().unwrap(), 1);
-    let hasty = pool(Connector::new().timeout(Some(Duration::from_millis(500))));
+    let hasty = pool(Connector::new().timeout(Some(Duration::from_secs(30))));
     let lent = hasty.get().await.unwrap();
+    // The clock jumps to the time-out.
+    tokio::time::pause();
     assert!(matches!(hasty.get().await, Err(Error::PoolExhausted)));
+    tokio::time::resume();
     drop(lent);
     let pool = pool(Connector::new());
     let mut client = pool.get().await.unwrap();
@@ -232,10 +235,12 @@ async fn a_silent_server_is_a_time_out_and_a_lying_one_an_error() {
         stream.write_all(b"DELETED\r\nTOUCHED\r\nHTTP/1.1 200 OK\r\n").await.unwrap();
         stream
     });
-    let connector = Connector::new().timeout(Some(Duration::from_secs(1)));
-    let mut client = connector.connect_async(&beanstalk_client::Address::Unix(path)).await.unwrap();
-    assert!(matches!(client.delete(1).await, Err(Error::TimedOut)));
+    let mut client = Connector::new().connect_async(&beanstalk_client::Address::Unix(path)).await.unwrap();
     client.set_timeout(Some(Duration::from_secs(30)));
+    // The clock jumps to the time-out.
+    tokio::time::pause();
+    assert!(matches!(client.delete(1).await, Err(Error::TimedOut)));
+    tokio::time::resume();
     client.touch(1).await.unwrap();
     assert!(matches!(client.kick(1).await, Err(Error::Malformed(_))));
     assert!(matches!(client.kick(1).await, Err(Error::Closed)));
