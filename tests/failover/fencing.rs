@@ -144,9 +144,13 @@ fn replies_that_were_half_sent_may_end_and_no_more_commands_are_answered() {
     assert!(replies < BEFORE && !last.contains("USING"), "{replies} replies, the last: {last:?}");
 }
 
-/// No server takes over, and the database is back before the owner gives up.
 #[test]
 fn pending_commands_are_answered_when_the_database_confirms_the_owner_again() {
+    Pace::watch().unwrap().judge_panics(answer_pending_commands);
+}
+
+/// No server takes over, and the database is back before the owner gives up, after `STORE_TIMEOUT`.
+fn answer_pending_commands() {
     let Some((world, owner, id)) = with_job() else { return };
     world.keep(1 - owner, false);
     world.signal(1 - owner, Signal::KILL);
