@@ -309,9 +309,12 @@ impl Bench {
     }
 
     fn processor_time(&mut self) -> Result<f64, Failure> {
-        let pairs = pairs_of(&self.client("control")?.ask(b"stats\r\n")?);
-        let times = pairs.iter().filter(|(key, _)| key.starts_with("rusage-"));
-        Ok(times.filter_map(|(_, value)| value.parse::<f64>().ok()).sum())
+        let control = self.client("control")?;
+        let pairs = control.pairs("stats")?;
+        ["rusage-utime", "rusage-stime"].into_iter().try_fold(0.0, |sum, key| {
+            let time = pairs.get(key).and_then(|value| value.parse::<f64>().ok());
+            Ok(sum + time.ok_or_else(|| control.failure(&format!("{key} is no number among the stats")))?)
+        })
     }
 
     fn step(&mut self, line: &str) -> Result<(), Failure> {
