@@ -121,6 +121,15 @@ fn flags() -> Vec<Case> {
         served("the_removed_flag_c_only_gives_a_warning", &["-c"], "a: list-tube-used -> USING default"),
         served("the_removed_flag_n_only_gives_a_warning", &["-n"], "a: list-tube-used -> USING default"),
         served("s_without_b", &["-s", "8192"], "a: stats => binlog-max-size: 8192"),
+        code("a_server_that_spins_before_it_sleeps_becomes_idle", |bench| {
+            bench.steps("a: put 0 0 60 1 | x | reserve -> INSERTED 1 | RESERVED 1 1 | x")?;
+            bench.require_idle()?;
+            // It is woken by time and by clients.
+            bench.play("a: reserve-with-timeout 1 -> TIMED_OUT\nb: peek 1 -> FOUND 1 1 | x")
+        })
+        .needs(Needs::Extension)
+        .ours()
+        .flags(&["--spin", "50"]),
     ]
 }
 
