@@ -241,6 +241,15 @@ fn the_server_survives_when_its_address_space_is_full() {
 }
 
 #[test]
+fn three_quarters_of_the_memory_of_the_control_group_are_the_limit_of_the_server() {
+    let Some(group) = MemoryGroup::new(64 * MIB) else { return };
+    let server = Server::start_in(&["sh", "-c", &group.script(), "sh"], &[]);
+    assert!(server.log().contains(&format!(", {} bytes of memory", 48 * MIB)), "{}", server.log());
+    let bytes = 60_000 * fill(&mut server.connect(), 60_000);
+    assert!((44 * MIB..=48 * MIB).contains(&bytes), "{bytes} bytes of bodies");
+}
+
+#[test]
 fn the_server_survives_at_the_memory_limit_of_the_control_group() {
     for step in 0..20 {
         let size = (24 + step * 8 + step * step) * MIB;
