@@ -196,7 +196,7 @@ fn failures_that_were_counted_count_on_and_a_dead_job_stays_dead() {
 }
 
 #[test]
-fn a_program_that_was_started_by_a_link_is_replaced_by_the_program_to_which_the_link_leads_now() {
+fn a_server_that_was_started_by_a_link_is_handed_over_to_its_present_program() {
     let service = Service::started(&[], |_| (), "ln -s program link\nshift\nexec ./link \"$@\"");
     for version in ["second", "third"] {
         copy_built_server(&service.directory().join(version)).unwrap();
