@@ -100,6 +100,7 @@ pub(crate) fn execute<const GUARDED: bool>(
                 },
             )
         }
+        Request::GivenUp => answer(output, &Reply::OutOfMemory),
         Request::Refused(refusal) => executor.refuse_put(refusal, output),
         Request::Puts(complete, line) => {
             executor.continue_puts::<GUARDED>(&mut Caller::new(client, output, now), complete, line)

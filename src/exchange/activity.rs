@@ -70,7 +70,7 @@ impl<R> Exchange<R> {
             Phase::Unfinished(Unfinished::Stalled { .. }) => return Activity::Stalled,
             Phase::WantBody { .. }
             | Phase::SkipBody { .. }
-            | Phase::SkipLine
+            | Phase::SkipLine { .. }
             | Phase::SkipPutLine(_)
             | Phase::Complete(_) => true,
             Phase::WantCommand | Phase::Closing | Phase::Aborted => self.unread.is_some(),

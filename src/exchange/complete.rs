@@ -10,7 +10,9 @@ use super::{Exchange, Phase, Put, Request, TOO_LONG};
 use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId};
-use crate::protocol::{Command, MAX_COMPLETED_PUTS, PutHeader, Verb, plain_put_line, put_line};
+use crate::protocol::{
+    Command, MAX_COMPLETED_PUTS, MAX_PUT_LINE_BYTES, PutHeader, Verb, plain_put_line, put_line,
+};
 use crate::refusal::CommandRefusal;
 
 /// A `complete`.
@@ -123,7 +125,9 @@ impl Complete {
             }
             let is_done = match &mut self.step {
                 CompleteStep::Line => match take_line(input) {
-                    Line::Part => false,
+                    Line::Part if input.len() < MAX_PUT_LINE_BYTES => false,
+                    // It is a line of another command.
+                    Line::Part => return Some(CompleteProgress::Lost),
                     Line::Whole(line) => {
                         let put = put_line(line);
                         return Some(put.map_or(CompleteProgress::Lost, |(header, text)| {

@@ -48,7 +48,7 @@ described!(enum Phase<R>, "the phase of an exchange" {
     0 => WantCommand,
     1 => WantBody(arriving),
     2 => SkipBody { left, refusal },
-    3 => SkipLine,
+    3 => SkipLine { is_given_up },
     4 => SkipPutLine(header),
     5 => Unfinished(unfinished),
     6 => Closing,
@@ -133,7 +133,7 @@ impl<R: Described> Described for Exchange<R> {
         let lines = LineCount::new(from.value()?);
         let fits = match (&phase, unread.as_deref()) {
             (Phase::Closing | Phase::Aborted, unread) => unread.is_none(),
-            (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), _) => true,
+            (Phase::WantCommand | Phase::SkipLine { .. } | Phase::SkipPutLine(_), _) => true,
             (Phase::Complete(complete), Some(Unread::Partial(_))) => complete.wants_line(),
             (
                 Phase::WantBody(_) | Phase::SkipBody { .. } | Phase::Unfinished(_) | Phase::Complete(_),

@@ -5,7 +5,7 @@
 //! it the bytes that it has read, executes each [`Request`] that comes out, and applies its [`Outcome`].
 //!
 //! ```text
-//!                 ┌────────── too long a line ──▶ SkipLine ──┐
+//!                 ┌ line too long or given up ▶ SkipLine ───┐
 //!                 │                                          ▼
 //!  ──▶ WantCommand ── put accepted ──▶ WantBody ───▶ a request comes out; WantCommand again
 //!       │  ▲   │ ├─── put refused ───▶ SkipBody ───────────▲
@@ -59,6 +59,8 @@ pub enum Request<'a> {
     Command(Command<'a>),
     /// The line is not a command.
     Malformed(ParseError),
+    /// A line has ended for which there was no memory.
+    GivenUp,
     /// The body of an accepted `put` has arrived.
     Put(Put, Body),
     /// A body that must not be stored has ended: answer with this.
@@ -83,8 +85,10 @@ enum Phase<R> {
         left: u64,
         refusal: CommandRefusal,
     },
-    /// A line that is too long, up to its end.
-    SkipLine,
+    /// A line that is too long, or given up, up to its end.
+    SkipLine {
+        is_given_up: bool,
+    },
     /// A line of a `put` with tags that is too long, up to its end; then its body is skipped.
     SkipPutLine(PutHeader),
     /// The puts of a `complete`.
@@ -175,8 +179,10 @@ impl<R: Debug> Exchange<R> {
                 skip_body(left, input).then(|| self.finish(Request::Refused(refusal)))
             }
             Phase::Complete(_) => self.next_of_complete(input),
-            Phase::SkipLine => {
-                skip_line(input).then(|| self.end_long_line(Request::Malformed(ParseError::BadFormat)))
+            &mut Phase::SkipLine { is_given_up } => {
+                let bad_format = Request::Malformed(ParseError::BadFormat);
+                let request = if is_given_up { Request::GivenUp } else { bad_format };
+                skip_line(input).then(|| self.end_long_line(request))
             }
             &mut Phase::SkipPutLine(header) => {
                 let put = Request::Command(Command::PutWith(header, TOO_LONG));
@@ -202,7 +208,7 @@ impl<R: Debug> Exchange<R> {
             Line::TooLong(start) => {
                 self.phase = match tagged_put(start) {
                     Some(header) => Phase::SkipPutLine(header),
-                    None => Phase::SkipLine,
+                    None => Phase::SkipLine { is_given_up: false },
                 };
                 self.next_request(input)
             }
@@ -311,6 +317,12 @@ impl<R: Debug> Exchange<R> {
         }
     }
 
+    /// Skips the line of which `input` is the beginning; its end is then answered.
+    pub fn give_up_line(&mut self, input: &mut &[u8]) {
+        self.phase = Phase::SkipLine { is_given_up: true };
+        skip_line(input);
+    }
+
     /// Whether the client owes the server some reading, and is not served until it has read enough.
     #[must_use]
     pub fn is_over_bound(&self) -> bool {
@@ -325,7 +337,7 @@ impl<R: Debug> Exchange<R> {
             Phase::Complete(complete) => complete.body_room(),
             Phase::WantCommand
             | Phase::SkipBody { .. }
-            | Phase::SkipLine
+            | Phase::SkipLine { .. }
             | Phase::SkipPutLine(_)
             | Phase::Unfinished(_)
             | Phase::Closing
@@ -411,7 +423,10 @@ impl<R: Debug> Exchange<R> {
                 assert!(arriving.missing() > 0, "a whole body is a request");
                 assert!(!matches!(unread, Some(Unread::Partial(_))), "a body takes all of the input");
             }
-            (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), Some(Unread::Partial(bytes))) => {
+            (
+                Phase::WantCommand | Phase::SkipLine { .. } | Phase::SkipPutLine(_),
+                Some(Unread::Partial(bytes)),
+            ) => {
                 assert!((1..longest_line(bytes)).contains(&bytes.len()), "a longer line is skipped");
             }
             (Phase::Complete(complete), Some(Unread::Partial(bytes))) => {
@@ -445,7 +460,7 @@ impl<R: Debug> Exchange<R> {
             Phase::Complete(complete) => complete.memory_bytes(),
             Phase::WantCommand
             | Phase::SkipBody { .. }
-            | Phase::SkipLine
+            | Phase::SkipLine { .. }
             | Phase::SkipPutLine(_)
             | Phase::Unfinished(Unfinished::Waiting(_))
             | Phase::Closing

@@ -134,6 +134,14 @@ fn the_bytes_of_a_put_decide_whether_it_is_too_long_and_not_their_arrival() {
 }
 
 #[test]
+fn a_complete_awaits_no_more_of_a_line_than_a_put_may_have() {
+    let mut exchange = Exchange::<()>::default();
+    exchange.apply(Outcome::ReadPuts(Box::new(Complete::new(JobId(1), 1, None))));
+    let line = format!("delete-batch{}", " 1".repeat(1000));
+    assert!(matches!(exchange.next_request(&mut line.as_bytes()), Some(Request::Lost)));
+}
+
+#[test]
 fn an_announced_body_takes_memory_only_for_the_bytes_that_have_arrived() {
     let mut exchange = Exchange::<()>::default();
     let mut input = &b"put 0 0 1 1073741824\r\nabc"[..];

@@ -71,7 +71,11 @@ impl Client {
 }
 
 fn server() -> Server<Socket> {
-    let config = ExecutorConfig { max_job_bytes: 1 << 16, ..ExecutorConfig::default() };
+    server_with_memory(None)
+}
+
+fn server_with_memory(max_memory_bytes: Option<u64>) -> Server<Socket> {
+    let config = ExecutorConfig { max_job_bytes: 1 << 16, max_memory_bytes, ..ExecutorConfig::default() };
     let info = ServerInfo { started_at: START, ..ServerInfo::default() };
     Server::new(Executor::new(config, info))
 }
@@ -280,4 +284,36 @@ fn a_connection_that_is_not_handed_over_gets_no_job_while_it_ends() {
     assert!(!server.executor.queue().is_waiting(client.id));
     turn(&mut server, [other.send("put 0 0 10 0\r\n\r\n")]);
     assert!(client.has_received_nothing());
+}
+
+#[test]
+fn lines_that_have_arrived_in_part_stay_below_the_margin_of_the_memory_limit() {
+    const LIMIT: usize = 2 << 20;
+    const MARGIN: usize = LIMIT / 16;
+    let mut server = server_with_memory(Some(LIMIT as u64));
+    let clients: Vec<Client> = (0..200).map(|_| connect(&mut server)).collect();
+    let producer = connect(&mut server);
+    let mut reply = String::new();
+    while !reply.starts_with("OUT_OF_MEMORY") {
+        turn(&mut server, [producer.send(format!("put 0 0 60 10000\r\n{}\r\n", "x".repeat(10_000)))]);
+        reply = producer.received();
+    }
+    let half = format!("delete-batch 1{}", " 18446744073709551615".repeat(990));
+    for client in &clients {
+        turn(&mut server, [client.send(&half)]);
+    }
+    let memory = server.executor().memory_bytes();
+    assert!((LIMIT + MARGIN / 2..LIMIT + MARGIN + half.len()).contains(&memory), "{memory} bytes");
+    // The first clients can make room. All clients continue with their next command.
+    let replies: Vec<String> = clients
+        .iter()
+        .map(|client| {
+            turn(&mut server, [client.send("\r\npeek 1\r\n")]);
+            client.received()
+        })
+        .collect();
+    assert_eq!(replies[0], "DELETED_BATCH 1 990\r\nNOT_FOUND\r\n");
+    let given_up = replies.iter().filter(|&reply| reply == "OUT_OF_MEMORY\r\nNOT_FOUND\r\n").count();
+    let done = replies.iter().filter(|&reply| reply == "DELETED_BATCH 0 991\r\nNOT_FOUND\r\n").count();
+    assert!(given_up > 0 && done > 0 && given_up + done == clients.len() - 1, "{given_up} and {done}");
 }

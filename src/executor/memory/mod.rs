@@ -14,6 +14,9 @@ use crate::queue::ClientId;
 
 /// Reserves may exceed the limit by one part in this many, so that workers can empty a full queue.
 const MARGIN_PART: u64 = 8;
+/// Lines of `delete-batch` that have arrived in part may exceed it by one part in this many, because they free memory.
+/// For input that grows in small steps, the allocator takes up to twice its size.
+const LONG_LINE_MARGIN_PART: u64 = 16;
 
 /// The shares of the memory for one client, or for one kind of thing; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,6 +136,11 @@ impl Executor {
     /// `buffer_bytes` counts only the other connections while a client is served.
     pub(crate) fn lacks_memory_for(&self, bytes: usize) -> bool {
         self.memory.is_exhausted() || self.exceeds_bound(bytes, 0)
+    }
+
+    /// Whether no more of a line that is longer than all others may be kept.
+    pub(crate) fn lacks_memory_for_long_line(&self) -> bool {
+        self.memory.is_exhausted() || self.exceeds_bound(0, LONG_LINE_MARGIN_PART)
     }
 
     /// Whether the limit is reached, so that connections should use little memory.

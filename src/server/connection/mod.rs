@@ -23,7 +23,7 @@ use crate::commands;
 use crate::exchange::{Activity, Exchange, MAX_OUTPUT_BYTES, Stop, Unfinished, Until, WaitKind};
 use crate::executor::Continuation;
 use crate::poll_token::PollToken;
-use crate::protocol::Reply;
+use crate::protocol::{MAX_PUT_LINE_BYTES, Reply};
 use crate::queue::{ClientId, WaitOutcome};
 use crate::stats::ConnectionView;
 use crate::stream::{Handle, Stream};
@@ -301,6 +301,10 @@ impl<S: Stream> Connection<S> {
                 return Stop::WantsInput;
             }
             let Some(request) = self.exchange.next_request(input) else {
+                // Only a line of `delete-batch` can be so long.
+                if input.len() >= MAX_PUT_LINE_BYTES && executor.lacks_memory_for_long_line() {
+                    self.exchange.give_up_line(input);
+                }
                 executor.count_input_without_request(arrived);
                 return Stop::WantsInput;
             };
