@@ -56,7 +56,7 @@ impl Executor {
         found.ids.extend(self.queue.clients_at(indexes).take(wanted));
         if found.ids.len() <= found.limit && !is_last {
             let memory_bytes = found.ids.capacity() * size_of::<ClientId>();
-            return stall_with_memory(memory_bytes, Until::NextTurn, move |executor, caller| {
+            return self.next_slice(caller.output, memory_bytes, move |executor, caller| {
                 executor.find_clients(caller, found)
             });
         }
@@ -92,6 +92,12 @@ impl Executor {
     pub(crate) fn write_client_pages(&mut self, connections: &dyn Connections, now: Timestamp) {
         let mut share = CLIENTS_PER_TURN;
         let mut pages = std::mem::take(&mut self.client_pages);
+        // The newest page is given up, so that the older ones are completed.
+        if self.is_short_of_memory()
+            && let Some(page) = pages.iter_mut().rfind(|page| !page.is_over())
+        {
+            page.writer = None;
+        }
         let mut line = String::new();
         for page in &mut pages {
             while !page.is_over() && share > 0 {

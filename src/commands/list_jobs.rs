@@ -5,8 +5,8 @@
 
 use std::vec;
 
-use crate::exchange::{Output, Until};
-use crate::executor::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
+use crate::exchange::Output;
+use crate::executor::{Caller, Executor, Outcome, answer};
 use crate::job::{JobId, JobState};
 use crate::protocol::{Cursor, ListWriter, Reply};
 use crate::queue::{Page, PageOrder, Search};
@@ -86,7 +86,7 @@ impl Executor {
         let is_over = self.queue.search_reserved(&mut search, PROBES_PER_TURN);
         self.count_cost((search.probes() - probes) / PROBES_PER_COST);
         if !is_over {
-            return search_later(purpose, search);
+            return self.search_later(caller, purpose, search);
         }
         let tube = search.tube().clone();
         let page = search.into_page();
@@ -100,11 +100,18 @@ impl Executor {
                 let first = page.jobs.iter().map(|position| position.id).find(is_there);
                 if first.is_none() && !page.jobs.is_empty() {
                     // All of them were released in the meantime.
-                    return search_later(purpose, Search::new(tube, PageOrder::Since, None, CANDIDATES));
+                    let search = Search::new(tube, PageOrder::Since, None, CANDIDATES);
+                    return self.search_later(caller, purpose, search);
                 }
                 self.peek(first, caller.output)
             }
         }
+    }
+
+    fn search_later(&self, caller: &mut Caller<'_>, purpose: SearchPurpose, search: Search) -> Outcome {
+        self.next_slice(caller.output, search.memory_bytes(), move |executor, caller| {
+            executor.search(caller, purpose, search)
+        })
     }
 
     fn write_page(
@@ -141,15 +148,11 @@ impl Executor {
             }
         }
         if page.jobs.len() > 0 {
-            let memory_bytes = page.writer.memory_bytes();
-            return stall_with_memory(memory_bytes, Until::NextTurn, |executor, caller| {
+            let memory_bytes = page.writer.memory_bytes() + size_of_val(page.jobs.as_slice());
+            return self.next_slice(caller.output, memory_bytes, |executor, caller| {
                 executor.write_jobs(caller, page)
             });
         }
         self.answer_list(page.writer, caller.output)
     }
-}
-
-fn search_later(purpose: SearchPurpose, search: Search) -> Outcome {
-    stall(Until::NextTurn, move |executor, caller| executor.search(caller, purpose, search))
 }

@@ -2,9 +2,7 @@
 
 use super::watch::WatchRights;
 use crate::exchange::Until;
-use crate::executor::{
-    Caller, Executor, Outcome, TUBES_PER_SLICE, answer, stall, stall_with_memory, watched_tubes_from,
-};
+use crate::executor::{Caller, Executor, Outcome, TUBES_PER_SLICE, answer, stall, watched_tubes_from};
 use crate::protocol::{ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};
 use crate::tube_name::TubeName;
 
@@ -60,16 +58,13 @@ impl Executor {
         written: usize,
         mut writer: ListWriter,
     ) -> Outcome {
-        if self.lacks_memory_for(writer.memory_bytes() + caller.output.memory_bytes()) {
-            return answer(caller.output, &Reply::OutOfMemory);
-        }
         let names = watched_tubes_from(&self.queue, caller.client, written);
         if names.take(TUBES_PER_SLICE).try_for_each(|name| writer.push(name.as_str())).is_err() {
             return answer(caller.output, &Reply::OutOfMemory);
         }
         let written = written + TUBES_PER_SLICE;
         if written < self.queue.watched_count(caller.client) {
-            return stall_with_memory(writer.memory_bytes(), Until::NextTurn, move |executor, caller| {
+            return self.next_slice(caller.output, writer.memory_bytes(), move |executor, caller| {
                 executor.continue_watched(caller, written, writer)
             });
         }

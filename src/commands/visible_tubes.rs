@@ -8,8 +8,7 @@ use std::collections::TryReserveError;
 
 use crate::access::Roles;
 use crate::clock::Timestamp;
-use crate::exchange::Until;
-use crate::executor::{Caller, Executor, Outcome, answer, stall_with_memory};
+use crate::executor::{Caller, Executor, Outcome, answer};
 use crate::protocol::{ListWriter, Reply, write_list};
 use crate::queue::ClientId;
 use crate::stats::{CommandCounts, ServerView, TubeSums};
@@ -38,7 +37,7 @@ enum WalkPurpose {
 }
 
 impl WalkPurpose {
-    /// The memory of the answer so far.
+    /// The memory of the answer so far. For `stats` it does not depend on the number of tubes.
     fn memory_bytes(&self) -> usize {
         match self {
             Self::List(writer) => writer.memory_bytes(),
@@ -73,12 +72,6 @@ impl Executor {
 
     /// A slice of the walk.
     fn walk(&mut self, caller: &mut Caller<'_>, mut walk: TubeWalk, mut purpose: WalkPurpose) -> Outcome {
-        // The memory for `stats` does not depend on the number of tubes.
-        if let WalkPurpose::List(writer) = &purpose
-            && self.lacks_memory_for(writer.memory_bytes() + caller.output.memory_bytes())
-        {
-            return answer(caller.output, &Reply::OutOfMemory);
-        }
         let end = self.measured_cost() + COST_PER_TURN;
         while self.measured_cost() < end {
             self.count_cost(TUBES_AT_ONCE as u64 / TUBES_PER_COST);
@@ -96,7 +89,7 @@ impl Executor {
                 Err(_) => return answer(caller.output, &Reply::OutOfMemory),
             }
         }
-        stall_with_memory(purpose.memory_bytes(), Until::NextTurn, move |executor, caller| {
+        self.next_slice(caller.output, purpose.memory_bytes(), move |executor, caller| {
             executor.walk(caller, walk, purpose)
         })
     }

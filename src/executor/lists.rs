@@ -9,7 +9,7 @@ use std::vec;
 
 use super::Executor;
 use super::memory::DetachedBodies;
-use super::outcome::{Outcome, answer, stall};
+use super::outcome::{Caller, Outcome, answer, stall, stall_with_memory};
 use crate::exchange::{Output, Until};
 use crate::protocol::{List, ListWriter, Reply, list_bytes};
 use crate::queue::ClientId;
@@ -207,8 +207,25 @@ impl Executor {
         Some(writer)
     }
 
-    /// Answers with a complete list.
+    /// Stalls a command until the next turn. Until then it keeps `memory_bytes` of what it has found or written; if
+    /// there is no memory for them, it is refused.
+    pub(crate) fn next_slice(
+        &self,
+        output: &mut Output,
+        memory_bytes: usize,
+        continuation: impl FnOnce(&mut Self, &mut Caller<'_>) -> Outcome + 'static,
+    ) -> Outcome {
+        if memory_bytes > 0 && self.lacks_memory_for(memory_bytes + output.memory_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        stall_with_memory(memory_bytes, Until::NextTurn, continuation)
+    }
+
+    /// Answers with a complete list. It may be longer than expected, so its memory is checked again.
     pub(crate) fn answer_list(&mut self, writer: ListWriter, output: &mut Output) -> Outcome {
+        if self.lacks_memory_for(writer.memory_bytes() + output.memory_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
+        }
         let Ok(list) = writer.finish() else { return answer(output, &Reply::OutOfMemory) };
         let outcome = answer(output, &Reply::List(&list));
         drop_list(list, &mut self.memory.detached_bodies);

@@ -317,3 +317,46 @@ fn lines_that_have_arrived_in_part_stay_below_the_margin_of_the_memory_limit() {
     let done = replies.iter().filter(|&reply| reply == "DELETED_BATCH 0 991\r\nNOT_FOUND\r\n").count();
     assert!(given_up > 0 && done > 0 && given_up + done == clients.len() - 1, "{given_up} and {done}");
 }
+
+#[test]
+fn a_search_for_reserved_jobs_counts_what_it_has_found() {
+    const JOBS: usize = 5_000;
+    let mut server = server();
+    let (worker, asker) = (connect(&mut server), connect(&mut server));
+    turn(&mut server, [worker.send("put 0 0 60 0\r\n\r\n".repeat(JOBS) + &"reserve\r\n".repeat(JOBS))]);
+    let before = server.executor().memory_bytes();
+    server.turn([asker.send("list-jobs default reserved 1000\r\n")].into_iter(), START);
+    assert!(asker.has_received_nothing(), "the search takes several turns");
+    let found = server.executor().memory_bytes() - before;
+    assert!((20_000..100_000).contains(&found), "{found} bytes");
+    turn(&mut server, []);
+    assert!(asker.received().starts_with("OK "));
+}
+
+#[test]
+fn pages_that_grow_together_stay_below_the_memory_limit() {
+    const LIMIT: usize = 8 << 20;
+    const JOBS: usize = 1_500;
+    for command in ["list-jobs default ready 1000", "list-jobs default reserved 1000", "list-clients 1000"] {
+        let mut server = server_with_memory(Some(LIMIT as u64));
+        let (worker, producer) = (connect(&mut server), connect(&mut server));
+        turn(&mut server, [worker.send("put 0 0 60 0\r\n\r\n".repeat(JOBS) + &"reserve\r\n".repeat(JOBS))]);
+        turn(&mut server, [producer.send("put 0 0 60 0\r\n\r\n".repeat(JOBS))]);
+        let clients: Vec<Client> = (0..1000).map(|_| connect(&mut server)).collect();
+        let events: Vec<_> = clients.iter().map(|client| client.send(format!("{command}\r\n"))).collect();
+        server.turn(events.into_iter(), START);
+        let mut peak = 0;
+        while server.next_turn_at() == Some(Timestamp::AT_ONCE) {
+            peak = peak.max(server.executor().memory_bytes());
+            server.turn(iter::empty(), START);
+        }
+        assert!((LIMIT / 2..LIMIT + LIMIT / 16).contains(&peak), "{command}: {peak} bytes");
+        let replies: Vec<String> = clients.iter().map(Client::received).collect();
+        let count = |word: &str| replies.iter().filter(|reply| reply.starts_with(word)).count();
+        let (listed, refused) = (count("OK "), count("OUT_OF_MEMORY\r\n"));
+        assert!(
+            listed > 0 && refused > 0 && listed + refused == clients.len(),
+            "{command}: {listed}, {refused}"
+        );
+    }
+}

@@ -21,6 +21,9 @@ use crate::state::jobs::Marks;
 use crate::state::keys::{ClientKey, DueKey, ReadyKey, Reservation, TubeKey};
 use crate::tube_name::TubeName;
 
+/// The memory of a position that a search has found, in bytes. The nodes of the set may be half empty.
+const FOUND_BYTES: usize = 64;
+
 /// The jobs of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
@@ -78,6 +81,12 @@ impl Search {
     #[must_use]
     pub fn probes(&self) -> u64 {
         self.probes
+    }
+
+    /// The memory of the positions that it has found, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.first.len() * FOUND_BYTES
     }
 
     /// The tube whose jobs are searched for.
