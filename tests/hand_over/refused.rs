@@ -2,12 +2,16 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::copy_built_server;
+use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::system::MemoryGroup;
 use nix::sys::ptrace::{self, Options};
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use rustix::process::Signal;
 
@@ -135,6 +139,71 @@ fn a_program_whose_end_takes_long_does_not_stop_the_server() {
     waitpid(traced, None).unwrap();
     ptrace::detach(traced, None).unwrap();
     wait_until("the child is gone", || !fs::exists(format!("/proc/{child}")).unwrap());
+}
+
+/// The thread of a server that syncs its log; it stands still until this is dropped.
+struct StoppedSyncs(Pid);
+
+impl StoppedSyncs {
+    fn of(service: &Service) -> Self {
+        let threads = fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
+        let mut paths = threads.map(|entry| entry.unwrap().path());
+        let is_named =
+            |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "binlog\n");
+        let path = paths.find(is_named).expect("it has a log");
+        let thread = Pid::from_raw(path.file_name().unwrap().to_str().unwrap().parse().unwrap());
+        ptrace::seize(thread, Options::empty()).unwrap();
+        ptrace::interrupt(thread).unwrap();
+        waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap();
+        Self(thread)
+    }
+}
+
+impl Drop for StoppedSyncs {
+    fn drop(&mut self) {
+        // An error means that the server has ended.
+        let _ = ptrace::detach(self.0, None);
+    }
+}
+
+/// With `-f 0` a put is in progress until its sync has ended.
+#[test]
+fn a_command_without_an_end_keeps_the_old_program_and_stops_others_for_a_second() {
+    in_time(|| {
+        let service = Service::start(&["-b", "{dir}", "-f", "0", "--metrics", "unix:{dir}/metrics"]);
+        let (mut client, mut other) = (service.connect(), service.connect());
+        client.put(0, 600, b"x");
+        let stopped = StoppedSyncs::of(&service);
+        client.send("put 0 0 600 1\r\ny\r\n");
+        // The other client gets no replies either, because a job that is not on the disk could be in them.
+        let count = |command: &str| {
+            let metrics = UnixStream::connect(service.directory().join("metrics")).unwrap();
+            let (_, text) = http::get(metrics, "/metrics").unwrap();
+            let series = format!("beanstalkd_commands_total{{command=\"{command}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&series)).unwrap().to_owned()
+        };
+        wait_until("the put is executed", || count("put") == "2");
+        service.replace();
+        let start = Instant::now();
+        service.signal(Signal::HUP);
+        let (mut before, mut since, mut longest) = (String::new(), start, Duration::ZERO);
+        wait_until("the hand-over is refused", || {
+            let uses = count("use");
+            if uses != before {
+                (before, since) = (uses, Instant::now());
+                other.send("use a\r\n");
+            }
+            longest = longest.max(since.elapsed());
+            let message = service.next_message();
+            message.is_some_and(|message| message.contains("for 5 s, a command was in progress"))
+        });
+        assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(longest > Duration::from_millis(800), "no command is executed after 4 s: {longest:?}");
+        drop(stopped);
+        assert!(client.line().starts_with("INSERTED "));
+        assert_eq!(other.line(), "USING a");
+        service.hand_over();
+    });
 }
 
 #[test]
