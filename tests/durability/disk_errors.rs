@@ -1,6 +1,7 @@
 //! Syncs and writes that fail in the running program. The server must acknowledge only what is on the medium.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -9,6 +10,7 @@ use crate::jobs::{ours, see_jobs, start_program};
 use crate::trace::Traced;
 use beanstalkd_testkit::client::{Client, id_of, put_command};
 use beanstalkd_testkit::has_tool;
+use beanstalkd_testkit::server::{Server, Transport};
 
 const CONNECTIONS: usize = 10;
 const DEPTH: usize = 64;
@@ -214,4 +216,19 @@ fn a_server_without_descriptors_serves_other_commands_and_executes_the_puts_late
     let server = start_program(ours(), directory.path().to_str().unwrap(), &flags);
     let seen = see_jobs(&mut server.connect().unwrap(), 1..=*ids.last().unwrap()).unwrap();
     assert!(seen.keys().eq(&ids), "the existing jobs are those that were acknowledged");
+}
+
+/// The kernel sends a signal at this limit, which ends a program that does not expect it.
+#[test]
+fn a_limit_of_the_size_of_files_counts_as_a_full_disk() {
+    let limited = ["sh", "-c", "ulimit -f 200; exec \"$@\"", "sh"].map(OsString::from);
+    let flags = ["-b", "{dir}", "-f", "0"].map(str::to_owned);
+    let server = Server::start_wrapped(&limited, ours(), Transport::Unix, &flags).unwrap();
+    let mut client = server.connect().unwrap();
+    // More than a file can hold, so that the server also makes files while it runs.
+    for id in 1..=300 {
+        let reply = client.ask(&put_command(0, 0, 60, &[b'x'; 1000])).unwrap();
+        assert_eq!(id_of(&reply, "INSERTED"), Some(id), "{}", server.stderr());
+    }
+    assert!(server.stderr().contains("File too large"), "{}", server.stderr());
 }

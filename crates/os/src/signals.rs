@@ -11,7 +11,7 @@ use mio::event::Source;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::{Signal as Number, kill};
 use nix::unistd::Pid;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::flag;
 
 use super::hand_over::HeldSignals;
@@ -65,6 +65,9 @@ impl Signals {
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping))?;
             flag::register(signal, Arc::clone(&stopping))?;
         }
+        // With any handler, a write beyond the limit of a file's size fails, and does not end the process: the log
+        // treats the limit as a full disk.
+        flag::register(SIGXFSZ, Arc::default())?;
         let signals = signal_hook_mio::v1_0::Signals::new([SIGUSR1, SIGUSR2, SIGTERM, SIGINT])?;
         if reloads {
             signals.add_signal(SIGHUP)?;
@@ -139,6 +142,7 @@ mod tests {
         poll.registry().register(&mut signals, Token(0), Interest::READABLE).unwrap();
         let mut events = Events::with_capacity(4);
         raise(SIGPIPE).unwrap();
+        raise(SIGXFSZ).unwrap();
         let last = Child::argument().to_str().unwrap().parse().unwrap();
         for signal in [SIGUSR1, SIGUSR2, SIGHUP, last] {
             raise(signal).unwrap();
