@@ -4,15 +4,16 @@
 //! `sd_listen_fds(3)`, `sd_notify(3)` and `sd_watchdog_enabled(3)`. Without a service manager the functions
 //! do nothing.
 
+use std::ffi::OsString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
 use nix::sys::socket::{getsockopt, sockopt::AcceptConn};
 use sd_notify::NotifyState;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::listen::Listener;
 pub use super::platform::is_in_private_tmp as hides;
@@ -124,9 +125,8 @@ pub fn notify_ready(status: &str) -> io::Result<()> {
 /// # Errors
 /// As `notify_ready`.
 pub fn notify_standby(status: &str) -> io::Result<()> {
-    let text = ready(status, watchdog_timeout().map(|_| Duration::ZERO));
     // A standby has nothing else to do, and says so once.
-    sd_notify::notify(&[NotifyState::Custom(text.trim_end())])
+    send(&ready(status, watchdog_timeout().map(|_| Duration::ZERO)), true)
 }
 
 /// The message that the server is ready. `watchdog` is how long the service manager waits for a keep-alive, zero for no
@@ -141,12 +141,22 @@ fn lines<'a>(states: impl IntoIterator<Item = NotifyState<'a>>) -> String {
     states.into_iter().map(|state| format!("{state}\n")).collect()
 }
 
-/// Sends a message. The library's function would block if the service manager hangs and its queue is full.
 fn notify(text: &str) -> io::Result<()> {
+    send(text, false)
+}
+
+/// Sends a message. If the service manager hangs and its queue is full, the call `waits` or fails. The library's
+/// function always waits, and knows no abstract sockets.
+fn send(text: &str, waits: bool) -> io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
-    let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
-    socket.connect(path)?;
+    let mut path = path.into_vec();
+    if let Some(first @ b'@') = path.first_mut() {
+        // The name of an abstract socket.
+        *first = 0;
+    }
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    socket.set_nonblocking(!waits)?;
+    socket.connect(&SockAddr::unix(OsString::from_vec(path))?)?;
     // A message is sent whole or not at all.
     socket.send(text.as_bytes()).map(drop)
 }
@@ -255,7 +265,11 @@ mod tests {
     #[test]
     fn a_service_manager_passes_sockets_and_gets_a_message_at_each_step() {
         let directory = tempfile::tempdir().unwrap();
-        let notifications = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        // An abstract socket; `tests/notify.rs` has paths.
+        let abstract_name = format!("beanstalkd-test-{}", std::process::id());
+        let notifications = Socket::new(Domain::UNIX, Type::DGRAM, None).unwrap();
+        notifications.bind(&SockAddr::unix(format!("\0{abstract_name}")).unwrap()).unwrap();
+        let notifications = UnixDatagram::from(notifications);
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let unix = UnixListener::bind(directory.path().join("socket")).unwrap();
         let address = tcp.local_addr().unwrap().to_string();
@@ -266,7 +280,7 @@ mod tests {
         shell
             .args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"])
             .env("LISTEN_FDS", "2")
-            .env("NOTIFY_SOCKET", directory.path().join("notify"))
+            .env("NOTIFY_SOCKET", format!("@{abstract_name}"))
             .env("WATCHDOG_USEC", "3000000")
             .env_remove("WATCHDOG_PID");
         // SAFETY: the closure only makes system calls, which are safe between fork and exec.
