@@ -6,9 +6,9 @@
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
 
 use beanstalkd::options::BinlogPlace;
@@ -142,6 +142,8 @@ impl CopyTarget {
 /// A directory beside the requested one, until it gets that name. Removed when dropped.
 struct NewDirectory {
     path: PathBuf,
+    /// The empty directory that it replaces, if there is one; the new one gets its owner and its mode.
+    replaced: Option<Metadata>,
     unfinished: PathBuf,
     files: Vec<(u32, File)>,
     /// The lock of the directory `unfinished`, once it exists. If the files have names from the beginning, the
@@ -152,17 +154,27 @@ struct NewDirectory {
 impl NewDirectory {
     /// A directory for a log with this number of `files`.
     fn beside(path: PathBuf, files: usize) -> Result<Self, Box<dyn Error>> {
-        match fs::read_dir(&path).map(|mut entries| entries.next().is_none()) {
-            Ok(true) => {}
-            Ok(false) => return Err("expected a directory that is empty, or none".into()),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error.into()),
+        // A slash at the end would hide a link.
+        let path: PathBuf = path.components().collect();
+        let replaced = fs::symlink_metadata(&path).ok();
+        if let Some(replaced) = &replaced {
+            // The directory gets its name when all is copied; these would prevent it only then.
+            if replaced.is_symlink() {
+                return Err("it is a link: name the directory itself".into());
+            } else if fs::read_dir(&path)?.next().is_some() {
+                return Err("expected a directory that is empty, or none".into());
+            } else if replaced.dev() != fs::metadata(parent(&path))?.dev() {
+                return Err(
+                    "it is a mount point, which cannot be replaced: name a new directory in it".into()
+                );
+            }
         }
         let mut name = path.file_name().ok_or("expected the name of a directory")?.to_owned();
         name.push(UNFINISHED);
         remove_remains(parent(&path), &name);
         name.push(std::process::id().to_string());
-        let mut new = Self { unfinished: path.with_file_name(name), path, files: Vec::new(), lock: None };
+        let mut new =
+            Self { unfinished: path.with_file_name(name), path, replaced, files: Vec::new(), lock: None };
         let descriptors = os::limits::raise_open_files().unwrap_or(0);
         let has_unnamed =
             (files + SPARE_DESCRIPTORS) as u64 <= descriptors && os::open_unnamed(parent(&new.path)).is_ok();
@@ -193,6 +205,9 @@ impl NewDirectory {
         } else {
             os::open_unnamed(parent(&self.path))?
         };
+        if let Some(replaced) = &self.replaced {
+            fchown(&file, Some(replaced.uid()), Some(replaced.gid()))?;
+        }
         file.set_len(bytes)?;
         self.files.push((index, file));
         Ok(())
@@ -214,6 +229,10 @@ impl NewDirectory {
             }
         }
         fs::remove_file(self.unfinished.join(LOCK))?;
+        if let Some(replaced) = &self.replaced {
+            chown(&self.unfinished, Some(replaced.uid()), Some(replaced.gid()))?;
+            fs::set_permissions(&self.unfinished, replaced.permissions())?;
+        }
         File::open(&self.unfinished)?.sync_all()?;
         fs::rename(&self.unfinished, &self.path)?;
         File::open(parent(&self.path))?.sync_all()

@@ -1,13 +1,16 @@
 //! `--copy`: a queue comes from C, moves into a database and goes back; a copy is complete or does not exist.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::debian_server;
+use beanstalkd_testkit::panicking::is_root;
 use beanstalkd_testkit::postgres::Cluster;
 use beanstalkd_testkit::server::{Server, Transport};
+use beanstalkd_testkit::system::SmallDisk;
 use rustix::process::Signal;
 
 use crate::servers::{Servers, has, mail_queue, ours, put};
@@ -166,6 +169,33 @@ fn a_copy_that_dies_or_finds_no_room_makes_no_directory() {
     let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
     assert!(servers.run(&["--copy", from, to]).0);
     assert_eq!(servers.run(&["--dump", to]).1, servers.run(&["--dump", from]).1);
+}
+
+#[test]
+fn an_empty_directory_keeps_its_owner_and_mode_and_a_link_is_refused() {
+    let servers = Servers::new();
+    let (from, to) = (two_files(&servers), servers.directory().join("to"));
+    let copy_to = |to: &Path| servers.run(&["--copy", from.to_str().unwrap(), to.to_str().unwrap()]);
+    fs::create_dir(&to).unwrap();
+    fs::set_permissions(&to, fs::Permissions::from_mode(0o750)).unwrap();
+    if is_root() {
+        chown(&to, Some(12), Some(34)).unwrap();
+    }
+    let owner = |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.gid())).unwrap();
+    let before = owner(&to);
+    let link = servers.directory().join("link");
+    symlink(&to, &link).unwrap();
+    for link in [link.clone(), link.join("")] {
+        let (copied, said) = copy_to(&link);
+        assert!(!copied && said.contains("it is a link"), "{said}");
+    }
+    assert!(copy_to(&to).0);
+    assert_eq!((owner(&to), fs::metadata(&to).unwrap().mode() & 0o777), (before, 0o750));
+    assert_eq!(owner(&to.join("binlog.1")), before);
+    if let Some(disk) = SmallDisk::mount(1 << 20) {
+        let (copied, said) = copy_to(disk.path());
+        assert!(!copied && said.contains("it is a mount point"), "{said}");
+    }
 }
 
 /// The remains of copies in `directory`.
