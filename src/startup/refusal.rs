@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use beanstalkd::options::{BinlogPlace, ExitReason};
-use beanstalkd_binlog::OpenError;
+use beanstalkd_binlog::{FileName, OpenError};
 use beanstalkd_os::directory_lock::LockError;
 use beanstalkd_os::listen::ListenError;
 use beanstalkd_os::privileges::PrivilegeError;
@@ -53,9 +53,12 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> ExitReason {
         | OpenError::Read { error: source, .. }
         | OpenError::Write { error: source, .. }
         | OpenError::Keep { error: source, .. } => {
-            let advice = match place {
-                BinlogPlace::Directory(path) => advice(path, source),
-                BinlogPlace::Database(..) => String::new(),
+            let advice = match (place, error) {
+                (BinlogPlace::Directory(path), OpenError::Read { file, .. }) => {
+                    advice(&path.join(FileName::Log(*file).text()), source)
+                }
+                (BinlogPlace::Directory(path), _) => advice(path, source),
+                (BinlogPlace::Database(..), _) => String::new(),
             };
             error!("-b {place}: {error}{advice}");
         }

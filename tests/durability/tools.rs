@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,6 +11,7 @@ use rustix::process::Signal;
 
 use crate::jobs::{body, ours, see_jobs, start, start_program};
 use beanstalkd_testkit::client::{id_of, put_command};
+use beanstalkd_testkit::panicking::is_root;
 use beanstalkd_testkit::server::{Ended, Server, run_to_end};
 
 /// Exit code of a server that refuses a damaged binlog.
@@ -185,6 +188,36 @@ fn a_torn_tail_is_kept_in_a_file_and_reported() {
     server.restart(Signal::TERM).unwrap();
     assert!(!server.stderr().contains("torn"), "{}", server.stderr());
     assert_eq!(run(&["--check", directory]).status.code(), Some(0));
+}
+
+/// Runs a server on the binlog in `directory`, which must refuse it, and returns what it says.
+fn refusal(directory: &Path, flags: &[&str]) -> String {
+    let own = tempfile::tempdir().unwrap();
+    let listen = format!("unix:{}", own.path().join("socket").display());
+    let flags = [&["-b", directory.to_str().unwrap(), "-l", &listen], flags].concat();
+    let refused = run(&flags);
+    assert_eq!(refused.status.code(), Some(LOCKED), "{refused:?}");
+    refused.stderr
+}
+
+#[test]
+fn a_file_of_the_binlog_that_cannot_be_read_is_named_and_not_its_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("binlog.1");
+    std::os::unix::fs::symlink("nowhere", &file).unwrap();
+    let said = refusal(directory.path(), &[]);
+    assert!(said.contains(&format!("{} is a link to a path", file.display())), "{said}");
+    if !is_root() {
+        return;
+    }
+    for name in ["binlog.1", "lock"] {
+        std::fs::remove_file(directory.path().join(name)).unwrap();
+    }
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
+    std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
+    let said = refusal(directory.path(), &["-u", "nobody"]);
+    assert!(said.contains(&format!("{} belongs to root:root", file.display())), "{said}");
 }
 
 #[test]
