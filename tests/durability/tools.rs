@@ -220,6 +220,19 @@ fn a_file_of_the_binlog_that_cannot_be_read_is_named_and_not_its_directory() {
     assert!(said.contains(&format!("{} belongs to root:root", file.display())), "{said}");
 }
 
+/// To open a pipe for reading waits for its writer.
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("binlog.1");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for flag in ["--check", "--dump"] {
+        let looked = run(&[flag, directory.path().to_str().unwrap()]);
+        assert_eq!(looked.status.code(), Some(LOCKED), "{looked:?}");
+        assert!(looked.stderr.contains("binlog.1: cannot read this file: it is a pipe"), "{looked:?}");
+    }
+}
+
 #[test]
 fn a_second_server_on_the_directory_ends_with_10() {
     let server = start(&["-f", "0"]);

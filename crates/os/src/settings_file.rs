@@ -1,4 +1,5 @@
-//! Files of settings, which the event loop reads again while it serves.
+//! Files that this server may not have made: settings, which the event loop reads again while it serves, and files of a
+//! log.
 //!
 //! Owns: the rule that opening one never waits.
 

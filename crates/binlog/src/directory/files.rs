@@ -69,11 +69,12 @@ impl Directory {
             self.open[at..].rotate_left(1);
         } else {
             let path = self.path_of(name);
-            let writing = OpenOptions::new().read(true).write(!self.read_only).open(&path);
+            let writing = (!self.read_only).then(|| OpenOptions::new().read(true).write(true).open(&path));
             let file = match writing {
+                Some(Ok(file)) => file,
+                Some(Err(error)) if error.kind() != ErrorKind::PermissionDenied => return Err(error),
                 // C makes its files read-only, and a replay only reads.
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => File::open(&path)?,
-                other => other?,
+                _ => os::settings_file::open(&path)?,
             };
             self.add(name, file);
         }
