@@ -102,6 +102,15 @@ impl fmt::Display for CredentialError {
         write!(out, "{} {}: ", self.flag, self.path.display())?;
         match &self.fault {
             CredentialFault::Read(error) => write!(out, "{error}"),
+            // The library shows the bytes of a line as numbers.
+            CredentialFault::Pem(pem::Error::MissingSectionEnd { end_marker: label }) => {
+                let label = label.escape_ascii();
+                write!(out, "expected a file in PEM format: found no -----END {label}-----")
+            }
+            CredentialFault::Pem(pem::Error::IllegalSectionStart { line }) => {
+                let line = line.trim_ascii().escape_ascii();
+                write!(out, "expected a file in PEM format: found {line} without ----- at its end")
+            }
             CredentialFault::Pem(error) => write!(out, "expected a file in PEM format: {error}"),
             CredentialFault::Missing(what) => {
                 write!(out, "found no {what} in it, expected a file in PEM format with -----BEGIN lines")

@@ -41,6 +41,7 @@ fn bad_files_change_nothing_and_the_log_says_why() {
     let log = server.server.log();
     assert!(log.contains("this is not the key of the first certificate in --tls-cert"), "{log}");
     assert!(log.contains("key.pem: No such file or directory"), "{log}");
+    assert!(!log.contains("certificates were read again"), "{log}");
     std::fs::write(server.file("key.pem"), key).unwrap();
     server.server.reload(DONE);
 }

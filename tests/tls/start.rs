@@ -47,7 +47,11 @@ fn each_file_that_cannot_be_used_is_named_with_the_reason() {
         ),
         (
             &[("tls-cert", cut), ("tls-key", &key)],
-            "tls-cert: expected a file in PEM format: missing section end",
+            "tls-cert: expected a file in PEM format: found no -----END CERTIFICATE-----",
+        ),
+        (
+            &[("tls-cert", "-----BEGIN CERTIFICATE\n"), ("tls-key", &key)],
+            "tls-cert: expected a file in PEM format: found -----BEGIN CERTIFICATE without ----- at its end",
         ),
         (&[("tls-cert", &garbage), ("tls-key", &key)], "tls-cert: cannot be used: "),
         (&[("tls-cert", &certificate), ("tls-key", &certificate)], "tls-key: found no private key in it"),

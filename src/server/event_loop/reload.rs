@@ -56,8 +56,14 @@ impl Reload {
             }
             acceptor.replace(credentials);
             server.recheck_certificates();
-            let others = if errors.is_empty() { "" } else { "the others of " };
-            info!("SIGHUP: {others}the certificates were read again; new connections use them");
+            if errors.is_empty() {
+                info!("SIGHUP: the certificates were read again; new connections use them");
+            } else {
+                info!(
+                    "SIGHUP: of the certificate with its key, the authorities and the revocation lists, new \
+                     connections use those that were not refused"
+                );
+            }
         }
         match self.access.as_ref().map(|read| read()) {
             None => {}
