@@ -27,6 +27,10 @@ const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// The maximum number of headers; browsers send about twenty.
 const MAX_HEADERS: usize = 64;
 
+/// The maximum length of a body that is too large and is dropped when it arrives, in bytes. If it is longer, the server
+/// closes the connection at once.
+const MAX_DROPPED_BYTES: u64 = 1024 * 1024;
+
 /// The requests of one HTTP client, and the responses to them.
 #[derive(Debug, Default)]
 pub struct HttpExchange {
@@ -40,6 +44,8 @@ pub struct HttpExchange {
     stage: ExchangeStage,
     /// Whether the exchange answers no further requests.
     is_closing: bool,
+    /// How many bytes of a refused body are still to be read and dropped.
+    to_drop: usize,
     /// Whether the client has closed its side.
     has_ended: bool,
     /// The reason why a request was refused.
@@ -92,6 +98,10 @@ enum Content {
 impl HttpExchange {
     /// Takes bytes that were read from the socket.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if self.to_drop > 0 {
+            self.to_drop -= bytes.len();
+            return;
+        }
         if self.input.capacity() == 0 {
             // Reserved first, because a buffer that grows leaves a copy of a token in freed memory.
             self.input.reserve(MAX_HEAD_BYTES);
@@ -127,6 +137,8 @@ impl HttpExchange {
     pub fn room(&self) -> usize {
         let wanted = if let ExchangeStage::Body(_, length) = self.stage {
             length
+        } else if self.to_drop > 0 {
+            return self.to_drop;
         } else if self.is_closing {
             0
         } else {
@@ -156,7 +168,8 @@ impl HttpExchange {
     /// Whether the exchange is over: no request follows, and all responses are sent.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.is_closing && matches!(self.stage, ExchangeStage::Head) && self.output.is_empty()
+        let is_answered = matches!(self.stage, ExchangeStage::Head) && self.output.is_empty();
+        self.is_closing && is_answered && (self.to_drop == 0 || self.has_ended)
     }
 
     /// Whether a request is being answered whose head, at least, has arrived. No request is answered while the client
@@ -397,7 +410,14 @@ impl HttpExchange {
                 self.stage = ExchangeStage::Body(Box::new(request), length);
                 return;
             }
-            (Ok(()), BodyLength::Bytes(_)) => Problem::too_large(api::MAX_BODY_BYTES),
+            (Ok(()), BodyLength::Bytes(length)) => {
+                // If the connection was closed while the client is sending, the client could lose the answer.
+                if length <= MAX_DROPPED_BYTES && !request.expects_continue {
+                    self.to_drop = (length as usize).saturating_sub(self.input.len());
+                    self.input.clear();
+                }
+                Problem::too_large(api::MAX_BODY_BYTES)
+            }
             (Ok(()), BodyLength::Unknown | BodyLength::Contradictory) => Problem::length_required(),
         };
         self.is_closing = true;

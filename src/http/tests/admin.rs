@@ -205,6 +205,26 @@ fn a_body_is_bounded_and_its_length_is_announced_once() {
 }
 
 #[test]
+fn a_client_that_sends_too_long_a_body_can_finish_and_read_the_answer() {
+    let figures = FigureSources::default();
+    let sources = Sources { site: &Site::Admin(Access::default()), ..figures.sources() };
+    let request = "POST /api/v1/tubes/t/jobs HTTP/1.1\r\nHost: localhost\r\nX-Beanstalkd-Admin: 1\r\n\
+                   Content-Length: 300000\r\n\r\n{";
+    for sent in [299_999, 1000] {
+        let mut exchange = HttpExchange::default();
+        exchange.feed(request.as_bytes());
+        let text = drive(&mut exchange, ServerPhase::Serving(&sources));
+        assert_eq!(statuses(&text), ["413"]);
+        for _ in 0..sent {
+            assert!(!exchange.is_finished() && exchange.room() > 0);
+            exchange.feed(b"x");
+        }
+        exchange.end();
+        assert!(exchange.is_finished() && !exchange.has_work());
+    }
+}
+
+#[test]
 fn expect_continue_is_answered_only_if_access_rules_allow_the_request() {
     let access = Access { is_read_only: true, ..Access::default() };
     let head = "POST /api/v1/server/actions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\n\
