@@ -24,7 +24,7 @@ pub use self::report::report;
 #[cfg(test)]
 pub(crate) use self::role::LOOKUPS;
 pub use self::role::{Grants, Roles};
-pub use self::tries::Tries;
+pub use self::tries::{ClientSource, Tries};
 pub use crate::token::TokenHash;
 
 /// The other end of a connection.

@@ -20,14 +20,16 @@ const MAX_SOURCES: usize = 4096;
 /// Wrong tokens by source.
 #[derive(Debug, Default)]
 pub struct Tries {
-    by_source: HashMap<TrySource, TryCount>,
+    by_source: HashMap<ClientSource, TryCount>,
     others: TryCount,
 }
 
-/// The source of tries. An IPv6 network that belongs to one customer is one source.
+/// The source of a client's connections. An IPv6 network that belongs to one customer is one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum TrySource {
+pub enum ClientSource {
+    /// An address, or the first one of a network.
     Address(IpAddr),
+    /// The user of a unix socket, if the system knows it.
     User(Option<u32>),
 }
 
@@ -37,8 +39,10 @@ struct TryCount {
     since: Timestamp,
 }
 
-impl TrySource {
-    fn of(peer: Peer) -> Self {
+impl ClientSource {
+    /// The source of the client at `peer`.
+    #[must_use]
+    pub fn of(peer: Peer) -> Self {
         match peer {
             Peer::Tcp(address) => Self::Address(match address.ip().to_canonical() {
                 IpAddr::V6(address) => {
@@ -72,7 +76,7 @@ impl TryCount {
 impl Tries {
     /// Notes a wrong token from `peer`; returns whether there were too many of them for another line.
     pub fn note_wrong(&mut self, peer: Peer, now: Timestamp) -> bool {
-        let source = TrySource::of(peer);
+        let source = ClientSource::of(peer);
         if self.is_full() && !self.by_source.contains_key(&source) {
             self.by_source.retain(|_, count| !count.is_over(now));
         }

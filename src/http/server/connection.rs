@@ -8,6 +8,7 @@ use log::{Level, log, warn};
 use mio::event::Event;
 use zeroize::Zeroize;
 
+use crate::access::ClientSource;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::http::HttpExchange;
 use crate::orders::TaskId;
@@ -31,6 +32,7 @@ const MAX_READ_BYTES: usize = 4096;
 /// A connection with its socket.
 pub(super) struct HttpConnection {
     pub(super) socket: Socket,
+    pub(super) source: ClientSource,
     pub(super) token: PollToken,
     pub(super) exchange: HttpExchange,
     pub(super) socket_state: SocketState,

@@ -8,6 +8,7 @@ mod connection;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
@@ -18,6 +19,7 @@ use mio::{Interest, Registry};
 use self::connection::{HttpConnection, HttpStage, SocketState};
 use super::exchange::ServerRequest;
 use super::{HttpAddress, HttpExchange, LookUpClient, SampleHistory, ServerPhase, Site, Sources};
+use crate::access::ClientSource;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::orders::{Control, Order};
 use crate::os;
@@ -303,7 +305,8 @@ impl HttpServer {
             if self.listener.accept_at.is_none_or(|at| now < at) {
                 return;
             }
-            // In the next turn there is a slot, because no more than `MAX_PROTECTED` are protected.
+            // In the next turn there is a slot: the connections of this turn have been read from, and no more than
+            // `MAX_PROTECTED` are protected.
             let Some(slot) = self.slot_for_new_connection(now) else { return };
             match self.listener.socket.accept() {
                 Ok(accepted) => self.add(accepted, slot, now),
@@ -321,9 +324,10 @@ impl HttpServer {
         }
     }
 
-    /// A slot for a new connection. If no slot is free, this is the slot of the oldest incomplete request, or else of
-    /// the connection that has been idle for the longest time. The first connections that are being answered keep their
-    /// slots for `PROTECTED_NS`.
+    /// A slot for a new connection. If no slot is free, a client with the most connections gives one, so that a client
+    /// that connects all the time replaces its own connections, and not those whose requests are about to arrive. This
+    /// is the slot of its oldest incomplete request, or else of its connection that has been idle for the longest time.
+    /// The first connections that are being answered keep their slots for `PROTECTED_NS`.
     fn slot_for_new_connection(&self, now: Timestamp) -> Option<usize> {
         let stage = |slot: usize| self.connections[slot].as_ref().map(|connection| connection.stage);
         let mut answering: Vec<(Timestamp, usize)> = (0..MAX_CONNECTIONS)
@@ -335,22 +339,28 @@ impl HttpServer {
         answering.sort_unstable();
         let not_protected = answering.get(MAX_PROTECTED..).unwrap_or_default();
         let is_available = |&slot: &usize| match stage(slot) {
-            // A connection that was accepted in this turn has not been read from yet.
-            Some(HttpStage::Head(since)) => since < now,
             Some(HttpStage::Answer(since)) => {
                 not_protected.contains(&(since, slot)) || since + PROTECTED_NS <= now
             }
-            Some(HttpStage::Idle(_)) | None => true,
+            Some(HttpStage::Head(_) | HttpStage::Idle(_)) | None => true,
         };
-        (0..MAX_CONNECTIONS).filter(is_available).min_by_key(|&slot| stage(slot))
+        let connections = || self.connections.iter().flatten();
+        let crowd = |source| connections().filter(|connection| connection.source == source).count();
+        let rank = |connection: &HttpConnection| (Reverse(crowd(connection.source)), connection.stage);
+        let slots = (0..MAX_CONNECTIONS).filter(is_available);
+        let slot = slots.min_by_key(|&slot| self.connections[slot].as_ref().map(rank))?;
+        // A connection that was accepted in this turn has not been read from yet.
+        (stage(slot) != Some(HttpStage::Head(now))).then_some(slot)
     }
 
     fn add(&mut self, accepted: Accepted, slot: usize, now: Timestamp) {
         let token = PollToken::HttpConnection((self.first_number() + slot) as u32);
+        let source = ClientSource::of(accepted.access_peer());
         match accepted.watch(Rc::clone(&self.registry), token) {
             Ok(socket) => {
                 let before = self.connections[slot].replace(HttpConnection {
                     socket,
+                    source,
                     token,
                     exchange: HttpExchange::default(),
                     socket_state: SocketState::Open { readable: true, writable: true },

@@ -1,12 +1,13 @@
 //! Tests of which connections keep their slots.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use beanstalkd_os::clock::wall_time_ns;
 use beanstalkd_testkit::tls as kit;
 use mio::Poll;
+use socket2::{Domain, Socket, Type};
 
 use super::connection::HEAD_TIMEOUT_NS;
 use super::*;
@@ -74,6 +75,32 @@ fn incomplete_requests_never_keep_a_health_check_waiting() {
         turn(&mut server, 2 * now + 1);
         assert!(is_answered(&check), "turn {now}");
     }
+}
+
+#[test]
+fn a_flood_of_connections_takes_no_slot_from_other_addresses() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let poll = Poll::new().unwrap();
+    let site = Site::Metrics(0);
+    let mut server = HttpServer::new(Listener::Tcp(listener), None, None, site, poll.registry()).unwrap();
+    let check = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    check.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+    check.connect(&address.into()).unwrap();
+    let mut check = TcpStream::from(check);
+    turn(&mut server, 1);
+    for now in 2..10 {
+        let _crowd: Vec<_> = (0..2 * MAX_CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        turn(&mut server, 2 * now);
+        turn(&mut server, 2 * now + 1);
+    }
+    check.write_all(HEALTH).unwrap();
+    turn(&mut server, 100);
+    check.set_nonblocking(true).unwrap();
+    let mut reply = [0; 12];
+    check.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"HTTP/1.1 200");
 }
 
 #[test]
