@@ -1,6 +1,6 @@
 //! Starts at a time at which the wall clock was set back.
 
-use beanstalkd_binlog::{Binlog, SyncPolicy, WholeJob};
+use beanstalkd_binlog::{Binlog, Cooldown, LoggedReservation, SideEffects, SyncPolicy, WholeJob};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{JobId, JobRecord, JobState};
 use beanstalkd_types::seconds::Seconds;
@@ -8,7 +8,7 @@ use beanstalkd_types::tags::EncodedTags;
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::fixture::{Fixture, START, job};
-use crate::harness::config;
+use crate::harness::{config, open};
 use beanstalkd_testkit::disk::SimDisk;
 
 const STEP_S: u64 = 1800;
@@ -154,4 +154,59 @@ fn no_job_is_put_later_than_the_start_if_the_clock_was_set_back() {
     let mut restore = |record: JobRecord, _: &_, _, _: &_| created.push(record.created_at);
     Binlog::open(disk.storage(), settings, start, 0, &mut restore).unwrap();
     assert_eq!(created, [start]);
+}
+
+/// A session reserves job 1 until `after(60)`. The deletes of jobs 2 and 3 start cooldowns until then and until
+/// `after(10)`.
+fn reserve_and_delete(fixture: &mut Fixture) {
+    let until = after(60);
+    (0..3).for_each(|_| fixture.put().unwrap());
+    let reservation = LoggedReservation { until, reserves: 0, grace_ms: 0, identity: "", name: "s" };
+    fixture.log.append_session_reservation(JobId(1), &reservation).unwrap();
+    for (id, key, until) in [(2, "k", until), (3, "over", after(10))] {
+        let cooldown = Some(Cooldown { tube: "default", key, until });
+        let side_effects = SideEffects { cooldown, ..SideEffects::default() };
+        fixture.log.append_delete_with(JobId(id), &side_effects);
+    }
+    fixture.commit();
+}
+
+/// The ends of the reservations and of the cooldowns that a start at `now` finds.
+fn ends(disk: &SimDisk, now: Timestamp) -> [Vec<Timestamp>; 2] {
+    let (mut log, ..) = open(disk, config(SyncPolicy::EachCommit, 1 << 20, 9), now).unwrap();
+    let reservations = log.take_restored_reservations().into_iter().map(|reservation| reservation.until);
+    [reservations.collect(), log.cooldowns().map(|(_, cooldown)| cooldown.until).collect()]
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_no_reservation_and_no_cooldown_longer() {
+    for closes in [false, true] {
+        let disk = SimDisk::default();
+        let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+        reserve_and_delete(&mut fixture);
+        pass(&mut fixture, after(20));
+        fixture.put().unwrap();
+        pass(&mut fixture, after(22));
+        if closes {
+            fixture.log.close(fixture.now).unwrap();
+        }
+        let now = set_back(after(25));
+        let [reservations, cooldowns] = ends(&disk.fork(), now);
+        // After a kill, the last time in the log is that of the last marker.
+        let last = if closes { 22 } else { 0 };
+        let until = now.plus_seconds(60 - last);
+        assert_eq!((reservations, cooldowns), (vec![until], vec![until, until.minus_ns(50 * NS_PER_S)]));
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_while_the_server_runs_makes_no_reservation_longer() {
+    let disk = SimDisk::default();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+    reserve_and_delete(&mut fixture);
+    pass(&mut fixture, after(20));
+    fixture.log.set_wall_offset(-((STEP_S * NS_PER_S) as i64));
+    pass(&mut fixture, after(25));
+    let now = set_back(after(25));
+    assert_eq!(ends(&disk.fork(), now)[0], [now.plus_seconds(35)]);
 }

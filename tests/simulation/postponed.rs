@@ -104,8 +104,9 @@ fn is_in(queue: &Queue, id: u64, tube: &str) -> bool {
 }
 
 /// Whether a server that starts after a kill has the changes of the command.
-fn is_done_after_kill(case: &Case, disk: &SimDisk) -> bool {
-    let after = SimulatedServer::start_on(disk.fork(), SyncPolicy::Every(50), FILE_BYTES);
+fn is_done_after_kill(case: &Case, harness: &SimulatedServer) -> bool {
+    let disk = harness.disk.fork();
+    let after = SimulatedServer::start_at(harness.now, disk, SyncPolicy::Every(50), FILE_BYTES);
     (case.is_done)(after.queue())
 }
 
@@ -141,12 +142,12 @@ fn has_waited(case: &Case, fill: usize) -> bool {
     let reply = worker.received();
     if !reply.is_empty() {
         assert_eq!(reply, case.reply);
-        assert!(is_done_after_kill(case, &disk), "{} is lost, filled with {fill}", case.command);
+        assert!(is_done_after_kill(case, &harness), "{} is lost, filled with {fill}", case.command);
         return false;
     }
     while harness.help() {}
     assert_eq!(worker.received(), case.reply, "{}, filled with {fill}", case.command);
-    assert!(is_done_after_kill(case, &disk), "{} is lost, filled with {fill}", case.command);
+    assert!(is_done_after_kill(case, &harness), "{} is lost, filled with {fill}", case.command);
     true
 }
 

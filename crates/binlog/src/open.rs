@@ -66,6 +66,7 @@ impl Binlog {
             .map_err(|error| OpenError::Write { file: next_index, error })?;
         log.log_ends(&replay, &judgement)?;
         let times = StartTimes { wall, now, known: replay.facts.time };
+        log.clock.at_end = times.going_on();
         if times.is_set_back() {
             // Without room for this, delays may last longer after the next start.
             let _ = log.log_time(now);
@@ -85,7 +86,7 @@ impl Binlog {
         log.trim_files(&replay, config.sync);
         log.prepare_files();
         let summary = replay.summary(&judgement, tails);
-        log.restored_reservations = replay.jobs.take_sessions(wall);
+        log.restored_reservations = replay.jobs.take_sessions(times.going_on());
         if !log.restored_reservations.is_empty() {
             log.note_session_reservations();
         }
@@ -130,7 +131,7 @@ impl Binlog {
             let tags = EncodedTags::read(replay.jobs.tagged.of(id)).unwrap_or(EncodedTags::NONE);
             self.with_room(|log| log.reserve_put(tube.as_bytes().len(), found.body.len(), &tags))?;
             let mut record = found.to_record(id, &replay.jobs.histories, times);
-            let reservation = replay.jobs.session_of(id, times.wall);
+            let reservation = replay.jobs.session_of(id, times.going_on());
             if let Some(reservation) = &reservation {
                 (record.state, record.deadline_at) = (JobState::Reserved, reservation.until);
             }

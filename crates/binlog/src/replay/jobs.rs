@@ -40,6 +40,13 @@ impl StartTimes {
     pub(crate) fn is_set_back(self) -> bool {
         self.wall.to_disk(self.now).plus_ns(CLOCK_STEP_NS) <= self.known
     }
+
+    /// The clock for ends of cooldowns and of reservations: if the wall clock has been set back, one that goes on from
+    /// the last time in the log. So nothing lasts longer than it would have lasted then.
+    pub(crate) fn going_on(self) -> WallOffset {
+        let known = WallOffset(self.known.0.saturating_sub_unsigned(self.now.0));
+        if self.is_set_back() { known } else { self.wall }
+    }
 }
 
 /// A job as replayed so far.
@@ -445,9 +452,9 @@ impl LoggedJobs {
         }
     }
 
-    /// Handles a wall clock that was set back to `after`: delays that had ended by `before` must not last longer
-    /// because of that.
-    pub(crate) fn end_delays(&mut self, before: WallTime, after: WallTime) {
+    /// Handles a wall clock that was set back to `after`: delays that had ended by `before`, and reservations, must not
+    /// last longer because of that.
+    pub(crate) fn note_set_back(&mut self, before: WallTime, after: WallTime) {
         let is_over = |job: &ReplayedJob| job.state == JobState::Delayed && job.deadline_at <= before;
         let over: Vec<JobId> = self
             .alive
@@ -458,6 +465,12 @@ impl LoggedJobs {
         for id in over {
             if let Some(job) = self.alive.get_mut(id) {
                 job.deadline_at = after;
+            }
+        }
+        let reserved: Vec<JobId> = self.sessions.iter().map(|(id, _)| id).collect();
+        for id in reserved {
+            if let Some(reservation) = self.sessions.get_mut(id) {
+                reservation.until = reservation.until.plus_ns(after.0.saturating_sub(before.0));
             }
         }
     }

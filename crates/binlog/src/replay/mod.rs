@@ -441,7 +441,7 @@ impl Replay {
     fn note_time(&mut self, time: WallTime) {
         let before = self.facts.time;
         if time.plus_ns(CLOCK_STEP_NS) <= before && time != WallTime::EPOCH {
-            self.jobs.end_delays(before, time);
+            self.jobs.note_set_back(before, time);
             self.facts.time = time;
         } else {
             self.facts.time = before.max(time);

@@ -5,7 +5,7 @@
 
 use super::Binlog;
 use super::room::Target;
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_S, Timestamp};
 use crate::format::SHORT_BYTES;
 use crate::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
 use crate::wall_clock::WallOffset;
@@ -103,6 +103,12 @@ impl Binlog {
         if is_set_back {
             let _ = self.append_marker(MarkerKind::Durable);
         }
+    }
+
+    /// Notes that delays have ended. No record is written for it; a marker records the time within a second. A start
+    /// with this log then knows that these jobs are ready, even if the wall clock was set back.
+    pub fn note_end_of_delay(&mut self, now: Timestamp) {
+        self.clock.time_mark_at.get_or_insert(now + NS_PER_S);
     }
 
     /// Logs the time before the log continues, because the wall clock was set back since it was written.

@@ -111,7 +111,7 @@ pub struct Stats {
 pub struct Binlog {
     pub(super) storage: Box<dyn Storage>,
     config: Config,
-    clock: LogClock,
+    pub(super) clock: LogClock,
     pub(super) contents: Contents,
     ids: Ids,
     appender: Appender,
@@ -138,8 +138,10 @@ pub(super) struct Contents {
 
 /// The times of the log, and when a marker is due.
 #[derive(Debug)]
-struct LogClock {
+pub(super) struct LogClock {
     wall: WallOffset,
+    /// The clock for the ends of the cooldowns that the start has found.
+    pub(super) at_end: WallOffset,
     /// Whether the times in the log are times of the wall clock, which can be set.
     follows_wall: bool,
     /// When the last turn with a write was, or the start.
@@ -153,7 +155,7 @@ struct LogClock {
 impl LogClock {
     fn new(wall: WallOffset, storage: &dyn Storage, last_turn_at: Timestamp) -> Self {
         let follows_wall = storage.clock_ns().is_none();
-        Self { wall, follows_wall, last_turn_at, time_mark_at: None, idle_mark_at: None }
+        Self { wall, at_end: wall, follows_wall, last_turn_at, time_mark_at: None, idle_mark_at: None }
     }
 }
 
@@ -326,12 +328,6 @@ impl Binlog {
             let _ = self.append_marker(MarkerKind::Durable);
         }
         self.commit(now)
-    }
-
-    /// Notes that delays have ended. No record is written for it; a marker records the time within a second. A start
-    /// with this log then knows that these jobs are ready, even if the wall clock was set back.
-    pub fn note_end_of_delay(&mut self, now: Timestamp) {
-        self.clock.time_mark_at.get_or_insert(now + NS_PER_S);
     }
 
     // ---- the store ----

@@ -250,10 +250,10 @@ impl Binlog {
         self.append_needed(NeededChange::EndOfCooldown(id));
     }
 
-    /// The cooldowns that have not ended, each with the job whose delete started it, by ascending id.
+    /// The cooldowns that the start has found, each with the job whose delete started it, by ascending id.
     pub fn cooldowns(&self) -> impl Iterator<Item = (JobId, Cooldown<'_>)> {
         self.contents.cooldowns.iter().map(|(id, cooldown)| {
-            let until = self.clock.wall.to_memory(cooldown.until);
+            let until = self.clock.at_end.to_memory(cooldown.until);
             (id, Cooldown { tube: cooldown.tube, key: cooldown.key, until })
         })
     }
