@@ -102,9 +102,8 @@ fn changes_for_which_the_next_file_is_being_made_are_logged_in_their_last_state(
     let changes =
         [buried(9), buried(8), buried(7), reserved(7), buried(6), reserved(6), buried(6), buried(5)];
     for record in &changes {
-        let no_room = fixture.log.reserve_update().unwrap_err();
-        assert_eq!(no_room, NoRoom::Pending);
-        fixture.log.postpone_update(record, fixture.body.len(), no_room, fixture.now);
+        assert_eq!(fixture.log.reserve_update(), Err(NoRoom::Pending));
+        fixture.log.postpone_update(record, fixture.body.len(), fixture.now);
     }
     fixture.log.append_delete(JobId(5));
     assert_eq!(fixture.log.next_postponed(), None, "there is no room yet");

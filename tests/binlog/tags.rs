@@ -380,8 +380,8 @@ fn without_descriptors_a_first_reservation_waits_with_the_states_after_it() {
     let reserved = JobRecord { state: JobState::Reserved, counters, ..job(id) };
     let buried = JobRecord { state: JobState::Buried, ..reserved };
     for record in [reserved, buried] {
-        let no_room = log.fixture.log.reserve_update().expect_err("no further file can be opened");
-        log.fixture.log.postpone_update(&record, 4, no_room, NOW);
+        log.fixture.log.reserve_update().expect_err("no further file can be opened");
+        log.fixture.log.postpone_update(&record, 4, NOW);
         log.fixture.log.check_invariants();
     }
     disk.lack_descriptors(false);

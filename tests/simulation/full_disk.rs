@@ -246,3 +246,55 @@ fn a_log_with_room_again_catches_up_with_many_deaths_a_share_in_each_turn() {
     let after = SimulatedServer::start_on(disk.fork(), SyncPolicy::Never, 1 << 20);
     assert_eq!(dead(&after), Some(JOBS as u64));
 }
+
+#[test]
+fn a_log_with_room_again_catches_up_with_many_states_and_a_session_goes_first() {
+    /// The completion of a file and each turn log at most 512 states, and copy some jobs.
+    const MAX_RECORDS: u64 = 1300;
+    let disk = SimDisk::default();
+    let (mut server, _holder) = start(&disk, SyncPolicy::Never, 1 << 20);
+    let [client, worker] = server.connect_each();
+    disk.set_room(Some(disk.used()));
+    let put = format!("put 0 0 9999 100\r\n{}\r\n", "x".repeat(100));
+    for command in [put.as_str(), "reprioritize 2 1\r\n"] {
+        let is_full = (0..100)
+            .any(|_| server.say_and_wait(&client, command.repeat(1000)).ends_with("OUT_OF_MEMORY\r\n"));
+        assert!(is_full, "{command}");
+    }
+    let (first, last) = (3, server.queue().figures().jobs.total());
+    assert!(last > 1500, "{last} jobs");
+    let release = |id| format!("reserve-job {id}\r\nrelease {id} 7 0\r\n");
+    let released = server.say(&client, (first..=last).map(release).collect::<String>());
+    assert_eq!(released.matches("RELEASED\r\n").count(), last - 2);
+    let has_state = |disk: &SimDisk, id: usize| {
+        let disk = disk.fork();
+        disk.set_room(None);
+        let after = SimulatedServer::start_on(disk, SyncPolicy::Never, 1 << 20);
+        let id = JobId(id as u64);
+        let is_reserved = after.queue().session_reservation(id).is_some();
+        (after.queue().job(id).map(|job| job.record.priority.0), is_reserved)
+    };
+    assert_eq!([first, last].map(|id| has_state(&disk, id)), [(Some(0), false); 2]);
+
+    disk.set_room(None);
+    server.now = server.now + NS_PER_S;
+    server.turn([]);
+    let records = |server: &SimulatedServer| server.executor().server_view(server.now).binlog.records_written;
+    let (mut longest, mut turns, mut before) = (0, 0, records(&server));
+    let completion = disk.next_task().expect("the log makes a file").run(&mut disk.clone());
+    let now = server.now;
+    server.binlog_completed(completion, now);
+    worker.send(format!("session w 600\r\nreserve-job {last}\r\n"));
+    server.one_turn([&worker]);
+    assert!(worker.received().starts_with(&format!("SESSION 0\r\nRESERVED {last} 100\r\n")));
+    assert_eq!(has_state(&disk, last), (Some(7), true), "with the state that it had before");
+    assert_eq!(has_state(&disk, last - 1), (Some(0), false), "others wait");
+    while server.next_turn_at().is_some_and(|at| at <= now) {
+        longest = longest.max(records(&server) - before);
+        before = records(&server);
+        server.one_turn([]);
+        turns += 1;
+    }
+    assert!(longest <= MAX_RECORDS, "{longest} records in one of {turns} turns");
+    assert_eq!([first, last - 1].map(|id| has_state(&disk, id)), [(Some(7), false); 2]);
+}

@@ -1,11 +1,11 @@
 //! Replies while making the next file of the log takes long: no reply leaves before its changes are in the log,
-//! wherever the previous file ends. On a full disk, the log gets the states of jobs later.
+//! wherever the previous file ends. After a full disk, the log gets the states of jobs.
 
 use beanstalkd::server::Server;
 use beanstalkd_binlog::{Config, SyncPolicy};
 use beanstalkd_queue::{PoisonLimits, Queue, TubeRule};
 use beanstalkd_types::clock::NS_PER_S;
-use beanstalkd_types::job::{JobId, Priority};
+use beanstalkd_types::job::{JobId, JobState, Priority};
 
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::simulated::{Connection, START, SimulatedServer, executor, hand_over};
@@ -190,35 +190,43 @@ fn after_a_kill_a_job_with_its_last_failure_is_in_the_dead_tube() {
     assert!((1..MAX_FILL * MAX_OPERATIONS as usize).contains(&dead), "dead in {dead} runs");
 }
 
-/// A server on whose full disk a client has released job 1 with priority 9, which the log lacks; and the client.
-fn start_with_lacking_state(disk: &SimDisk) -> (SimulatedServer, Connection) {
+/// A server on whose full disk a client has released job 1 with priority 9, and job 3, which was buried: the log lacks
+/// this. Also the client.
+fn start_with_lacking_states(disk: &SimDisk) -> (SimulatedServer, Connection) {
     let mut harness = SimulatedServer::start_on(disk.clone(), SyncPolicy::EachCommit, FILE_BYTES);
     let client = harness.connect();
-    harness.say(&client, "put 5 0 600 0\r\n\r\nput 5 0 600 0\r\n\r\nreserve-job 1\r\n");
-    disk.set_room(Some(disk.used()));
+    harness
+        .say(&client, "put 5 0 600 0\r\n\r\n".repeat(3) + "reserve-job 3\r\nbury 3 5\r\nreserve-job 1\r\n");
+    disk.set_room(Some(disk.used() + 10 * FILE_BYTES));
     let mut fill = |command: &str, reply: &str| {
         let filled = (0..10_000).any(|_| !harness.say_and_wait(&client, command).starts_with(reply));
         assert!(filled, "the disk becomes full");
     };
-    fill("put 5 0 600 40\r\n0123456789012345678901234567890123456789\r\n", "INSERTED ");
+    // The jobs are so long that nothing is copied.
+    fill(&format!("put 5 0 600 100\r\n{}\r\n", "x".repeat(100)), "INSERTED ");
     fill("reprioritize 2 6\r\n", "REPRIORITIZED\r\n");
     assert_eq!(harness.say(&client, "release 1 9 0\r\n"), "RELEASED\r\n");
-    let after = after_kill(disk);
-    assert_eq!(state_of_first(&after), (Priority(5), 0), "the log lacks the release");
+    assert!(harness.say(&client, "reserve-job 3\r\nrelease 3 9 0\r\n").ends_with("RELEASED\r\n"));
+    assert_eq!(
+        states_after_kill(disk),
+        [(Priority(5), 0, JobState::Ready), (Priority(5), 0, JobState::Buried)]
+    );
     (harness, client)
 }
 
-/// A server that starts after a kill, when the disk has room.
-fn after_kill(disk: &SimDisk) -> SimulatedServer {
+/// Jobs 1 and 3 once the log has all of their states.
+const RELEASED: [(Priority, u32, JobState); 2] = [(Priority(9), 1, JobState::Ready); 2];
+
+/// The priorities of jobs 1 and 3, how often they were released, and their states, as a server finds them that starts
+/// after a kill, when the disk has room.
+fn states_after_kill(disk: &SimDisk) -> [(Priority, u32, JobState); 2] {
     let disk = disk.fork();
     disk.set_room(None);
-    SimulatedServer::start_on(disk, SyncPolicy::EachCommit, FILE_BYTES)
-}
-
-/// The priority of job 1, and how often it was released.
-fn state_of_first(server: &SimulatedServer) -> (Priority, u32) {
-    let job = server.queue().job(JobId(1)).expect("it was never deleted");
-    (job.record.priority, job.record.counters.releases)
+    let after = SimulatedServer::start_on(disk, SyncPolicy::EachCommit, FILE_BYTES);
+    [1, 3].map(|id| {
+        let record = after.queue().job(JobId(id)).expect("it was never deleted").record;
+        (record.priority, record.counters.releases, record.state)
+    })
 }
 
 /// Another program takes over the server and its log.
@@ -232,48 +240,32 @@ fn hand_over_with_log(harness: &mut SimulatedServer, client: &Connection) {
     executor.continue_with_binlog(storage, config, harness.now, 0).expect("the log goes on");
 }
 
-/// This figure of `stats`.
-fn figure(harness: &mut SimulatedServer, client: &Connection, key: &str) -> u64 {
-    let stats = harness.say(client, "stats\r\n");
-    let value = stats.lines().find_map(|line| line.strip_prefix(&format!("{key}: ")));
-    value.and_then(|value| value.parse().ok()).expect("a number")
-}
-
-/// How many records the log gets with this command, which has this reply.
-fn records_of(harness: &mut SimulatedServer, client: &Connection, command: &str, reply: &str) -> u64 {
-    let before = figure(harness, client, "binlog-records-written");
-    assert_eq!(harness.say(client, command), reply);
-    figure(harness, client, "binlog-records-written") - before
-}
-
 #[test]
-fn when_a_session_reserves_a_job_the_log_gets_the_state_that_it_lacks() {
+fn when_the_disk_has_room_again_the_log_gets_the_states_that_it_lacks() {
     for is_handed_over in [false, true] {
         let disk = SimDisk::default();
-        let (mut harness, client) = start_with_lacking_state(&disk);
+        let (mut harness, client) = start_with_lacking_states(&disk);
         if is_handed_over {
             hand_over_with_log(&mut harness, &client);
         }
         disk.set_room(None);
-        // The log makes a file at one of its next attempts.
-        for _ in 0..20 {
+        // The log makes a file at its next attempt.
+        for _ in 0..2 {
             harness.pass(NS_PER_S);
             while harness.help() {}
         }
-        assert_eq!(harness.say(&client, "session w 600\r\n"), "SESSION 0\r\n");
-        assert_eq!(records_of(&mut harness, &client, "reserve-job 1\r\n", "RESERVED 1 0\r\n\r\n"), 2);
-        let after = after_kill(&disk);
-        assert!(after.queue().session_reservation(JobId(1)).is_some(), "the session has it");
-        assert_eq!(state_of_first(&after), (Priority(9), 1), "is handed over: {is_handed_over}");
-
-        // When all older files are gone, the log lacks no state.
-        let current = figure(&mut harness, &client, "binlog-current-index");
-        while figure(&mut harness, &client, "binlog-oldest-index") <= current {
-            harness.say_and_wait(&client, "put 0 0 600 0\r\n\r\n");
-            let id = harness.queue().next_id().0 - 1;
-            assert_eq!(harness.say_and_wait(&client, format!("delete {id}\r\n")), "DELETED\r\n");
-        }
-        harness.now = harness.now + NS_PER_S;
-        assert_eq!(records_of(&mut harness, &client, "touch 1\r\n", "TOUCHED\r\n"), 1);
+        assert_eq!(states_after_kill(&disk), RELEASED, "is handed over: {is_handed_over}");
     }
+}
+
+#[test]
+fn a_clean_exit_waits_for_the_file_that_takes_the_states_that_the_log_lacks() {
+    let disk = SimDisk::default();
+    let (mut harness, _client) = start_with_lacking_states(&disk);
+    disk.set_room(None);
+    harness.now = harness.now + NS_PER_S;
+    harness.turn([]);
+    let now = harness.now;
+    harness.server.executor_mut().close_binlog(now).expect("the disk has room");
+    assert_eq!(states_after_kill(&disk), RELEASED);
 }

@@ -14,7 +14,7 @@
 //! | the start | `open`, with a [`Config`]; a [`ReplaySummary`] with its [`Warning`]s, or an [`OpenError`]; `start` and `cooldowns` after it |
 //! | room, before anything changes | `reserve_put`, `reserve_update`, `reserve_move`, `reserve_complete`, `reserve_for_session`, `reserve_id`: each may answer [`NoRoom`] |
 //! | records | `append_put` and `append_moved` of a [`WholeJob`]; `append_update`, `append_reservation`; `append_delete`, with [`SideEffects`] `append_delete_with`; `begin_complete` before its puts; `append_session_reservation` with a [`LoggedReservation`] |
-//! | changes without room | `postpone_update`, `next_postponed`, `may_lack_state_of` |
+//! | changes without room | `postpone_update`, `next_postponed`, `lacks_state_of`, `lacks_states` |
 //! | a turn | `commit`; then `appended`, `awaited` and `durable` say which replies can be sent |
 //! | time, and the tasks of the store | `next_deadline`, `on_deadline`, `begin_tasks`, `next_completion`, `on_completion` |
 //! | compaction | `next_migration`, `has_room_for_copy`, `append_migrated` |

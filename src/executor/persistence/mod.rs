@@ -219,9 +219,8 @@ impl Persistence {
     }
 
     /// Logs the changes of the queue. Changes that must be logged before their replies have reserved room before. Other
-    /// changes ([`Change::Postponable`], a reservation, a release without delay) are logged later if the next file is
-    /// being made, and together with the job's next change if the disk is full. For the first reservation of a job that
-    /// expires, the log has kept room.
+    /// changes ([`Change::Postponable`], a reservation, a release without delay) are logged as soon as there is room.
+    /// For the first reservation of a job that expires, the log has kept room.
     #[inline]
     pub(crate) fn log_changes(&mut self, queue: &mut Queue, now: Timestamp) {
         if queue.has_changes() {
@@ -419,10 +418,15 @@ impl Persistence {
         self.log.binlog().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
     }
 
-    /// Whether the log lacks changes for which there has been no room.
+    /// Whether the log lacks changes for which there has been no room, and which another program could not take over.
     pub(crate) fn lacks_log_room(&self) -> bool {
         let Self { log, postponed, .. } = self;
         log.binlog().is_some_and(Binlog::lacks_changes) || !postponed.is_empty()
+    }
+
+    /// Whether the log lacks anything for which there has been no room.
+    fn lacks_anything(&self) -> bool {
+        self.lacks_log_room() || self.log.binlog().is_some_and(Binlog::lacks_states)
     }
 }
 
@@ -516,19 +520,19 @@ impl Executor {
             return Err(failure);
         }
         self.persistence.catch_up_at_once(&self.queue, now);
-        if self.persistence.await_file().is_err() {
-            // The next file is made first.
+        if self.persistence.lacks_anything() {
+            // A file that is being made or removed makes room.
             self.quiesce_binlog(now);
         }
         self.persistence.log.binlog_mut().map_or(Ok(()), |binlog| binlog.close(now))
     }
 
-    /// Logs all changes, makes them as durable as the policy requires, and waits for that: another program is about to
-    /// take over the log. Changes that wait for the next file get it.
+    /// Logs all changes, makes them as durable as the policy requires, and waits for that: the server ends, or another
+    /// program is about to take over the log. Changes that wait for the next file get it.
     pub fn quiesce_binlog(&mut self, now: Timestamp) {
         loop {
             self.persistence.catch_up_at_once(&self.queue, now);
-            let needs_room = self.persistence.lacks_log_room();
+            let needs_room = self.persistence.lacks_anything();
             let Some(binlog) = self.persistence.log.binlog_mut() else { return };
             match binlog.quiesce(needs_room, now) {
                 // If no program takes over, copies have come before the commands that wait for room, as always.
@@ -539,7 +543,8 @@ impl Executor {
         }
     }
 
-    /// Whether another program could not take over the log: it lacks changes, or has some that are not written.
+    /// Whether another program could not take over the log: it lacks more than states of jobs, or has changes that are
+    /// not written.
     #[must_use]
     pub fn has_unlogged_changes(&self) -> bool {
         let Persistence { log, postponed, .. } = &self.persistence;

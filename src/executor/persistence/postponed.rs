@@ -64,7 +64,7 @@ impl Postponed {
 pub(super) fn log_update(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, now: Timestamp) {
     match binlog.reserve_update() {
         Ok(()) => append_state(binlog, job, is_reservation, now),
-        Err(no_room) => binlog.postpone_update(&job.record, job.body.len(), no_room, now),
+        Err(_) => binlog.postpone_update(&job.record, job.body.len(), now),
     }
 }
 
@@ -133,7 +133,7 @@ impl Persistence {
         }
         self.log_session_reservation_by(queue, id, Binlog::append_session_reservation)?;
         // The record contains only the fact that the job is reserved.
-        if let Some(binlog) = self.log.binlog_mut().filter(|binlog| binlog.may_lack_state_of(id))
+        if let Some(binlog) = self.log.binlog_mut().filter(|binlog| binlog.lacks_state_of(id))
             && let Some(job) = queue.job(id)
         {
             log_update(binlog, &job, false, now);

@@ -1,7 +1,7 @@
 //! Files that are filled, a disk without room for another file, and what the log may lack because of that.
 //!
 //! Owns: which commands may be refused, which answered changes a crash may lose, and the mixtures of two states in
-//! which a job may come back. Changes that no client could be refused are logged with the next change of their job.
+//! which a job may come back. Changes that no client could be refused are logged when the disk has room again.
 
 use super::*;
 
@@ -10,37 +10,13 @@ pub(super) const REFUSAL: &[u8] = b"OUT_OF_MEMORY\r\n";
 /// Within this time after the disk has room, the log makes a file, and logs what waited for it.
 const RETRY_NS: u64 = 2_000_000_000;
 
-/// Whether the disk was full since the server has started.
-#[derive(Debug, Default)]
-pub(super) struct FullDisk {
-    pub(super) is_full: bool,
-    /// The last of the model's states while it was full.
-    last_stage: Option<usize>,
-}
-
-impl FullDisk {
-    /// Whether the log may lack states of jobs: then no state of the model is the only one that a start may find.
-    pub(super) fn may_lack_states(&self) -> bool {
-        self.is_full || self.last_stage.is_some()
-    }
-
-    /// Whether a job may come back as `found`, because the log has a part of the change from `before` to `after`, which
-    /// is the state of this index: only the reservation by a session, or a death without the dead tube.
-    pub(super) fn lacks_part(
-        &self,
-        at: usize,
-        before: &Option<Facts>,
-        after: &Option<Facts>,
-        found: &Option<Facts>,
-    ) -> bool {
-        let (Some(before), Some(after), Some(found)) = (before, after, found) else { return false };
-        if !(self.is_full || self.last_stage.is_some_and(|last| at <= last)) {
-            return false;
-        }
-        let in_old_tube =
-            Facts { tube: before.tube.clone(), dead_from: before.dead_from.clone(), ..after.clone() };
-        after.session.is_some() && before.reserved_as(after) == *found || in_old_tube == *found
-    }
+/// Whether a job may come back as `found` while the disk is full, because the log has a part of the change from
+/// `before` to `after`: only the reservation by a session, or a death without the dead tube.
+pub(super) fn lacks_part(before: &Option<Facts>, after: &Option<Facts>, found: &Option<Facts>) -> bool {
+    let (Some(before), Some(after), Some(found)) = (before, after, found) else { return false };
+    let in_old_tube =
+        Facts { tube: before.tube.clone(), dead_from: before.dead_from.clone(), ..after.clone() };
+    after.session.is_some() && before.reserved_as(after) == *found || in_old_tube == *found
 }
 
 impl Steps {
@@ -57,10 +33,10 @@ impl Steps {
     /// The disk has no room for another file, and the client fills the files that there are, or the disk has room
     /// again.
     pub(super) fn change_room(&mut self, client: usize) {
-        if !self.full.is_full {
+        if !self.is_disk_full {
             self.say(|| "the disk is full".to_owned());
             self.disk.set_room(Some(self.disk.used()));
-            self.full = FullDisk { is_full: true, ..FullDisk::default() };
+            self.is_disk_full = true;
             for length in [1500, 300, 0] {
                 let (body, refused) = (vec![b'f'; length], self.outcome.refused);
                 while self.outcome.refused == refused && !self.disk.has_crashed() {
@@ -81,10 +57,10 @@ impl Steps {
             self.help(task);
             self.settle();
         }
-        self.full = FullDisk { is_full: false, last_stage: Some(self.doubt.stages.len() - 1) };
-        // The log now gets the states that it lacks, with the next changes of their jobs.
-        if !self.disk.has_crashed() && self.random.once_in(2) {
-            (0..3).for_each(|_| self.ask(client, "reserve-with-timeout 0", None));
+        if !self.disk.has_crashed() {
+            // The log now has all states that it lacked.
+            self.is_disk_full = false;
+            self.settled();
         }
     }
 

@@ -14,7 +14,7 @@ impl Steps {
         }
         if self.server.executor().has_unlogged_changes() {
             return assert!(
-                self.full.is_full || self.disk.has_crashed(),
+                self.is_disk_full || self.disk.has_crashed(),
                 "changes that wait for room get it"
             );
         }

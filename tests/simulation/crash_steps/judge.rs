@@ -36,10 +36,10 @@ impl Steps {
             let is_it = |&at: &usize| {
                 let after = stages[at].facts(id);
                 let was_moved = |before: &Model| is_moved_back(before.facts(id), &after, &found);
-                let lacks_part = |before: &Model| self.full.lacks_part(at, &before.facts(id), &after, &found);
+                let lacks_part = |before: &Model| full_disk::lacks_part(&before.facts(id), &after, &found);
                 after == found
                     || moves_back && stages[first..at].iter().any(was_moved)
-                    || self.full.may_lack_states() && stages[..at].iter().any(lacks_part)
+                    || self.is_disk_full && stages[..at].iter().any(lacks_part)
             };
             (first..stages.len()).rev().find(is_it).unwrap_or_else(|| {
                 let allowed: Vec<_> = stages[first..].iter().map(|stage| stage.facts(id)).collect();

@@ -27,7 +27,6 @@ use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::simulated::{Connection, START, crash_at_start, events_of, executor, start_on};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 
-use self::full_disk::FullDisk;
 use self::judge::ids_of;
 use crate::facts::facts_of;
 
@@ -115,7 +114,8 @@ struct Steps {
     doubt: Doubt,
     /// The next file of the log, while making it takes long. The store does nothing else meanwhile.
     slow: Option<StoreTask>,
-    full: FullDisk,
+    /// Whether the disk is full, as far as the log knows.
+    is_disk_full: bool,
     /// Whether power was lost since the last server.
     has_lost_power: bool,
     now: Timestamp,
@@ -172,7 +172,7 @@ impl Steps {
             oracle,
             clients: Vec::new(),
             slow: None,
-            full: FullDisk::default(),
+            is_disk_full: false,
             has_lost_power: false,
             now: START,
             outcome: Outcome::default(),
@@ -214,7 +214,7 @@ impl Steps {
         let stages = self.stages_after_restart();
         let moves_back = std::mem::take(&mut self.has_lost_power);
         let chosen = self.judge(&self.server, &stages, moves_back);
-        self.full = FullDisk::default();
+        self.is_disk_full = false;
         let queue = self.server.executor().queue();
         if chosen.iter().any(|&(id, stage)| facts_of(queue, id) != stages[stage].facts(id)) {
             return false;
@@ -292,7 +292,7 @@ impl Steps {
             1 | 2 => self.pass_time(),
             3 => self.churn(client),
             4 => self.hand_over(),
-            5..=7 if self.full.is_full || self.random.once_in(12) => self.change_room(client),
+            5..=7 if self.is_disk_full || self.random.once_in(12) => self.change_room(client),
             _ => self.command(client),
         }
     }
@@ -422,7 +422,7 @@ impl Steps {
         changed.retain(|&id| {
             let (before, after) = (before.facts(id), after.facts(id));
             let is_logged =
-                !self.full.is_full || Self::is_logged_on_full_disk(line, before.as_ref(), after.as_ref());
+                !self.is_disk_full || Self::is_logged_on_full_disk(line, before.as_ref(), after.as_ref());
             is_logged && before != after && !after.is_some_and(is_forgotten)
         });
         let stage = self.doubt.stages.len() - 1;
@@ -566,7 +566,7 @@ impl Steps {
         let client =
             self.clients.iter().find(|known| known.connection.id == *client).expect("it is connected");
         received.extend(client.connection.received_bytes(usize::MAX));
-        let is_refused = self.full.is_full && received == full_disk::REFUSAL;
+        let is_refused = self.is_disk_full && received == full_disk::REFUSAL;
         let is_right = is_refused || expected.starts_with(received) || self.server.executor().has_failed();
         assert!(is_right, "{} instead of {}", received.escape_ascii(), expected.escape_ascii());
         if received == expected {
@@ -577,10 +577,10 @@ impl Steps {
         }
     }
 
-    /// Notes that the whole state of the model is on the medium, unless the disk was full.
+    /// Notes that the whole state of the model is on the medium, unless the disk is full.
     fn settled(&mut self) {
         self.oracle.model.forget_the_past();
-        if self.full.may_lack_states() {
+        if self.is_disk_full {
             return;
         }
         self.doubt = Doubt { stages: vec![self.oracle.model.clone()], ..Doubt::default() };

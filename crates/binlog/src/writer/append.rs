@@ -297,27 +297,26 @@ impl Binlog {
         }
     }
 
-    /// Notes a job's new state for which there is `no_room`. `body_len` is the length of its body in bytes. If room is
-    /// about to come, [`Binlog::next_postponed`] returns the job then. On a full disk the state stays unlogged until
-    /// the job's next change: new room there is for commands that are refused without it.
-    pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, no_room: NoRoom, now: Timestamp) {
+    /// Notes a job's new state for which there is no room. `body_len` is the length of its body in bytes.
+    /// [`Binlog::next_postponed`] returns the job when there is room.
+    pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) {
         debug_assert!(self.contents.files.file_of(job.id).is_some(), "a changed job has a record in a file");
         let _ = self.buried_at(job, now);
-        if self.append_first_reservation(job, body_len) {
-            return;
-        }
-        match no_room {
-            NoRoom::Pending => drop(self.unlogged.updates.insert(job.id)),
-            NoRoom::Full => self.unlogged.lacks_states_below = self.appender.file() + 1,
+        if !self.append_first_reservation(job, body_len) {
+            self.unlogged.updates.insert(job.id);
         }
     }
 
-    /// Whether the log may lack the state of this job, because the disk was full: then its next change must be logged
-    /// with the whole state.
+    /// Whether the log lacks the state of this job, for which there was no room.
     #[must_use]
-    pub fn may_lack_state_of(&self, id: JobId) -> bool {
-        let below = self.unlogged.lacks_states_below;
-        self.contents.files.oldest_index() < below && self.file_of(id) < below
+    pub fn lacks_state_of(&self, id: JobId) -> bool {
+        self.unlogged.updates.contains(&id)
+    }
+
+    /// Whether the log lacks the state of any job.
+    #[must_use]
+    pub fn lacks_states(&self) -> bool {
+        !self.unlogged.updates.is_empty()
     }
 
     /// A job whose state was postponed, if there is room for it now. The caller appends it with

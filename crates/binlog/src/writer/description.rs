@@ -49,7 +49,8 @@ struct DescribedProgress {
     next_file: DescribedNextFile,
     /// Syncs done, and the time that they took in microseconds.
     sync_totals: (u64, u64),
-    lacks_states_below: u32,
+    /// Jobs whose newest states the log lacks.
+    updates: Vec<JobId>,
 }
 
 described!(LogPosition { file, offset });
@@ -65,7 +66,7 @@ described!(DescribedProgress {
     wall_offset_ns,
     next_file,
     sync_totals,
-    lacks_states_below
+    updates
 });
 
 impl Described for SequenceNumber {
@@ -100,7 +101,7 @@ impl Binlog {
             health: _,
             warnings: _,
             // Nothing else is unlogged once the log is quiesced.
-            unlogged: Unlogged { lacks_states_below, .. },
+            unlogged: Unlogged { updates, .. },
             // Empty, once the log is quiesced.
             restored_reservations: _,
         } = self;
@@ -118,19 +119,20 @@ impl Binlog {
             wall_offset_ns: clock.wall.0,
             next_file: ahead.described(),
             sync_totals: durability.sync_totals(),
-            lacks_states_below: *lacks_states_below,
+            updates: updates.iter().copied().collect(),
         };
         progress.describe(out);
         compaction.described().describe(out);
     }
 
-    /// Whether the log lacks changes for which there has been no room.
+    /// Whether the log lacks changes for which there has been no room, other than states of jobs.
     #[must_use]
     pub fn lacks_changes(&self) -> bool {
         !self.unlogged.is_empty()
     }
 
-    /// Whether the new program can continue with the output of [`Binlog::describe`]: nothing waits for room.
+    /// Whether the new program can continue with the output of [`Binlog::describe`]: nothing but states of jobs waits
+    /// for room.
     #[must_use]
     pub fn is_quiesced(&self) -> bool {
         self.health.is_serving() && self.appender.is_empty() && self.unlogged.is_empty()
@@ -149,9 +151,17 @@ impl Binlog {
     ) -> Result<Self, OpenError> {
         let config = config.rounded();
         let DescribedLog { contents, progress, compaction } = described;
-        let DescribedProgress { end, nonce, appended, durable, next_id, announced_id, next_file, .. } =
-            progress;
-        let lacks_states_below = progress.lacks_states_below;
+        let DescribedProgress {
+            end,
+            nonce,
+            appended,
+            durable,
+            next_id,
+            announced_id,
+            next_file,
+            updates,
+            ..
+        } = progress;
         let read = |error| OpenError::Read { file: end.file, error };
         storage.prepare(end.file).map_err(read)?;
         if storage.size(end.file).map_err(read)? < end.offset {
@@ -165,7 +175,7 @@ impl Binlog {
             contents,
             ids: Ids::resume(config.sync, next_id, announced_id),
             appender: Appender::resume(end, nonce, appended),
-            unlogged: Unlogged { lacks_states_below, ..Unlogged::default() },
+            unlogged: Unlogged { updates: updates.into_iter().collect(), ..Unlogged::default() },
             restored_reservations: Vec::new(),
             ahead: FilesAhead::resume(&config, next_file),
             compaction: Compaction::resume(compaction),
@@ -223,6 +233,7 @@ impl DescribedLog {
         let is_compaction =
             compaction.below.is_none() || files.oldest_index() < below && below <= progress.end.file;
         if burials.ids().all(is_in_log)
+            && progress.updates.iter().copied().all(is_in_log)
             && room.jobs().all(is_in_log)
             && is_kept
             && is_emptied
@@ -245,7 +256,6 @@ impl DescribedLog {
         expect(durable.ids <= MAX_NUMBER && *announced_id <= MAX_NUMBER, "the ids of the log")?;
         expect((1..=MAX_NUMBER).contains(next_id), "the ids of the log")?;
         let DescribedNextFile { next_index, usual_bytes, .. } = *next_file;
-        expect(self.progress.lacks_states_below <= end.file + 1, "the states that the log lacks")?;
         let newest = self.contents.room.newest_spare().unwrap_or(end.file);
         expect(newest < next_index && next_index <= MAX_INDEX + 1, "the next file of the log")?;
         let is_length = usual_bytes.is_multiple_of(BLOCK_BYTES) && (1..=MAX_NUMBER).contains(&usual_bytes);

@@ -554,6 +554,7 @@ impl Binlog {
             + self.contents.burials.memory_bytes()
             + self.contents.room.memory_bytes()
             + self.contents.cooldowns.memory_bytes()
+            + self.unlogged.memory_bytes()
     }
 
     /// The figures for `stats`.

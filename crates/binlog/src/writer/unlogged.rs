@@ -19,18 +19,23 @@ pub(super) struct Unlogged {
     pub(super) side_effects: BTreeMap<JobId, UnloggedSideEffects>,
     /// The records of the first reservations.
     pub(super) reservations: BTreeMap<JobId, DiskRecord>,
-    /// Jobs whose newest state must be logged as soon as the next file exists.
+    /// Jobs whose newest state must be logged as soon as there is room. A copy of the job has the state.
     pub(super) updates: BTreeSet<JobId>,
-    /// Because the disk was full, the log may lack the newest state of a job whose full record is in a file below this
-    /// index. A copy of the job has the state.
-    pub(super) lacks_states_below: u32,
 }
 
+/// The memory of one of the updates, in bytes: a set of ids has half of its places free if they came in order.
+const UPDATE_BYTES: usize = 20;
+
 impl Unlogged {
-    /// Whether nothing is missing in the log, except states that are logged with the next changes of their jobs.
+    /// Whether nothing is missing in the log, except states of jobs.
     pub(super) fn is_empty(&self) -> bool {
-        let Self { needed, side_effects, reservations, updates, lacks_states_below: _ } = self;
-        needed.is_empty() && side_effects.is_empty() && reservations.is_empty() && updates.is_empty()
+        let Self { needed, side_effects, reservations, updates: _ } = self;
+        needed.is_empty() && side_effects.is_empty() && reservations.is_empty()
+    }
+
+    /// Memory of the part that can grow with the jobs, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        UPDATE_BYTES * self.updates.len()
     }
 
     /// The short records of the delete of job `id`, which is not logged yet.
