@@ -98,14 +98,14 @@ fn copy_file(
 
 /// The target of a copy.
 enum CopyTarget {
-    Directory(NewDirectory),
+    Directory(Box<NewDirectory>),
     Database(Box<database::Copy>),
 }
 
 impl CopyTarget {
     fn open(target: Prepared, files: usize) -> Result<Self, Box<dyn Error>> {
         match target {
-            Prepared::Directory(path) => NewDirectory::beside(path, files).map(Self::Directory),
+            Prepared::Directory(path) => Ok(Self::Directory(Box::new(NewDirectory::beside(path, files)?))),
             Prepared::Database(settings) => Ok(Self::Database(Box::new(database::copy(&settings)?))),
         }
     }
