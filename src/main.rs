@@ -46,6 +46,7 @@ impl From<ExitReason> for Exit {
 }
 
 fn main() -> ExitCode {
+    os::memory::keep_freed_memory();
     os::memory::allow_huge_pages(false);
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_else(|| "beanstalkd".into());

@@ -85,7 +85,6 @@ pub fn resume(options: &Options, description: Description) -> Result<(), ExitRea
     let mut adopted = adopt(&process)?;
     let clock = Clock::with_offset(process.clock_offset_ns);
     // As at any start with jobs.
-    os::memory::keep_freed_memory();
     os::memory::allow_huge_pages(true);
     let executor = executor(options, limits.max_memory_bytes, rules, clock)?;
     let settings = settings(options, limits.open_files);

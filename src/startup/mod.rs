@@ -163,7 +163,6 @@ fn restore(
     health: Option<&StartupHealth>,
     clock: Clock,
 ) -> Result<Executor, ExitReason> {
-    os::memory::keep_freed_memory();
     os::memory::allow_huge_pages(true);
     let mut executor = executor(options, limits.max_memory_bytes, rules, clock)?;
     if let Some((binlog, Taken::Store(storage, _))) = taken {

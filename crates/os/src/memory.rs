@@ -46,7 +46,8 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use
 const NO_PURGE_MS: c_long = 7 * 24 * 3600 * 1000;
 
 /// From now on no allocation gives freed memory back to the system; only `give_back` does. Otherwise, a second after a
-/// gigabyte was freed, some allocation would wait until all of it is unmapped.
+/// gigabyte was freed, some allocation would wait until all of it is unmapped. Must be called before anything is freed:
+/// the allocator gives back all freed memory at the end of the first delay that has begun.
 pub fn keep_freed_memory() {
     // SAFETY: the function has no preconditions; the allocator reads its options each time it uses them.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NO_PURGE_MS) };
