@@ -103,7 +103,7 @@ fn changes_for_which_the_next_file_is_being_made_are_logged_in_their_last_state(
         [buried(9), buried(8), buried(7), reserved(7), buried(6), reserved(6), buried(6), buried(5)];
     for record in &changes {
         assert_eq!(fixture.log.reserve_update(), Err(NoRoom::Pending));
-        fixture.log.postpone_update(record, fixture.body.len(), fixture.now);
+        fixture.log.postpone_update(record, fixture.body.len(), false, fixture.now);
     }
     fixture.log.append_delete(JobId(5));
     assert_eq!(fixture.log.next_postponed(), None, "there is no room yet");

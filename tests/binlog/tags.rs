@@ -381,7 +381,7 @@ fn without_descriptors_a_first_reservation_waits_with_the_states_after_it() {
     let buried = JobRecord { state: JobState::Buried, ..reserved };
     for record in [reserved, buried] {
         log.fixture.log.reserve_update().expect_err("no further file can be opened");
-        log.fixture.log.postpone_update(&record, 4, NOW);
+        log.fixture.log.postpone_update(&record, 4, false, NOW);
         log.fixture.log.check_invariants();
     }
     disk.lack_descriptors(false);

@@ -69,7 +69,7 @@ fn run_commands(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) -
     let mut replies = BTreeMap::new();
     for number in 0..COMMANDS {
         // Now and then the oldest jobs are deleted, which frees some room. Otherwise puts use the freed room.
-        let has_air = number / 500 % 4 == 3;
+        let has_air = number / 500 % 4 >= 2;
         let oldest = *states.first_key_value().unwrap().0;
         let (id, delete) = if has_air && random.once_in(2) {
             (oldest, true)

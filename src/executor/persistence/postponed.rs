@@ -64,7 +64,11 @@ impl Postponed {
 pub(super) fn log_update(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, now: Timestamp) {
     match binlog.reserve_update() {
         Ok(()) => append_state(binlog, job, is_reservation, now),
-        Err(_) => binlog.postpone_update(&job.record, job.body.len(), now),
+        Err(no_room) => {
+            // On a full disk, the room that comes is for other changes than reservations of ready jobs.
+            let is_unneeded = is_reservation && no_room == NoRoom::Full;
+            binlog.postpone_update(&job.record, job.body.len(), is_unneeded, now);
+        }
     }
 }
 

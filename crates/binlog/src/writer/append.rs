@@ -298,11 +298,12 @@ impl Binlog {
     }
 
     /// Notes a job's new state for which there is no room. `body_len` is the length of its body in bytes.
-    /// [`Binlog::next_postponed`] returns the job when there is room.
-    pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) {
+    /// [`Binlog::next_postponed`] returns the job when there is room, unless `is_unneeded`: a restart makes the same of
+    /// the job without this record.
+    pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, is_unneeded: bool, now: Timestamp) {
         debug_assert!(self.contents.files.file_of(job.id).is_some(), "a changed job has a record in a file");
         let _ = self.buried_at(job, now);
-        if !self.append_first_reservation(job, body_len) {
+        if !self.append_first_reservation(job, body_len) && !is_unneeded {
             self.unlogged.updates.insert(job.id);
         }
     }
