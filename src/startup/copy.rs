@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, chown, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use beanstalkd::options::BinlogPlace;
@@ -206,7 +206,7 @@ impl NewDirectory {
             os::open_unnamed(parent(&self.path))?
         };
         if let Some(replaced) = &self.replaced {
-            fchown(&file, Some(replaced.uid()), Some(replaced.gid()))?;
+            give_owner(&file, replaced)?;
         }
         file.set_len(bytes)?;
         self.files.push((index, file));
@@ -229,11 +229,12 @@ impl NewDirectory {
             }
         }
         fs::remove_file(self.unfinished.join(LOCK))?;
+        let directory = File::open(&self.unfinished)?;
         if let Some(replaced) = &self.replaced {
-            chown(&self.unfinished, Some(replaced.uid()), Some(replaced.gid()))?;
-            fs::set_permissions(&self.unfinished, replaced.permissions())?;
+            give_owner(&directory, replaced)?;
+            directory.set_permissions(replaced.permissions())?;
         }
-        File::open(&self.unfinished)?.sync_all()?;
+        directory.sync_all()?;
         fs::rename(&self.unfinished, &self.path)?;
         File::open(parent(&self.path))?.sync_all()
     }
@@ -244,6 +245,22 @@ impl Drop for NewDirectory {
         // The directory no longer exists under this name once it is published.
         let _ = fs::remove_dir_all(&self.unfinished);
     }
+}
+
+/// Gives a file of the copy, or its directory, the owner of the directory that the copy replaces. Not every user may do
+/// that, and on some file systems nobody may, so it is done only if the owners differ.
+fn give_owner(file: &File, replaced: &Metadata) -> io::Result<()> {
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) == (replaced.uid(), replaced.gid()) {
+        return Ok(());
+    }
+    fchown(file, Some(replaced.uid()), Some(replaced.gid())).map_err(|error| {
+        let advice = "copy as root, or remove the empty directory first";
+        io::Error::new(
+            error.kind(),
+            format!("cannot have the owner of the empty directory: {error}; {advice}"),
+        )
+    })
 }
 
 fn parent(path: &Path) -> &Path {
