@@ -5,8 +5,8 @@
 
 use std::vec;
 
-use crate::exchange::Output;
-use crate::executor::{Caller, Executor, Outcome, answer};
+use crate::exchange::{Output, Until};
+use crate::executor::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::job::{JobId, JobState};
 use crate::protocol::{Cursor, ListWriter, Reply};
 use crate::queue::{Page, PageOrder, Search};
@@ -109,9 +109,18 @@ impl Executor {
     }
 
     fn search_later(&self, caller: &mut Caller<'_>, purpose: SearchPurpose, search: Search) -> Outcome {
-        self.next_slice(caller.output, search.memory_bytes(), move |executor, caller| {
-            executor.search(caller, purpose, search)
-        })
+        let memory_bytes = search.memory_bytes();
+        match purpose {
+            SearchPurpose::Page => self.next_slice(caller.output, memory_bytes, move |executor, caller| {
+                executor.search(caller, purpose, search)
+            }),
+            // Its few candidates are counted, but it is no list: it is refused only when a reserve is.
+            SearchPurpose::First => {
+                stall_with_memory(memory_bytes, Until::NextTurn, move |executor, caller| {
+                    executor.search(caller, purpose, search)
+                })
+            }
+        }
     }
 
     fn write_page(

@@ -286,6 +286,21 @@ fn a_connection_that_is_not_handed_over_gets_no_job_while_it_ends() {
     assert!(client.has_received_nothing());
 }
 
+/// Puts long jobs until the memory limit refuses one.
+fn fill_memory(server: &mut Server<Socket>, producer: &Client) {
+    let put = format!("put 0 0 60 10000\r\n{}\r\n", "x".repeat(10_000));
+    let mut reply = String::new();
+    while !reply.starts_with("OUT_OF_MEMORY") {
+        turn(server, [producer.send(&put)]);
+        reply = producer.received();
+    }
+}
+
+/// The beginning of a `delete-batch`, longer than the job that `fill_memory` could not put.
+fn half_a_batch() -> String {
+    format!("delete-batch 1{}", " 18446744073709551615".repeat(990))
+}
+
 #[test]
 fn lines_that_have_arrived_in_part_stay_below_the_margin_of_the_memory_limit() {
     const LIMIT: usize = 2 << 20;
@@ -293,12 +308,8 @@ fn lines_that_have_arrived_in_part_stay_below_the_margin_of_the_memory_limit() {
     let mut server = server_with_memory(Some(LIMIT as u64));
     let clients: Vec<Client> = (0..200).map(|_| connect(&mut server)).collect();
     let producer = connect(&mut server);
-    let mut reply = String::new();
-    while !reply.starts_with("OUT_OF_MEMORY") {
-        turn(&mut server, [producer.send(format!("put 0 0 60 10000\r\n{}\r\n", "x".repeat(10_000)))]);
-        reply = producer.received();
-    }
-    let half = format!("delete-batch 1{}", " 18446744073709551615".repeat(990));
+    fill_memory(&mut server, &producer);
+    let half = half_a_batch();
     for client in &clients {
         turn(&mut server, [client.send(&half)]);
     }
@@ -316,6 +327,22 @@ fn lines_that_have_arrived_in_part_stay_below_the_margin_of_the_memory_limit() {
     let given_up = replies.iter().filter(|&reply| reply == "OUT_OF_MEMORY\r\nNOT_FOUND\r\n").count();
     let done = replies.iter().filter(|&reply| reply == "DELETED_BATCH 0 991\r\nNOT_FOUND\r\n").count();
     assert!(given_up > 0 && done > 0 && given_up + done == clients.len() - 1, "{given_up} and {done}");
+}
+
+#[test]
+fn a_peek_at_the_reserved_jobs_is_answered_at_the_memory_limit() {
+    const JOBS: usize = 5_000;
+    let mut server = server_with_memory(Some(8 << 20));
+    let (worker, other, asker) = (connect(&mut server), connect(&mut server), connect(&mut server));
+    turn(&mut server, [worker.send("put 0 0 60 0\r\n\r\n".repeat(JOBS) + &"reserve\r\n".repeat(JOBS))]);
+    fill_memory(&mut server, &other);
+    turn(&mut server, [other.send(half_a_batch())]);
+    server.turn([asker.send("peek-reserved\r\n")].into_iter(), START);
+    assert!(asker.has_received_nothing(), "the search takes several turns");
+    turn(&mut server, []);
+    assert!(asker.received().starts_with("FOUND "));
+    turn(&mut server, [asker.send("list-jobs default reserved 1000\r\n")]);
+    assert_eq!(asker.received(), "OUT_OF_MEMORY\r\n");
 }
 
 #[test]
