@@ -2,7 +2,7 @@
 //! wherever the previous file ends. After a full disk, the log gets the states of jobs.
 
 use beanstalkd::server::Server;
-use beanstalkd_binlog::{Config, SyncPolicy};
+use beanstalkd_binlog::{BinlogError, Config, SyncPolicy};
 use beanstalkd_queue::{PoisonLimits, Queue, TubeRule};
 use beanstalkd_types::clock::NS_PER_S;
 use beanstalkd_types::job::{JobId, JobState, Priority};
@@ -268,4 +268,17 @@ fn a_clean_exit_waits_for_the_file_that_takes_the_states_that_the_log_lacks() {
     let now = harness.now;
     harness.server.executor_mut().close_binlog(now).expect("the disk has room");
     assert_eq!(states_after_kill(&disk), RELEASED);
+}
+
+#[test]
+fn a_clean_exit_during_which_the_disk_fails_returns_the_reason() {
+    let disk = SimDisk::default();
+    let (mut harness, _client) = start_with_lacking_states(&disk);
+    disk.set_room(None);
+    harness.now = harness.now + NS_PER_S;
+    harness.turn([]);
+    disk.crash_after(0);
+    let now = harness.now;
+    let error = harness.server.executor_mut().close_binlog(now).expect_err("the disk has failed");
+    assert!(!matches!(error, BinlogError::Stopped), "{error}");
 }

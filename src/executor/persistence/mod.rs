@@ -514,17 +514,15 @@ impl Executor {
     /// # Errors
     /// If the disk has failed, now or before.
     pub fn close_binlog(&mut self, now: Timestamp) -> Result<(), BinlogError> {
-        if let Log::Open(open) = &mut self.persistence.log
-            && let Some(failure) = open.failure.take()
-        {
-            return Err(failure);
+        if !self.has_failed() {
+            self.persistence.catch_up_at_once(&self.queue, now);
+            if self.persistence.lacks_anything() {
+                // A file that is being made or removed makes room.
+                self.quiesce_binlog(now);
+            }
         }
-        self.persistence.catch_up_at_once(&self.queue, now);
-        if self.persistence.lacks_anything() {
-            // A file that is being made or removed makes room.
-            self.quiesce_binlog(now);
-        }
-        self.persistence.log.binlog_mut().map_or(Ok(()), |binlog| binlog.close(now))
+        let Log::Open(open) = &mut self.persistence.log else { return Ok(()) };
+        open.failure.take().map_or_else(|| open.binlog.close(now), Err)
     }
 
     /// Logs all changes, makes them as durable as the policy requires, and waits for that: the server ends, or another
