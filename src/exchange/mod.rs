@@ -5,7 +5,7 @@
 //! it the bytes that it has read, executes each [`Request`] that comes out, and applies its [`Outcome`].
 //!
 //! ```text
-//!                 ┌ line too long or given up ▶ SkipLine ───┐
+//!                 ┌ line too long or given up ▶ SkipLine ────┐
 //!                 │                                          ▼
 //!  ──▶ WantCommand ── put accepted ──▶ WantBody ───▶ a request comes out; WantCommand again
 //!       │  ▲   │ ├─── put refused ───▶ SkipBody ───────────▲

@@ -107,7 +107,7 @@ impl Directory {
         );
     }
 
-    /// Fails if names in the directory must not be changed through its path.
+    /// Fails if files must not be changed through the directory's path.
     fn check_changeable(&self) -> io::Result<()> {
         if self.read_only { Err(ErrorKind::ReadOnlyFilesystem.into()) } else { self.check_in_place() }
     }

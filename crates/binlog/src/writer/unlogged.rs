@@ -9,6 +9,9 @@ use crate::chunked_queue::ChunkedQueue;
 use crate::format::DiskRecord;
 use crate::job::JobId;
 
+/// The memory of one of the updates, in bytes: a set of ids has half of its places free if they came in order.
+const UPDATE_BYTES: usize = 20;
+
 /// Changes that the log lacks because there was no room for them.
 #[derive(Debug, Default)]
 pub(super) struct Unlogged {
@@ -22,9 +25,6 @@ pub(super) struct Unlogged {
     /// Jobs whose newest state must be logged as soon as there is room. A copy of the job has the state.
     pub(super) updates: BTreeSet<JobId>,
 }
-
-/// The memory of one of the updates, in bytes: a set of ids has half of its places free if they came in order.
-const UPDATE_BYTES: usize = 20;
 
 impl Unlogged {
     /// Whether nothing is missing in the log, except states of jobs.
