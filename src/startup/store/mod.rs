@@ -121,12 +121,13 @@ fn take_directory(
         let taken = DirectoryLock::take(path);
         let must_wait = waits && matches!(taken, Err(LockError::Held { .. }));
         let lock = if must_wait {
-            let status = format!("standby: waiting for the lock of {place}");
-            report_status(&status, health);
-            notify(service_manager::notify_standby(&status));
             let (outcome, waiting) = channel();
             // If the receiver has been dropped, the process is ending.
             DirectoryLock::wait(path, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
+            // The file of the lock is open now: a directory that is moved away after this message is noticed.
+            let status = format!("standby: waiting for the lock of {place}");
+            report_status(&status, health);
+            notify(service_manager::notify_standby(&status));
             let Some(lock) = await_one(&waiting, signals, place, None)? else {
                 return Ok(Taken::Stopped);
             };
