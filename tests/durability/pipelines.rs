@@ -51,7 +51,7 @@ fn each_reply_follows_its_sync() {
     assert_eq!(traced.check_replies_follow_syncs(&tags), 100);
 }
 
-/// Without syncs the server still syncs what has no record yet: new files, and their names in the directory.
+/// With `-F` the server syncs no records. It still syncs new files before it uses them, and their names.
 #[test]
 fn a_server_that_never_syncs_leaves_its_records_to_the_system() {
     if !has_tool("strace") {

@@ -220,7 +220,7 @@ fn a_file_of_the_binlog_that_cannot_be_read_is_named_and_not_its_directory() {
     assert!(said.contains(&format!("{} belongs to root:root", file.display())), "{said}");
 }
 
-/// To open a pipe for reading waits for its writer.
+/// A program that opens a pipe to read from it waits until another one opens it to write.
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
     let directory = tempfile::tempdir().unwrap();

@@ -190,8 +190,8 @@ fn after_a_kill_a_job_with_its_last_failure_is_in_the_dead_tube() {
     assert!((1..MAX_FILL * MAX_OPERATIONS as usize).contains(&dead), "dead in {dead} runs");
 }
 
-/// A server on whose full disk a client has released job 1 with priority 9, and job 3, which was buried: the log lacks
-/// this. Also the client.
+/// A server with a full disk, and a client that has released job 1 with priority 9, and job 3, which was buried. The
+/// log lacks both releases.
 fn start_with_lacking_states(disk: &SimDisk) -> (SimulatedServer, Connection) {
     let mut harness = SimulatedServer::start_on(disk.clone(), SyncPolicy::EachCommit, FILE_BYTES);
     let client = harness.connect();
