@@ -135,6 +135,8 @@ fn a_standby_whose_directory_was_replaced_waits_for_the_lock_of_the_present_one(
     let start_active = || start_program(ours(), directory.to_str().unwrap(), &["-f", "0"]);
     let mut first = start_active();
     let mut standby = start_waiting(&directory, &[]);
+    // It would notice that its directory is replaced, and end.
+    first.signal(Signal::STOP).unwrap();
     std::fs::rename(&directory, parent.path().join("elsewhere")).unwrap();
     std::fs::create_dir(&directory).unwrap();
     let mut second = start_active();
