@@ -10,7 +10,8 @@ use crate::queue::{Job, Model, State};
 use crate::sessions::Session;
 use crate::tags::Cooldown;
 
-/// The facts of a job that a restart keeps.
+/// The facts of a job that a restart keeps, without its place in the order of burial: `crash_steps` of the simulation
+/// and `after_crash` of tests/binlog compare that order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Without the id, the time of the put, which may have waited for room in the log, and the number of reservations,
