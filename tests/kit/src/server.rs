@@ -286,6 +286,8 @@ pub fn spawn(
         .args(line)
         .args(arguments)
         .current_dir(directory)
+        // Tests read the log.
+        .env_remove("RUST_LOG")
         .stdin(Stdio::null())
         .stdout(file("stdout")?)
         .stderr(file("stderr")?)
