@@ -167,6 +167,18 @@ fn against_every_server_fields_come_with_the_job_or_are_known_to_be_absent() {
 }
 
 #[test]
+fn a_reply_of_a_connection_that_has_ended_is_not_awaited_on_a_new_one() {
+    let fake = Fake::start();
+    let mut client = connect(&fake);
+    client.set_timeout(Some(Duration::from_millis(50)));
+    client.hang_up();
+    let received = client.receive();
+    assert!(matches!(received, Err(Error::Closed)), "{received:?}");
+    client.set_timeout(Some(Duration::from_secs(60)));
+    client.use_tube(&tube("a")).unwrap();
+}
+
+#[test]
 fn without_reconnect_a_lost_connection_is_an_error_for_ever() {
     let fake = Fake::start_with(FakeOptions { close_before: 2, ..FakeOptions::default() });
     let mut client = Client::connect(&fake.address().parse().unwrap()).unwrap();

@@ -170,8 +170,12 @@ macro_rules! calls {
                 Ok(())
             }
 
-            /// Receives the next reply. After [`Error::TimedOut`], a further call waits for the same reply again.
+            /// Receives the next reply. After [`Error::TimedOut`], a further call waits for the same reply again. A
+            /// connection that has ended is not opened for this: no reply of the old one comes on a new one.
             pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
+                if !self.engine.is_open() {
+                    return Err(Error::Closed);
+                }
                 wait!($driver, self.drive(Goal::Reply))?;
                 self.engine.reply().map(|(reply, _)| reply)
             }
