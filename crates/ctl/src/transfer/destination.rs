@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -153,10 +153,14 @@ impl Replacement {
             lock(&partial, &left, "export")?;
             fs::remove_file(&partial).of_file(&partial)?;
         }
-        let file = File::options().write(true).create_new(true).open(&partial).of_file(&partial)?;
+        // Whoever may not read the file that it replaces must not open it before it has the permissions of that one.
+        let replaced = fs::metadata(path).ok().map(|metadata| metadata.permissions());
+        let mode = replaced.as_ref().map_or(0o666, PermissionsExt::mode);
+        let file =
+            File::options().write(true).create_new(true).mode(mode).open(&partial).of_file(&partial)?;
         lock(&partial, &file, "export")?;
-        if let Ok(metadata) = fs::metadata(path) {
-            file.set_permissions(metadata.permissions()).of_file(&partial)?;
+        if let Some(permissions) = replaced {
+            file.set_permissions(permissions).of_file(&partial)?;
         }
         Ok(Self { path: path.to_owned(), partial, file: Some(BufWriter::new(file)) })
     }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -108,7 +109,7 @@ fn open_or_copy(path: &Path) -> io::Result<(File, bool)> {
 /// The input in a file whose name has been removed.
 fn copied(input: &mut impl Read) -> io::Result<File> {
     let path = temporary("input");
-    let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
     fs::remove_file(&path)?;
     io::copy(input, &mut file)?;
     file.rewind()?;

@@ -179,6 +179,22 @@ fn jobs_that_cannot_be_changed_are_reported_with_the_reason() {
 }
 
 #[test]
+fn the_reason_is_that_of_a_refused_reserve() {
+    let bury = |options| {
+        let fake = Fake::start_with(options);
+        client(&fake.address()).put(b"x", &PutOptions::default()).unwrap();
+        let before = fake.count();
+        fake.take_log();
+        let buried = ctl(&fake.address(), &["bury", "1"]);
+        (before, fake.take_log(), buried)
+    };
+    let (before, log, _) = bury(FakeOptions::default());
+    let at = log.iter().position(|line| line == "reserve-job 1").unwrap();
+    let refused = bury(FakeOptions { refuse_at: before + at + 1, ..FakeOptions::default() }).2.ends_with(4);
+    assert!(refused.out.contains("OUT_OF_MEMORY") && !refused.out.contains("allows no more"), "{refused:?}");
+}
+
+#[test]
 fn tubes_are_flushed() {
     for server in everywhere() {
         let (address, mut client) = (server.address(), server.client());

@@ -159,7 +159,8 @@ fn directly<'a>(
     Ok(server.client.pipeline(commands, |_, reply| each(result(reply)))?)
 }
 
-/// Sends two commands for each job. If the reserve is refused, so is the second command, and its reply counts.
+/// Sends two commands for each job. If the reserve is refused, so is the second command: then the reason of the first
+/// one counts, if it has one.
 fn after_reserve(
     server: &mut Server,
     jobs: &[JobInfo],
@@ -167,13 +168,19 @@ fn after_reserve(
     each: &mut EachResult<'_>,
 ) -> Result {
     let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(JobId(job.id)), then(job)]);
-    let mut not_found = Vec::new();
+    let (mut refusal, mut not_found) = (None, Vec::new());
     server.client.pipeline(commands, |position, reply| {
-        if position % 2 == 1 {
-            match result(reply) {
-                ChangeResult::Stale => not_found.push(&jobs[position / 2]),
-                other => each(other),
-            }
+        if position % 2 == 0 {
+            refusal = match reply {
+                Reply::Reserved(..) | Reply::NotFound => None,
+                other => Some(result(other)),
+            };
+            return;
+        }
+        match (result(reply), refusal.take()) {
+            (ChangeResult::Stale, Some(refused)) => each(refused),
+            (ChangeResult::Stale, None) => not_found.push(&jobs[position / 2]),
+            (other, _) => each(other),
         }
     })?;
     let infos = server.job_infos(not_found.iter().map(|job| job.id))?;
