@@ -319,6 +319,7 @@ impl<R: Debug> Exchange<R> {
 
     /// Skips the line of which `input` is the beginning; its end is then answered.
     pub fn give_up_line(&mut self, input: &mut &[u8]) {
+        debug_assert!(matches!(self.phase, Phase::WantCommand), "a line is given up where a command begins");
         self.phase = Phase::SkipLine { is_given_up: true };
         skip_line(input);
     }
