@@ -72,8 +72,6 @@ struct FileRemoval {
 /// The progress of the removal of the oldest file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RemovalStage {
-    /// The marker that announces the removal is being appended.
-    Announcing,
     /// The file can be removed once the log is durable up to here: then the marker and all copies of its jobs are
     /// durable.
     Announced(LogPosition),
@@ -144,7 +142,7 @@ impl Compaction {
     pub(super) fn removal_retry_at(&self) -> Option<Timestamp> {
         match self.removal?.stage {
             RemovalStage::Failed { retry_at } => Some(retry_at),
-            RemovalStage::Announcing | RemovalStage::Announced(_) | RemovalStage::UnderWay => None,
+            RemovalStage::Announced(_) | RemovalStage::UnderWay => None,
         }
     }
 
@@ -182,10 +180,9 @@ impl Compaction {
     /// Asserts the invariants between two calls.
     #[inline]
     pub(super) fn check_invariants(&self, files: &Files, current: u32) {
-        let Some(FileRemoval { below, stage }) = self.removal else { return };
+        let Some(FileRemoval { below, .. }) = self.removal else { return };
         assert!(below <= current, "the file that records go to is never removed");
         assert!(files.oldest_index() < below, "there is a file to remove");
-        assert!(stage != RemovalStage::Announcing, "a removal is announced within one call");
         let doomed = files.closed().filter(|file| file.index < below);
         assert!(doomed.into_iter().all(|file| file.live == 0), "a file that is removed has no live records");
     }
@@ -318,11 +315,11 @@ impl Binlog {
         }
         let kept = self.contents.files.closed().find(|file| file.live > 0);
         let below = kept.map_or(self.appender.file(), |file| file.index);
-        // The marker must show that those files are not needed, so the removal is noted before it.
-        self.compaction.removal = Some(FileRemoval { below, stage: RemovalStage::Announcing });
+        let removal = |end| FileRemoval { below, stage: RemovalStage::Announced(end) };
+        // The marker must show that those files are not needed, so the removal is noted before it, then with its end.
+        self.compaction.removal = Some(removal(self.appender.end()));
         let announced = self.append_marker(MarkerKind::Durable).is_ok();
-        let stage = RemovalStage::Announced(self.appender.end());
-        self.compaction.removal = announced.then_some(FileRemoval { below, stage });
+        self.compaction.removal = announced.then(|| removal(self.appender.end()));
         debug_assert!(
             self.contents.files.oldest_index() < below && below <= self.appender.file(),
             "old files are removed, and never the one that records go to"

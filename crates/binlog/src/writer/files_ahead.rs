@@ -51,7 +51,8 @@ pub(super) struct FilesAhead {
     nonce_seed: u64,
     /// Whether the last attempt to make a file has failed for lack of room.
     pub(super) is_disk_full: bool,
-    /// Whether the next file could not be opened for lack of a descriptor.
+    /// Whether the next file could not be opened for lack of a descriptor. The disk may be full as well: this file
+    /// exists, and one after it cannot be made.
     pub(super) lacks_descriptor: bool,
 }
 
