@@ -13,7 +13,7 @@
 //! | a store | [`DirectoryStorage`]; [`PostgresStorage`], whose settings come from a [`DatabaseUrl`]. A [`Disk`] and [`TaskRunner`] of your own make an [`OnDisk`] |
 //! | the start | `open`, with a [`Config`]; a [`ReplaySummary`] with its [`Warning`]s, or an [`OpenError`]; `start` and `cooldowns` after it |
 //! | room, before anything changes | `reserve_put`, `reserve_update`, `reserve_move`, `reserve_complete`, `reserve_for_session`, `reserve_id`: each may answer [`NoRoom`] |
-//! | records | `append_put` and `append_moved` of a [`WholeJob`]; `append_update`, `append_reservation`; `append_delete`, with [`SideEffects`] `append_delete_with`; `begin_complete` before its puts; `append_session_reservation` with a [`LoggedReservation`] |
+//! | records | `append_put` and `append_moved` of a [`WholeJob`]; `append_update`, `append_reservation`, `note_burial` before the record of a burial; `append_delete`, with [`SideEffects`] `append_delete_with`; `begin_complete` before its puts; `append_session_reservation` with a [`LoggedReservation`] |
 //! | changes without room | `postpone_update`, `next_postponed`, `lacks_state_of`, `lacks_states` |
 //! | a turn | `commit`; then `appended`, `awaited` and `durable` say which replies can be sent |
 //! | time, and the tasks of the store | `next_deadline`, `on_deadline`, `begin_tasks`, `next_completion`, `on_completion` |
