@@ -44,6 +44,10 @@ impl<D: Disk> TaskRunner<D> for ByHand {
         None
     }
 
+    fn is_busy(&self) -> bool {
+        !self.0.borrow().is_empty()
+    }
+
     fn wait(&mut self, disk: &mut D) -> Option<Completion> {
         Some(self.next()?.run(disk))
     }

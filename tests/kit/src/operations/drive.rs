@@ -101,7 +101,7 @@ impl Pair {
             FlushStep::Cooldown(id) => self.model.end_cooldown(id.0),
             FlushStep::Unfinished | FlushStep::Done => {}
         }
-        self.compare();
+        self.compare(false);
         step
     }
 
@@ -110,7 +110,7 @@ impl Pair {
         if self.queue.next_deadline() == Some(Timestamp::AT_ONCE) {
             self.finish_slices();
         }
-        self.compare();
+        self.compare(matches!(operation, Operation::Pass { .. } | Operation::PassToDeadline { .. }));
     }
 
     /// Does all work that the last operation has left for later turns.
@@ -501,7 +501,7 @@ impl Pair {
         self.agree(taken, |model| std::mem::take(&mut model.taken_over));
         if let Some(before) = taken_from {
             if !self.is_sliced {
-                self.compare();
+                self.compare(false);
             }
             self.clients.retain(|&client| client != before);
             self.disconnect(before);
