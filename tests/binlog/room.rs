@@ -570,3 +570,39 @@ fn a_quiesced_log_removes_no_further_files_unless_it_needs_the_room() {
         assert!(disk.files().len() < 5, "{} files", disk.files().len());
     }
 }
+
+#[test]
+fn a_log_comes_to_rest_in_steps_that_wait_for_nothing() {
+    for sync in [SyncPolicy::Never, SyncPolicy::Every(10_000), SyncPolicy::EachCommit] {
+        let mut fixture = Fixture::open(&SimDisk::default(), sync, 4096);
+        for _ in 0..100 {
+            fixture.put().unwrap();
+            fixture.commit();
+        }
+        (1..=100).for_each(|id| fixture.log.append_delete(JobId(id)));
+        fixture.log.hold_compaction(true);
+        fixture.commit_alone();
+        fixture.log.come_to_rest();
+        fixture.commit_alone();
+        let is_at_rest = fixture.log.come_to_rest();
+        assert_eq!(is_at_rest, sync == SyncPolicy::Never, "{sync:?}: a store that hangs does not sync");
+        let mut turns = 0;
+        while !fixture.log.come_to_rest() {
+            fixture.commit_alone();
+            fixture.help().unwrap();
+            turns += 1;
+            assert!(
+                turns < 5,
+                "{sync:?}: neither the interval of syncs nor the removal of files is waited for"
+            );
+        }
+        let (syncs, files) = (fixture.log.stats().syncs, fixture.log.stats().files);
+        assert!(files > 3, "{sync:?}: the {files} files without jobs are still there");
+        assert_eq!(
+            fixture.log.quiesce(false, fixture.now).ok(),
+            Some(false),
+            "{sync:?}: nothing is in progress"
+        );
+        assert_eq!(fixture.log.stats().syncs, syncs, "{sync:?}: everything was synced");
+    }
+}

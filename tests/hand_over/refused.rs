@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::copy_built_server;
 use beanstalkd_testkit::http;
-use beanstalkd_testkit::panicking::wait_until;
+use beanstalkd_testkit::panicking::{wait_for_some, wait_until};
 use beanstalkd_testkit::system::MemoryGroup;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -146,11 +146,15 @@ struct StoppedSyncs(Pid);
 
 impl StoppedSyncs {
     fn of(service: &Service) -> Self {
-        let threads = fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
-        let mut paths = threads.map(|entry| entry.unwrap().path());
         let is_named =
             |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "binlog\n");
-        let path = paths.find(is_named).expect("it has a log");
+        let path = wait_for_some(
+            || "the thread has its name".to_owned(),
+            || {
+                let threads = fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
+                threads.map(|entry| entry.unwrap().path()).find(is_named)
+            },
+        );
         let thread = Pid::from_raw(path.file_name().unwrap().to_str().unwrap().parse().unwrap());
         ptrace::seize(thread, Options::empty()).unwrap();
         ptrace::interrupt(thread).unwrap();
@@ -203,6 +207,19 @@ fn a_command_without_an_end_keeps_the_old_program_and_stops_others_for_a_second(
         assert!(client.line().starts_with("INSERTED "));
         assert_eq!(other.line(), "USING a");
         service.hand_over();
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_the_old_program_which_serves_on() {
+    in_time(|| {
+        for flags in [&["-b", "{dir}"][..], &["-b", "{dir}", "-f", "3600000"]] {
+            let service = Service::start(flags);
+            let stopped = StoppedSyncs::of(&service);
+            expect_refusal(&service, "the binlog was not written in 2 s", Service::replace);
+            drop(stopped);
+            service.hand_over();
+        }
     });
 }
 

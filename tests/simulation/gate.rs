@@ -58,6 +58,10 @@ impl Storage for LeasedStorage {
         self.tasks.pop_front().map(|task| Completion { task, elapsed_us: 0, result: Ok(()) })
     }
 
+    fn is_busy(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
     fn wait(&mut self) -> Option<Completion> {
         self.poll()
     }

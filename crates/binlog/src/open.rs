@@ -361,6 +361,10 @@ mod tests {
             self.0.poll()
         }
 
+        fn is_busy(&self) -> bool {
+            self.0.is_busy()
+        }
+
         fn wait(&mut self) -> Option<Completion> {
             self.0.wait()
         }

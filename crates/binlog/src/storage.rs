@@ -67,6 +67,9 @@ pub trait Storage {
         false
     }
 
+    /// Whether the outcome of a submitted task is missing.
+    fn is_busy(&self) -> bool;
+
     /// As [`Storage::poll`], but waits for a task in progress; `None` if there is none.
     fn wait(&mut self) -> Option<Completion>;
 

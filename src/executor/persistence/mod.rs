@@ -372,6 +372,18 @@ impl Persistence {
         }
     }
 
+    /// See [`Binlog::hold_compaction`].
+    pub(crate) fn hold_compaction(&mut self, is_on_hold: bool) {
+        if let Some(binlog) = self.log.binlog_mut() {
+            binlog.hold_compaction(is_on_hold);
+        }
+    }
+
+    /// See [`Binlog::come_to_rest`].
+    pub(crate) fn come_to_rest(&mut self) -> bool {
+        self.log.binlog_mut().is_none_or(Binlog::come_to_rest)
+    }
+
     /// When the tasks of the binlog's store begin, if it has any that have not begun.
     pub(crate) fn store_tasks_begin_at(&self) -> Option<Timestamp> {
         self.log.binlog().and_then(Binlog::tasks_begin_at)

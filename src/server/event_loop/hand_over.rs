@@ -8,7 +8,8 @@
 //!    loop serves meanwhile; the child changes nothing, and ends with this process at the latest.
 //! 3. *Ending*: connections with TLS cannot be handed over. They get the replies that they are owed and end; the others
 //!    are served.
-//! 4. *Paused*: no new command is executed. Commands in progress end, the log is synced, and HTTP connections end.
+//! 4. *Paused*: no new command is executed. Commands in progress end, the log is synced, and HTTP connections end. If
+//!    the disk hangs, this program continues.
 //! 5. The server is described again, and this process runs the other program, which keeps its sockets.
 //!
 //! If anything fails before the last step, this program continues, and gives the reason in the log and in the status of
@@ -335,12 +336,16 @@ impl EventLoop {
         // The last commands may have had replies that are too long.
         self.server.close_those_that_cannot_be_described(now);
         let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
-        if !self.server.is_quiet() || !is_http_idle && !is_late {
+        let is_quiet = self.server.is_quiet();
+        // The loop must not wait for a disk that hangs.
+        let is_log_at_rest = self.server.executor_mut().persistence.come_to_rest();
+        if !is_quiet || !is_log_at_rest || !is_http_idle && !is_late {
             // Some orders may have begun during the trial.
             self.server.executor_mut().stop_waiting_orders();
             if now >= end + PAUSED_NS {
                 let waited_s = 2 * PAUSED_NS / NS_PER_S;
-                self.give_up_hand_over(&format!("a command did not end in {waited_s} s"));
+                let cause = if is_quiet { "the binlog was not written" } else { "a command did not end" };
+                self.give_up_hand_over(&format!("{cause} in {waited_s} s"));
             } else {
                 self.hand_over.stage = HandOverStage::Paused(end, accepted);
             }

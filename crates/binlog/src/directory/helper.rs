@@ -105,6 +105,14 @@ impl TaskRunner<Directory> for DirectoryHelper {
         }
     }
 
+    fn is_busy(&self) -> bool {
+        match &self.0 {
+            HelperState::Idle { given, .. } => !given.is_empty(),
+            HelperState::Running(running) => running.under_way > 0 || !running.submitted.is_empty(),
+            HelperState::Failed => false,
+        }
+    }
+
     fn wait(&mut self, _: &mut Directory) -> Option<Completion> {
         self.begin();
         match &mut self.0 {

@@ -96,6 +96,8 @@ pub trait TaskRunner<D> {
     fn has_tasks_to_begin(&self) -> bool {
         false
     }
+    /// See [`Storage::is_busy`].
+    fn is_busy(&self) -> bool;
     /// See [`Storage::wait`].
     fn wait(&mut self, disk: &mut D) -> Option<Completion>;
     /// See [`Storage::start`].
@@ -237,6 +239,10 @@ impl<D: Disk, T: TaskRunner<D>> Storage for OnDisk<D, T> {
 
     fn has_tasks_to_begin(&self) -> bool {
         self.tasks.has_tasks_to_begin()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.tasks.is_busy()
     }
 
     fn wait(&mut self) -> Option<Completion> {

@@ -367,6 +367,12 @@ impl Storage for PostgresStorage {
         !self.submitted.is_empty()
     }
 
+    fn is_busy(&self) -> bool {
+        let is_task = |request: &StoreRequest| matches!(request, StoreRequest::Task(_));
+        self.submitted.iter().any(is_task)
+            || self.thread.as_ref().is_some_and(|running| running.under_way > 0)
+    }
+
     fn wait(&mut self) -> Option<Completion> {
         self.begin();
         let running = self.thread.as_mut().filter(|running| running.under_way > 0)?;

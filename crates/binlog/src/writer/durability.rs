@@ -114,6 +114,11 @@ impl Durability {
         self.requested().end < self.written.end
     }
 
+    /// Whether everything that was written is on the medium, or need not be, and no sync is in progress.
+    pub(super) fn is_settled(&self) -> bool {
+        self.in_flight.is_empty() && (self.policy == SyncPolicy::Never || !self.is_unsynced())
+    }
+
     /// Notes that the whole record of a job is appended.
     pub(super) fn append_job(&mut self, id: JobId) {
         self.lowest_appended = self.lowest_appended.min(id);

@@ -495,6 +495,26 @@ impl Binlog {
         self.outcome()
     }
 
+    /// Sets whether copies and removals of files must wait: a hand-over is about to come.
+    pub fn hold_compaction(&mut self, is_on_hold: bool) {
+        self.compaction.is_on_hold = is_on_hold;
+    }
+
+    /// Prepares for [`Binlog::quiesce`]: it waits for nothing, however slow the store is, if everything is on the medium,
+    /// or need not be, and no task is in progress. Returns whether this is so; if not, the next commit requests what is
+    /// missing.
+    pub fn come_to_rest(&mut self) -> bool {
+        let is_written = self.appender.is_empty();
+        let is_settled = is_written && self.durability.is_settled();
+        if !is_written {
+            self.appender.require_write();
+        }
+        if !is_settled {
+            self.durability.hurry();
+        }
+        is_settled && !self.storage.is_busy()
+    }
+
     /// Writes everything, and waits for the store: then the new program of a hand-over can continue the log, as after a
     /// crash without losses. Unless the log needs the room, no further file is removed meanwhile: the new
     /// program removes the files that are left. Returns whether a task was in progress: it may have made room.
@@ -504,16 +524,17 @@ impl Binlog {
     pub fn quiesce(&mut self, needs_room: bool, now: Timestamp) -> Result<bool, BinlogError> {
         self.outcome()?;
         let mut has_waited = false;
-        self.compaction.holds_removals = !needs_room;
+        self.hold_compaction(!needs_room);
         while let Some(done) = self.storage.wait() {
             self.note(done, now);
             has_waited = true;
         }
-        self.compaction.holds_removals = false;
+        self.hold_compaction(false);
         self.outcome()?;
         self.clock.last_turn_at = now;
         self.log_needed();
-        self.flush(self.config.sync != SyncPolicy::Never, now)?;
+        self.write_buffer();
+        self.flush(!self.durability.is_settled(), now)?;
         Ok(has_waited)
     }
 
