@@ -66,7 +66,7 @@ impl Binlog {
             .map_err(|error| OpenError::Write { file: next_index, error })?;
         log.log_ends(&replay, &judgement)?;
         let times = StartTimes { wall, now, known: replay.facts.time };
-        log.clock.at_end = times.going_on();
+        log.restored_clock = times.going_on();
         if times.is_set_back() {
             // Without room for this, delays may last longer after the next start.
             let _ = log.log_time(now);

@@ -102,8 +102,9 @@ impl Binlog {
             warnings: _,
             // Nothing else is unlogged once the log is quiesced.
             unlogged: Unlogged { updates, .. },
-            // Empty, once the log is quiesced.
+            // The state of the start is not needed any more.
             restored_reservations: _,
+            restored_clock: _,
         } = self;
         files.describe(out);
         burials.describe(out);
@@ -168,8 +169,9 @@ impl Binlog {
             return Err(read(io::Error::new(ErrorKind::UnexpectedEof, "it is shorter than it was")));
         }
         let written = LogMark { end, sequence: appended, ids: announced_id };
+        let wall = WallOffset(progress.wall_offset_ns);
         let mut log = Self {
-            clock: super::LogClock::new(WallOffset(progress.wall_offset_ns), &*storage, now),
+            clock: super::LogClock::new(wall, &*storage, now),
             storage,
             config,
             contents,
@@ -177,6 +179,7 @@ impl Binlog {
             appender: Appender::resume(end, nonce, appended),
             unlogged: Unlogged { updates: updates.into_iter().collect(), ..Unlogged::default() },
             restored_reservations: Vec::new(),
+            restored_clock: wall,
             ahead: FilesAhead::resume(&config, next_file),
             compaction: Compaction::resume(compaction),
             durability: Durability::resume(config.sync, durable, written, progress.sync_totals),

@@ -111,7 +111,7 @@ pub struct Stats {
 pub struct Binlog {
     pub(super) storage: Box<dyn Storage>,
     config: Config,
-    pub(super) clock: LogClock,
+    clock: LogClock,
     pub(super) contents: Contents,
     ids: Ids,
     appender: Appender,
@@ -122,6 +122,8 @@ pub struct Binlog {
     health: Health,
     /// The reservations of sessions that were found at the start, until the caller takes them.
     pub(super) restored_reservations: Vec<RestoredReservation>,
+    /// The clock for the ends of the cooldowns that were found at the start.
+    pub(super) restored_clock: WallOffset,
     /// For files that can be neither made nor removed, which is tried again soon.
     warnings: RateLimitedLog,
 }
@@ -138,10 +140,8 @@ pub(super) struct Contents {
 
 /// The times of the log, and when a marker is due.
 #[derive(Debug)]
-pub(super) struct LogClock {
+struct LogClock {
     wall: WallOffset,
-    /// The clock for the ends of the cooldowns that the start has found.
-    pub(super) at_end: WallOffset,
     /// Whether the times in the log are times of the wall clock, which can be set.
     follows_wall: bool,
     /// When the last turn with a write was, or the start.
@@ -155,7 +155,7 @@ pub(super) struct LogClock {
 impl LogClock {
     fn new(wall: WallOffset, storage: &dyn Storage, last_turn_at: Timestamp) -> Self {
         let follows_wall = storage.clock_ns().is_none();
-        Self { wall, at_end: wall, follows_wall, last_turn_at, time_mark_at: None, idle_mark_at: None }
+        Self { wall, follows_wall, last_turn_at, time_mark_at: None, idle_mark_at: None }
     }
 }
 
@@ -215,6 +215,7 @@ impl Binlog {
             appender: Appender::after(end),
             unlogged: Unlogged::default(),
             restored_reservations: Vec::new(),
+            restored_clock: wall,
             ahead: FilesAhead::new(&config, next_index),
             compaction: Compaction::new(),
             durability,

@@ -253,7 +253,7 @@ impl Binlog {
     /// The cooldowns that the start has found, each with the job whose delete started it, by ascending id.
     pub fn cooldowns(&self) -> impl Iterator<Item = (JobId, Cooldown<'_>)> {
         self.contents.cooldowns.iter().map(|(id, cooldown)| {
-            let until = self.clock.at_end.to_memory(cooldown.until);
+            let until = self.restored_clock.to_memory(cooldown.until);
             (id, Cooldown { tube: cooldown.tube, key: cooldown.key, until })
         })
     }
