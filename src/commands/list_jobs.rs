@@ -8,7 +8,7 @@ use std::vec;
 use crate::exchange::{Output, Until};
 use crate::executor::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::job::{JobId, JobState};
-use crate::protocol::{Cursor, ListWriter, Reply};
+use crate::protocol::{JobCursor, ListWriter, Reply};
 use crate::queue::{Page, PageOrder, Search};
 use crate::stats::{StatsJob, write_line};
 
@@ -52,7 +52,7 @@ impl Executor {
         caller: &mut Caller<'_>,
         (tube, state): (&str, JobState),
         limit: u32,
-        after: Option<Cursor>,
+        after: Option<JobCursor>,
     ) -> Outcome {
         let Some(name) = self.queue.tube_name(tube).cloned() else {
             return answer(caller.output, &Reply::NotFound);
@@ -130,7 +130,7 @@ impl Executor {
         page: Page,
     ) -> Outcome {
         let expected = LINE_BYTES * (page.jobs.len() + 1);
-        let next = page.next.map(|position| Cursor { state, position });
+        let next = page.next.map(|position| JobCursor { state, position });
         let Some(writer) = self.page_writer("jobs", next, expected, caller.output) else {
             return answer(caller.output, &Reply::OutOfMemory);
         };

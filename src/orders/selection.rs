@@ -13,7 +13,7 @@ use memchr::memmem;
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState, Position};
-use crate::protocol::Cursor;
+use crate::protocol::JobCursor;
 use crate::queue::{JobView, Page, PageOrder, Queue, Search};
 use crate::tags::TagFilter;
 use crate::tube_name::TubeName;
@@ -176,8 +176,8 @@ impl JobWalk {
 
     /// The cursor after the last job that it has examined.
     #[must_use]
-    pub fn cursor(&self) -> Option<Cursor> {
-        self.last.map(|position| Cursor { state: self.state, position })
+    pub fn cursor(&self) -> Option<JobCursor> {
+        self.last.map(|position| JobCursor { state: self.state, position })
     }
 
     /// How many jobs it has examined.

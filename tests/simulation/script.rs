@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use beanstalkd_model::{CompletedPut, PutWords};
 use beanstalkd_protocol::{
-    Arguments, ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord, PutHeader, Verb,
+    Arguments, ClientCursor, Command, Field, FieldList, Grace, IdList, JobCursor, ModeWord, PutHeader, Verb,
 };
 use beanstalkd_queue::NewJob;
 use beanstalkd_testkit::commands::name;
@@ -482,7 +482,7 @@ fn arguments(random: &mut Random, known: Knowledge) -> Arguments<'static> {
     let fields = Field::ALL.into_iter().cycle().skip(first).take(random.index(9));
     let grace_ms = random.pick(&[0, 1, 500, 1000, 1250, 20_000, 3_600_000]);
     Arguments {
-        after: random.once_in(3).then_some(Cursor { state, position }),
+        after: random.once_in(3).then_some(JobCursor { state, position }),
         // Only the server knows the clients to list.
         after_client: Some(ClientCursor { index: u32::MAX }),
         bound: random.pick(&[0, 1, 2, 100, u64::MAX]),

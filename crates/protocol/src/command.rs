@@ -7,7 +7,7 @@ use super::MAX_LINE_BYTES;
 use super::argument::{Argument, arguments, name};
 use super::fields::FieldList;
 use super::manage::{
-    ClientCursor, Cursor, MAX_LONG_LINE_BYTES, id_and_priority, id_and_tube, list_clients, list_jobs,
+    ClientCursor, JobCursor, MAX_LONG_LINE_BYTES, id_and_priority, id_and_tube, list_clients, list_jobs,
 };
 use super::put_line::{MAX_PUT_LINE_BYTES, PutHeader, numbers_of_put, tagged_put};
 #[cfg(any(test, feature = "samples"))]
@@ -176,7 +176,7 @@ commands! {
     "quit" Quit UncountedByC => |_| Some(Command::Quit);
     "flush-tube" FlushTube(tube: TubeNameRef<'a>) Ours => |rest| name(arguments(rest)?).map(Command::FlushTube);
     "flush-buried" FlushBuried(tube: TubeNameRef<'a>) Ours => |rest| name(arguments(rest)?).map(Command::FlushBuried);
-    "list-jobs" ListJobs { tube: TubeNameRef<'a>, state: JobState, limit: u32, after: Option<Cursor> } Ours
+    "list-jobs" ListJobs { tube: TubeNameRef<'a>, state: JobState, limit: u32, after: Option<JobCursor> } Ours
         up to MAX_LONG_LINE_BYTES
         => |rest| list_jobs(rest).map(|(tube, state, limit, after)| Command::ListJobs { tube, state, limit, after });
     "peek-reserved" PeekReserved Ours => |rest| alone(rest, Command::PeekReserved);

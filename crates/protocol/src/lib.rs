@@ -37,7 +37,7 @@ use beanstalkd_types::{described, job, number, seconds, tags, tube_name};
 pub use self::command::{Command, Origin, ParseError, Verb, longest_line, parse};
 pub use self::fields::{Field, FieldList};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
-pub use self::manage::{ClientCursor, Cursor, MAX_LIMIT};
+pub use self::manage::{ClientCursor, JobCursor, MAX_LIMIT};
 pub use self::put_line::{
     MAX_PUT_LINE_BYTES, PutHeader, parse_tags, plain_put_line, put_line, tagged_put, target_of,
 };

@@ -40,12 +40,12 @@ pub(super) fn id_and_priority(rest: &[u8]) -> Option<(JobId, Priority)> {
 }
 
 /// `<tube> <state> [<limit> [<cursor>]]`
-pub(super) fn list_jobs(rest: &[u8]) -> Option<(TubeNameRef<'_>, JobState, u32, Option<Cursor>)> {
+pub(super) fn list_jobs(rest: &[u8]) -> Option<(TubeNameRef<'_>, JobState, u32, Option<JobCursor>)> {
     let (tube, rest) = word(arguments(rest)?);
     let tube = name(tube)?;
     let (state, rest) = word(arguments(rest)?);
     let state = JobState::parse(state)?;
-    let (limit, after) = page(rest, |text| Cursor::parse(text, state))?;
+    let (limit, after) = page(rest, |text| JobCursor::parse(text, state))?;
     Some((tube, state, limit, after))
 }
 
@@ -91,14 +91,14 @@ impl Argument for ClientCursor {
 
 /// The end of a page of `list-jobs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
+pub struct JobCursor {
     /// The state of the jobs in the list.
     pub state: JobState,
     /// The position of the page's last job.
     pub position: Position,
 }
 
-impl Cursor {
+impl JobCursor {
     /// Parses a cursor, `<state>-<position>-<id>`, of a list of this state. For a held job, the word `held` replaces
     /// the state.
     #[must_use]
@@ -113,7 +113,7 @@ impl Cursor {
     }
 }
 
-impl Display for Cursor {
+impl Display for JobCursor {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Position { is_held, number, id } = self.position;
         let word = if is_held { HELD } else { self.state.as_str() };
@@ -121,7 +121,7 @@ impl Display for Cursor {
     }
 }
 
-impl Argument for Cursor {
+impl Argument for JobCursor {
     fn write(&self, line: &mut Vec<u8>) {
         write!(line, " {self}").expect("a write to a vector does not fail");
     }
@@ -144,12 +144,13 @@ mod tests {
         assert_eq!(parse(b"list-jobs a buried 1"), Ok(page(1, None)));
         assert_eq!(parse(b"list-jobs a buried  01000"), Ok(page(1000, None)));
         let state = JobState::Buried;
-        let cursor = Cursor { state, position: Position { is_held: false, number: u64::MAX, id: JobId(7) } };
+        let cursor =
+            JobCursor { state, position: Position { is_held: false, number: u64::MAX, id: JobId(7) } };
         let line = format!("list-jobs a buried 5 {cursor}");
         assert_eq!(line, "list-jobs a buried 5 buried-18446744073709551615-7");
         assert_eq!(parse(line.as_bytes()), Ok(page(5, Some(cursor))));
         let state = JobState::Delayed;
-        let after = Some(Cursor { state, position: Position { is_held: true, number: 1, id: JobId(2) } });
+        let after = Some(JobCursor { state, position: Position { is_held: true, number: 1, id: JobId(2) } });
         let held = Command::ListJobs { tube: name(b"a").unwrap(), state, limit: 5, after };
         assert_eq!(parse(b"list-jobs a delayed 5 held-1-2"), Ok(held));
     }
@@ -275,8 +276,10 @@ mod tests {
     fn every_name_and_cursor_finds_room_in_a_line() {
         let tube = "t".repeat(200);
         let id = JobId(u64::MAX);
-        let cursor =
-            Cursor { state: JobState::Reserved, position: Position { is_held: false, number: u64::MAX, id } };
+        let cursor = JobCursor {
+            state: JobState::Reserved,
+            position: Position { is_held: false, number: u64::MAX, id },
+        };
         for line in
             [format!("list-jobs {tube} reserved 1000 {cursor}\r\n"), format!("move {} {tube}\r\n", u64::MAX)]
         {

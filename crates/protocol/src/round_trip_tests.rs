@@ -47,10 +47,10 @@ fn state(random: &mut Rng) -> JobState {
     JobState::ALL[random.usize(..4)]
 }
 
-fn cursor(random: &mut Rng, state: JobState) -> Cursor {
+fn cursor(random: &mut Rng, state: JobState) -> JobCursor {
     let is_held = state == JobState::Delayed && random.bool();
     let number = if state == JobState::Ready { small(random).into() } else { number(random) };
-    Cursor { state, position: Position { is_held, number, id: id(random) } }
+    JobCursor { state, position: Position { is_held, number, id: id(random) } }
 }
 
 fn fields(random: &mut Rng) -> FieldList {

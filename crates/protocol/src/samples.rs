@@ -1,7 +1,7 @@
 //! An argument of each name, from which any command can be made: for tests, in which a new command needs no line.
 
 use super::fields::FieldList;
-use super::manage::{ClientCursor, Cursor};
+use super::manage::{ClientCursor, JobCursor};
 use super::put_line::PutHeader;
 use super::session::Grace;
 use super::workers::{IdList, ModeWord};
@@ -14,7 +14,7 @@ use crate::tube_name::TubeNameRef;
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the names of the table")]
 pub struct Arguments<'a> {
-    pub after: Option<Cursor>,
+    pub after: Option<JobCursor>,
     pub after_client: Option<ClientCursor>,
     pub bound: u64,
     pub count: u32,

@@ -12,7 +12,7 @@ use crate::http::rendering::SlicedText;
 use crate::http::{SLICE_BYTES, Sources, put};
 use crate::json;
 use crate::orders::selection::{AsOf, JobWalk, WalkBudget, WalkStep};
-use crate::protocol::Cursor;
+use crate::protocol::JobCursor;
 use crate::queue::{self, Queue};
 use crate::stats::StatsJob;
 
@@ -74,7 +74,7 @@ fn walk(
     }
     let state = state(&parameters.take("state").ok_or_else(|| Problem::bad("state is missing"))?)?;
     let after = if takes_cursor {
-        parameters.cursor(|text| Some(Cursor::parse(text.as_bytes(), state)?.position))?
+        parameters.cursor(|text| Some(JobCursor::parse(text.as_bytes(), state)?.position))?
     } else {
         None
     };

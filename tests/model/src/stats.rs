@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use beanstalkd_protocol::{Cursor, Origin, Verb};
+use beanstalkd_protocol::{JobCursor, Origin, Verb};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobState, SHARED_FROM_BYTES};
 use beanstalkd_types::tags::{Name, TagSet, Trace};
@@ -126,12 +126,13 @@ impl Server {
         tube: &str,
         state: JobState,
         limit: usize,
-        after: Option<Cursor>,
+        after: Option<JobCursor>,
         now: Timestamp,
     ) -> Option<String> {
         let is_held = |id| self.model.job(id).is_some_and(|job| job.held);
         let jobs = self.model.in_order(self.model.find(tube)?, state);
-        let after = after.map(|Cursor { position, .. }| (position.is_held, position.number, position.id.0));
+        let after =
+            after.map(|JobCursor { position, .. }| (position.is_held, position.number, position.id.0));
         let is_rest = |&(position, id): &(u64, u64)| Some((is_held(id), position, id)) > after;
         let rest: Vec<_> = jobs.into_iter().filter(is_rest).collect();
         let next = match rest.get(limit - 1) {

@@ -35,12 +35,13 @@ impl From<(JobId, BodyRef<'_>)> for Job {
     }
 }
 
-/// The end of a page of `list-jobs`. Only the server understands it.
+/// The end of a page of `list-jobs` or `list-clients`. Only the server understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(String);
 
 impl Cursor {
-    /// The maximum length: with it, a tube's name of 200 bytes and the state, a line of `list-jobs` has 320 bytes.
+    /// The maximum length: with it, a tube's name of 200 bytes and the state, a line of `list-jobs` has 320 bytes. A
+    /// line of `list-clients` is shorter.
     const MAX_BYTES: usize = 90;
 
     /// The cursor in a text: one word of visible characters, so that it can be sent back in a line.
