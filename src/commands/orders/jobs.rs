@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::exchange::Until;
-use crate::executor::{Caller, Changed, Executor, NotDone, Outcome, stall};
+use crate::executor::{Caller, Changed, Executor, MemoryClass, NotDone, Outcome, stall};
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{WalkBudget, WalkStep};
 use crate::orders::{JobAction, Selection};
@@ -123,10 +123,9 @@ impl Executor {
         }
     }
 
-    /// Moves a job to a tube, which is made if there is none.
+    /// Moves a job to a tube, which is made if there is none, if the memory is enough for the command `move`.
     fn move_for_order(&mut self, client: ClientId, id: JobId, tube: &str, now: Timestamp) -> Changed {
-        let is_new = self.queue.tube_name(tube).is_none();
-        if is_new && (self.lacks_memory_for(0) || self.queue.make_room_for_tube(client).is_err()) {
+        if self.lacks_memory_to(MemoryClass::AddsTube(tube), client, 0) {
             return Err(PutRefusal::OutOfMemory.into());
         }
         self.move_one(client, id, tube, now)

@@ -288,6 +288,20 @@ fn a_refused_put_counts_at_the_server_unless_its_tube_is_full() {
 }
 
 #[test]
+fn a_move_needs_as_much_memory_as_the_command() {
+    let mut harness = Harness::new();
+    let id = harness.put(0, 0, "x");
+    let existing = TubeName::default_tube();
+    let order = || Order::Change(JobAction::Move(existing.clone()), Selection::Jobs(vec![id].into_iter()));
+    harness.executor.watch_memory(|| true);
+    assert_eq!(harness.execute(order()).progress, Progress::Failed(PutRefusal::OutOfMemory.into()));
+    assert_eq!(harness.executor.queue.job(id).unwrap().tube.as_str(), "t");
+    harness.executor.watch_memory(|| false);
+    assert_eq!(harness.execute(order()).done, 1);
+    assert_eq!(harness.executor.queue.job(id).unwrap().tube.as_str(), existing.as_str());
+}
+
+#[test]
 fn a_rate_is_kept_whatever_the_turns_are_and_waits_without_turns() {
     for (rate, step_ns) in
         [(1, 700_000_000), (10, 1), (10, 37_000_000), (1000, 1_000_000), (1000, 900_000_000)]
