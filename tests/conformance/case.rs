@@ -37,6 +37,9 @@ const PATIENCE_WITH_RUNNING: Duration = Duration::from_secs(10);
 /// How long the processor time of an idle server is measured.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
+/// The message if a case that needs the process runs with a server that was running before.
+const NOT_OWN: &str = "cases that need the process do not apply to a running server";
+
 /// The features that a server must have for a case to apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
@@ -208,9 +211,7 @@ impl Bench {
     pub fn server(&self) -> &Server {
         match &self.host {
             Host::Own(server) => server,
-            Host::Running { .. } => {
-                unreachable!("cases that need the process do not apply to a running server")
-            }
+            Host::Running { .. } => unreachable!("{NOT_OWN}"),
         }
     }
 
@@ -218,9 +219,7 @@ impl Bench {
     pub fn server_mut(&mut self) -> &mut Server {
         match &mut self.host {
             Host::Own(server) => server,
-            Host::Running { .. } => {
-                unreachable!("cases that need the process do not apply to a running server")
-            }
+            Host::Running { .. } => unreachable!("{NOT_OWN}"),
         }
     }
 
