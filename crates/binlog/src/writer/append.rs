@@ -283,7 +283,7 @@ impl Binlog {
         debug_assert!(self.contents.files.file_of(job.id).is_some(), "a changed job has a record in a file");
         let mut record = DiskRecord::of_job(job, body_len, self.clock.wall);
         self.unlogged.updates.remove(&job.id);
-        record.deadline_at = self.buried_at(job, now).unwrap_or(record.deadline_at);
+        record.deadline_at = self.update_burial(job, now).unwrap_or(record.deadline_at);
         self.append_reserved(&record);
         self.contents.files.update(job.id);
         self.note_state(job)
@@ -302,7 +302,7 @@ impl Binlog {
     /// the job without this record.
     pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, is_unneeded: bool, now: Timestamp) {
         debug_assert!(self.contents.files.file_of(job.id).is_some(), "a changed job has a record in a file");
-        let _ = self.buried_at(job, now);
+        let _ = self.update_burial(job, now);
         if !self.append_first_reservation(job, body_len) && !is_unneeded {
             self.unlogged.updates.insert(job.id);
         }
@@ -332,8 +332,8 @@ impl Binlog {
         self.contents.burials.bury(id, self.clock.wall.to_disk(now));
     }
 
-    /// When the job was buried, if it is buried. Otherwise the log forgets its last burial.
-    fn buried_at(&mut self, job: &JobRecord, now: Timestamp) -> Option<WallTime> {
+    /// Keeps the burial of a job that is buried, and returns when that was. Otherwise the log forgets its last burial.
+    fn update_burial(&mut self, job: &JobRecord, now: Timestamp) -> Option<WallTime> {
         let burials = &mut self.contents.burials;
         if job.state == JobState::Buried {
             return Some(
@@ -406,7 +406,7 @@ impl Binlog {
         };
         self.enter(target);
         let mut record = DiskRecord::of_job(job.record, body.len(), self.clock.wall);
-        record.deadline_at = self.buried_at(job.record, now).unwrap_or(record.deadline_at);
+        record.deadline_at = self.update_burial(job.record, now).unwrap_or(record.deadline_at);
         if is_part_of_complete {
             record = record.as_part_of_complete();
         }
