@@ -145,7 +145,7 @@ impl Executor {
         }
         match batch.ids[..] {
             [id] if self.persistence.refuses(&self.queue, id) => self.refuse_delivered(caller, id),
-            [id] if self.persistence.lacks(&self.queue, id) => {
+            [id] if self.persistence.lacks_death_or_session_of(&self.queue, id) => {
                 batch.stall(Until::BinlogRoom, Self::reserve_when_logged)
             }
             _ => self.reserve_batch(caller, batch),

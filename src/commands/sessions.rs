@@ -77,7 +77,7 @@ impl Executor {
         id: JobId,
         is_abortable: bool,
     ) -> Outcome {
-        if !self.persistence.lacks(&self.queue, id) {
+        if !self.persistence.lacks_death_or_session_of(&self.queue, id) {
             return self.answer_reserved(caller.client, id, caller.output, caller.now);
         }
         let until =

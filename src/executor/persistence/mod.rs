@@ -430,15 +430,16 @@ impl Persistence {
         self.log.binlog().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
     }
 
-    /// Whether the log lacks changes for which there has been no room, and which another program could not take over.
-    pub(crate) fn lacks_log_room(&self) -> bool {
+    /// Whether the log lacks changes for which there has been no room, other than states of jobs. Another program could
+    /// not take these over.
+    pub(crate) fn lacks_more_than_states(&self) -> bool {
         let Self { log, postponed, .. } = self;
-        log.binlog().is_some_and(Binlog::lacks_changes) || !postponed.is_empty()
+        log.binlog().is_some_and(Binlog::lacks_needed_changes) || !postponed.is_empty()
     }
 
     /// Whether the log lacks anything for which there has been no room.
     fn lacks_anything(&self) -> bool {
-        self.lacks_log_room() || self.log.binlog().is_some_and(Binlog::lacks_states)
+        self.lacks_more_than_states() || self.log.binlog().is_some_and(Binlog::lacks_states)
     }
 }
 

@@ -80,7 +80,7 @@ impl Persistence {
     }
 
     /// Whether the log lacks the death of the job or its reservation by a session.
-    pub(crate) fn lacks(&self, queue: &Queue, id: JobId) -> bool {
+    pub(crate) fn lacks_death_or_session_of(&self, queue: &Queue, id: JobId) -> bool {
         !self.postponed.is_empty() && (self.postponed.awaits_death(id) || self.lacks_session_of(queue, id))
     }
 
@@ -247,7 +247,7 @@ impl Executor {
     ) -> Outcome {
         self.persistence.log_changes(&mut self.queue, caller.now);
         if self.persistence.postponed.awaits_file
-            && of.is_none_or(|id| self.persistence.lacks(&self.queue, id))
+            && of.is_none_or(|id| self.persistence.lacks_death_or_session_of(&self.queue, id))
         {
             return stall(Until::BinlogRoom, move |executor, caller| {
                 executor.answer_when_logged(caller, reply, of)

@@ -250,7 +250,7 @@ impl EventLoop {
     pub(super) fn continue_hand_over(&mut self, now: Timestamp) {
         match std::mem::take(&mut self.hand_over.stage) {
             HandOverStage::Idle => {}
-            HandOverStage::Wanted(_) if self.server.is_quiet() && !self.lacks_log_room() => {
+            HandOverStage::Wanted(_) if self.server.is_quiet() && !self.lacks_more_than_states() => {
                 match self.begin_trial(now) {
                     // Describing a large server takes seconds, which are not taken from the time of the trial.
                     Ok(trial) => {
@@ -263,7 +263,7 @@ impl EventLoop {
             }
             HandOverStage::Wanted(end) if now >= end => {
                 let waited_s = WANTED_NS / NS_PER_S;
-                let reason = if self.lacks_log_room() {
+                let reason = if self.lacks_more_than_states() {
                     NO_LOG_ROOM.to_owned()
                 } else {
                     format!("for {waited_s} s, a command was in progress")
@@ -273,7 +273,7 @@ impl EventLoop {
             HandOverStage::Wanted(end) => {
                 // Orders begin to wait at any time.
                 self.server.executor_mut().stop_waiting_orders();
-                if now + PAUSED_NS >= end && !self.lacks_log_room() {
+                if now + PAUSED_NS >= end && !self.lacks_more_than_states() {
                     // Among many clients, one always has a command in progress.
                     self.server.pause(true);
                 }
@@ -313,7 +313,7 @@ impl EventLoop {
     /// Waits until the connections that cannot be handed over have ended, and then pauses the others. None of them ends
     /// while the hand-over would fail for lack of room in the log.
     fn continue_ending(&mut self, end: Timestamp, accepted: AcceptedTrial, now: Timestamp) {
-        if self.lacks_log_room() {
+        if self.lacks_more_than_states() {
             if now >= end {
                 self.give_up_hand_over(NO_LOG_ROOM);
             } else {
@@ -374,9 +374,9 @@ impl EventLoop {
         self.hand_over.inputs.to_try().as_ref() == Some(files)
     }
 
-    /// Whether the log lacks changes, which another program could not take over. It may be about to get them.
-    fn lacks_log_room(&self) -> bool {
-        self.server.executor().persistence.lacks_log_room()
+    /// Whether the log lacks changes that another program could not take over. It may be about to get them.
+    fn lacks_more_than_states(&self) -> bool {
+        self.server.executor().persistence.lacks_more_than_states()
     }
 
     /// Returns only if the hand-over fails.

@@ -126,9 +126,9 @@ impl Binlog {
         compaction.described().describe(out);
     }
 
-    /// Whether the log lacks changes for which there has been no room, other than states of jobs.
+    /// Whether the log lacks changes that must find room: all that it can lack other than states of jobs.
     #[must_use]
-    pub fn lacks_changes(&self) -> bool {
+    pub fn lacks_needed_changes(&self) -> bool {
         !self.unlogged.is_empty()
     }
 
