@@ -40,6 +40,7 @@ pub mod http;
 pub mod log_setup;
 pub mod options;
 mod orders;
+mod peer;
 mod poll_token;
 mod refusal;
 pub mod server;

@@ -13,8 +13,6 @@ mod role;
 mod tries;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 pub use self::file::{FileError, LookUpUser};
@@ -24,27 +22,9 @@ pub use self::report::report;
 #[cfg(test)]
 pub(crate) use self::role::LOOKUPS;
 pub use self::role::{Grants, Roles};
-pub use self::tries::{ClientSource, Tries};
+pub use self::tries::Tries;
+pub use crate::peer::Peer;
 pub use crate::token::TokenHash;
-
-/// The other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// A client that has connected by TCP from this address.
-    Tcp(SocketAddr),
-    /// The client of a unix socket, with its user's id if the system knows it.
-    Unix(Option<u32>),
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => SocketAddr::new(address.ip().to_canonical(), address.port()).fmt(out),
-            Self::Unix(Some(user)) => write!(out, "unix:uid={user}"),
-            Self::Unix(None) => out.write_str("unix"),
-        }
-    }
-}
 
 /// The rules of an access file.
 #[derive(Debug, Default)]
@@ -211,6 +191,8 @@ impl AccessRules {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]

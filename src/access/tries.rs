@@ -5,10 +5,9 @@
 //! somebody with many addresses could lock all others out.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
-use super::Peer;
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::peer::{ClientSource, Peer};
 
 /// After this many wrong tokens from one address in a minute, further ones are not logged.
 const MAX_WRONG: u32 = 10;
@@ -24,36 +23,10 @@ pub struct Tries {
     others: TryCount,
 }
 
-/// The source of a client's connections. An IPv6 network that belongs to one customer is one source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ClientSource {
-    /// An address, or the first one of a network.
-    Address(IpAddr),
-    /// The user of a unix socket, if the system knows it.
-    User(Option<u32>),
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 struct TryCount {
     wrong: u32,
     since: Timestamp,
-}
-
-impl ClientSource {
-    /// The source of the client at `peer`.
-    #[must_use]
-    pub fn of(peer: Peer) -> Self {
-        match peer {
-            Peer::Tcp(address) => Self::Address(match address.ip().to_canonical() {
-                IpAddr::V6(address) => {
-                    let [a, b, c, d, ..] = address.segments();
-                    IpAddr::from([a, b, c, d, 0, 0, 0, 0])
-                }
-                address => address,
-            }),
-            Peer::Unix(user) => Self::User(user),
-        }
-    }
 }
 
 impl TryCount {

@@ -13,8 +13,8 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry};
 
 use super::{Handle, Stream, TlsStream};
-use crate::access::Peer;
 use crate::os;
+use crate::peer::Peer;
 use crate::poll_token::PollToken;
 use crate::tls::{Acceptor, Decryption};
 

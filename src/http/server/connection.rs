@@ -8,10 +8,10 @@ use log::{Level, log, warn};
 use mio::event::Event;
 use zeroize::Zeroize;
 
-use crate::access::ClientSource;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::http::HttpExchange;
 use crate::orders::TaskId;
+use crate::peer::ClientSource;
 use crate::poll_token::PollToken;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stream::{Socket, Stream};
