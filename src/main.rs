@@ -60,6 +60,8 @@ fn main() -> ExitCode {
 
 fn run(program: &str, arguments: impl Iterator<Item = OsString>) -> Result<(), Exit> {
     let wrong = |error| Exit::new(ExitReason::Usage, format!("{error}; see {program} --help"));
+    os::signals::survive_file_size_limit()
+        .map_err(|error| Exit::new(ExitReason::Start, format!("cannot handle SIGXFSZ: {error}")))?;
     match Options::parse(arguments).map_err(wrong)? {
         Action::ShowVersion => print(&format!("beanstalkd {VERSION}\n")),
         Action::ShowHelp => print(&options::help(program)),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -231,4 +232,22 @@ fn a_limit_of_the_size_of_files_counts_as_a_full_disk() {
         assert_eq!(id_of(&reply, "INSERTED"), Some(id), "{}", server.stderr());
     }
     assert!(server.stderr().contains("File too large"), "{}", server.stderr());
+}
+
+#[test]
+fn copy_and_dump_report_a_limit_of_the_size_of_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    std::fs::create_dir(&from).unwrap();
+    let mut server = start_program(ours(), from.to_str().unwrap(), &[]);
+    server.connect().unwrap().ask(&put_command(0, 0, 60, &[b'x'; 60_000])).unwrap();
+    assert!(server.stop(Signal::TERM).unwrap().success(), "{}", server.stderr());
+    for (run, code) in [("exec \"$0\" --copy \"$1\" \"$2\"", 10), ("exec \"$0\" --dump \"$1\" > \"$2\"", 1)] {
+        let limited = format!("ulimit -f 20; {run}");
+        let output =
+            Command::new("sh").args(["-c", &limited]).arg(ours()).args([&from, &to]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{}: {said}", output.status);
+        assert!(said.contains("File too large"), "{said}");
+    }
 }

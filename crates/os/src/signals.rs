@@ -40,6 +40,16 @@ impl Signal {
     }
 }
 
+/// From now on, a write beyond the limit of a file's size fails, and does not end the process: the log treats the limit
+/// as a full disk, and `--copy` reports it.
+///
+/// # Errors
+/// If the system refuses the handler.
+pub fn survive_file_size_limit() -> io::Result<()> {
+    // Any handler does.
+    flag::register(SIGXFSZ, Arc::default()).map(drop)
+}
+
 /// The received signals. This event source becomes readable when a signal arrives.
 pub struct Signals {
     received: signal_hook_mio::v1_0::Signals,
@@ -65,9 +75,6 @@ impl Signals {
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping))?;
             flag::register(signal, Arc::clone(&stopping))?;
         }
-        // With any handler, a write beyond the limit of a file's size fails, and does not end the process: the log
-        // treats the limit as a full disk.
-        flag::register(SIGXFSZ, Arc::default())?;
         let signals = signal_hook_mio::v1_0::Signals::new([SIGUSR1, SIGUSR2, SIGTERM, SIGINT])?;
         if reloads {
             signals.add_signal(SIGHUP)?;
@@ -141,6 +148,7 @@ mod tests {
         let mut signals = Signals::install(true).unwrap();
         poll.registry().register(&mut signals, Token(0), Interest::READABLE).unwrap();
         let mut events = Events::with_capacity(4);
+        survive_file_size_limit().unwrap();
         raise(SIGPIPE).unwrap();
         raise(SIGXFSZ).unwrap();
         let last = Child::argument().to_str().unwrap().parse().unwrap();
