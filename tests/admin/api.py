@@ -508,7 +508,7 @@ ONLY_WITHOUT_MEMORY = {"get /api/v1/jobs/{job}/body 507"}
 def short_of_memory(checked):
     with kit.server("--max-memory", "64k") as server:
         job = None
-        while True:
+        for _ in range(1000):
             status, answer = server.post("tubes/full/jobs", {"body": "x" * 100})
             if status != 201:
                 break
@@ -557,8 +557,7 @@ def a_task_ends_with_its_server_and_its_changes_stay(checked):
         server = kit.Server(*options)
         dead = server.client().let_die("mail", kit.PATIENCE_S)
         task = server.post("jobs/actions", {"action": "redrive", "rate": 1, "jobs": dead})[1]
-        while task["done"] == 0:
-            task = server.get(f"tasks/{task['id']}")
+        task = server.follow(task, lambda task: task["done"] > 0)
         os.kill(server.pid, signal.SIGKILL)
         os.waitpid(server.pid, 0)
         with kit.server(*options) as server:

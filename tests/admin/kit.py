@@ -147,8 +147,12 @@ class Server:
 
     def finish(self, task):
         """The task when it is over."""
+        return self.follow(task, lambda task: task["state"] not in ("running", "stopping"))
+
+    def follow(self, task, until):
+        """The task as soon as this is true of it."""
         give_up_at = time.monotonic() + PATIENCE_S
-        while task["state"] in ("running", "stopping"):
+        while not until(task):
             assert time.monotonic() < give_up_at, task
             task = self.get(f"tasks/{task['id']}")
         return task
