@@ -1,16 +1,11 @@
 //! Access rules: `auth`, and what each identity of `access.toml` may do.
 
+use super::{ACCESS, TUBES, guarded_script, played};
 use crate::case::{Case, Needs, code, script};
 use beanstalkd_protocol::{Arguments, Verb};
 use beanstalkd_testkit::client::Failure;
 use beanstalkd_testkit::commands;
 use beanstalkd_types::job::JobId;
-
-/// The rules. The tokens of its identities follow a pattern, see [`log_in`].
-const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
-
-/// Rules for tubes.
-const TUBE_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
 
 /// A line of each command that needs a role and has no body, about this job or this tube.
 fn lines(id: u64, tube: &str) -> Vec<Vec<u8>> {
@@ -338,29 +333,7 @@ fn guarded() -> Vec<Case> {
         }),
     ];
     for case in &mut cases {
-        case.flags = vec!["--access".to_owned(), RULES.to_owned()];
-        case.flags.extend(["--tubes".to_owned(), TUBE_RULES.to_owned()]);
+        case.flags = ["--access", ACCESS, "--tubes", TUBES].map(str::to_owned).into();
     }
     cases.into_iter().map(|case| case.needs(Needs::Extension).ours().fresh()).collect()
-}
-
-fn guarded_script(name: &str, text: &str) -> Case {
-    script(name, played(text))
-}
-
-/// A script in which the step `a: <worker>` logs a client in as the worker.
-fn played(text: &str) -> String {
-    let mut script = String::new();
-    for line in text.lines() {
-        match line.split_once(": <").and_then(|(client, rest)| Some((client, rest.strip_suffix('>')?))) {
-            Some((client, name)) if !["close", "half-close"].contains(&name) => {
-                script += &format!(
-                    "{client}: auth token-of-{name}-for-the-conformance-suite -> AUTHENTICATED
-         "
-                );
-            }
-            _ => script += &format!("{line}\n"),
-        }
-    }
-    script
 }

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{ACCESS, played};
 use crate::case::{Bench, Case, Needs, code, script};
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::client::Failure;
-
-/// The rules: identities with a role in `mine`, and one that may do everything.
-const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
 
 /// Malformed lines of the commands.
 const MALFORMED: [&str; 16] = [
@@ -59,10 +57,10 @@ pub fn cases() -> Vec<Case> {
     cases.extend(lists());
     let mut guarded = vec![code("only_a_manager_of_all_tubes_may", |bench| {
         for name in ["producer", "worker", "observer", "manager"] {
-            bench.steps(&format!("{name}: {} -> AUTHENTICATED", auth(name)))?;
+            bench.steps(&played(&format!("{name}: <{name}>")))?;
             bench.steps(&format!("{name}: list-clients -> FORBIDDEN\n{name}: kill-client 1 -> FORBIDDEN"))?;
         }
-        bench.steps(&format!("e: {} -> AUTHENTICATED", auth("everybody")))?;
+        bench.steps(&played("e: <everybody>"))?;
         let names: BTreeSet<String> =
             list(bench, "e", 100)?.values().map(|it| it["identity"].clone()).collect();
         same(&names, &["everybody", "manager", "observer", "producer", "worker"].map(str::to_owned).into())?;
@@ -70,7 +68,7 @@ pub fn cases() -> Vec<Case> {
         bench.steps(&format!("e: kill-client {id} -> KILLED\nworker: -> <closed>"))
     })];
     for case in &mut guarded {
-        case.flags = vec!["--access".to_owned(), RULES.to_owned()];
+        case.flags = ["--access", ACCESS].map(str::to_owned).into();
     }
     cases.extend(guarded);
     cases.into_iter().map(|case| case.needs(Needs::Extension).ours()).collect()
@@ -288,10 +286,6 @@ fn lists() -> Vec<Case> {
     .into_iter()
     .map(Case::fresh)
     .collect()
-}
-
-fn auth(name: &str) -> String {
-    format!("auth token-of-{name}-for-the-conformance-suite")
 }
 
 type Line = BTreeMap<String, String>;

@@ -1,14 +1,9 @@
 //! `complete`: a job ends and others come, all or nothing.
 
 use super::restart::life;
+use super::{ACCESS, TUBES, guarded_script, played};
 use crate::case::{Case, Needs, code, script};
 use rustix::process::Signal;
-
-/// The rules: identities with roles in `mine`, and one that may do everything.
-const ACCESS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
-
-/// Rules for tubes.
-const TUBES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
 
 /// If the server cannot read a `complete` and its puts, the connection closes.
 const LOST: [&str; 14] = [
@@ -238,14 +233,14 @@ fn refused() -> Vec<Case> {
     for (at, (first, word)) in REFUSED.iter().enumerate() {
         let name = format!("{word}_counts_before_what_follows_it_in_the_list_{at}");
         let refused = code(&name, move |bench| {
-            bench.steps(
-                "e: auth token-of-everybody-for-the-conformance-suite -> AUTHENTICATED
-                 a: auth token-of-limited-for-the-conformance-suite -> AUTHENTICATED
+            bench.steps(&played(
+                "e: <everybody>
+                 a: <limited>
                  a: put 0 0 60 1 tub:few-1 | x -> INSERTED 1
                  a: put 0 0 60 1 tub:few-1 | x -> INSERTED 2
                  a: put 0 0 60 1 | x -> INSERTED 3
                  a: reserve -> RESERVED 3 1 | x",
-            )?;
+            ))?;
             for is_draining in [false, true] {
                 // Every `complete` with puts has this reason.
                 let word = if is_draining && at >= BEFORE_DRAINING { "DRAINING" } else { word };
@@ -313,35 +308,31 @@ fn refused() -> Vec<Case> {
 }
 
 fn under_rules() -> Vec<Case> {
-    let log_in = |client: &str, name: &str| {
-        format!("{client}: auth token-of-{name}-for-the-conformance-suite -> AUTHENTICATED\n")
-    };
-    let guarded = |name: &str, text: String| script(name, text).flags(&["--access", ACCESS]);
     vec![
-        guarded(
+        guarded_script(
             "a_complete_needs_the_roles_of_a_delete_and_of_each_put",
-            log_in("e", "everybody")
-                + &log_in("w", "worker")
-                + "e: put 0 0 60 1 tub:mine | x -> INSERTED 1
-                   w: watch mine -> WATCHING 1
-                   w: reserve -> RESERVED 1 1 | x
-                   w: complete 1 1 | put 0 0 60 4 tub:mine | quit -> FORBIDDEN
-                   w: complete 1 1 | put 0 0 60 4 exp:0 | quit -> FORBIDDEN
-                   w: complete 1 1 | put 0 0 60 4 what | quit -> FORBIDDEN
-                   w: complete 1 0 -> COMPLETED
-                   e: stats-tube mine => total-jobs: 1",
+            "e: <everybody>
+             w: <worker>
+             e: put 0 0 60 1 tub:mine | x -> INSERTED 1
+             w: watch mine -> WATCHING 1
+             w: reserve -> RESERVED 1 1 | x
+             w: complete 1 1 | put 0 0 60 4 tub:mine | quit -> FORBIDDEN
+             w: complete 1 1 | put 0 0 60 4 exp:0 | quit -> FORBIDDEN
+             w: complete 1 1 | put 0 0 60 4 what | quit -> FORBIDDEN
+             w: complete 1 0 -> COMPLETED
+             e: stats-tube mine => total-jobs: 1",
         ),
-        guarded(
+        guarded_script(
             "a_complete_of_a_job_of_a_hidden_tube_is_skipped_whole",
-            log_in("e", "everybody")
-                + &log_in("p", "producer")
-                + "e: put 0 0 60 1 | x -> INSERTED 1
-                   p: complete 1 1 | put 0 0 60 4 tub:mine | quit -> NOT_FOUND
-                   p: complete 2 1 | put 0 0 60 4 tub:mine | quit -> NOT_FOUND
-                   p: put 0 0 60 1 tub:mine | y -> INSERTED 4
-                   p: complete 4 1 | put 0 0 60 4 tub:mine | quit -> NOT_FOUND
-                   s: complete 4 1 | put 0 0 60 4 | quit -> NOT_FOUND
-                   p: list-tube-used -> USING default",
+            "e: <everybody>
+             p: <producer>
+             e: put 0 0 60 1 | x -> INSERTED 1
+             p: complete 1 1 | put 0 0 60 4 tub:mine | quit -> NOT_FOUND
+             p: complete 2 1 | put 0 0 60 4 tub:mine | quit -> NOT_FOUND
+             p: put 0 0 60 1 tub:mine | y -> INSERTED 4
+             p: complete 4 1 | put 0 0 60 4 tub:mine | quit -> NOT_FOUND
+             s: complete 4 1 | put 0 0 60 4 | quit -> NOT_FOUND
+             p: list-tube-used -> USING default",
         ),
     ]
 }

@@ -1,6 +1,6 @@
 //! The topics of the suite, with a file for each.
 
-use crate::case::{Case, with_mark};
+use crate::case::{Case, script, with_mark};
 use crate::mark::{self, Mark};
 
 mod access;
@@ -35,6 +35,12 @@ mod tubes;
 mod wait_job;
 mod waits;
 mod work;
+
+/// The access rules: identities with roles in `mine`, and one that may do everything.
+const ACCESS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
+
+/// Rules for tubes.
+const TUBES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
 
 /// All cases by topic, with the mark of cases that do not set their own.
 pub fn all() -> Vec<(&'static str, Vec<Case>)> {
@@ -72,6 +78,20 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("waits", with_mark(mark::RESERVE, timed(waits::cases()))),
         ("work", timed(work::cases())),
     ]
+}
+
+/// A script for a server with access rules.
+fn guarded_script(name: &str, text: &str) -> Case {
+    script(name, played(text)).flags(&["--access", ACCESS])
+}
+
+/// A script in which the step `a: <worker>` logs a client in as the worker.
+fn played(text: &str) -> String {
+    let names = ["producer", "worker", "observer", "manager", "everybody", "limited"];
+    names.iter().fold(text.to_owned(), |text, name| {
+        let log_in = format!("auth token-of-{name}-for-the-conformance-suite -> AUTHENTICATED");
+        text.replace(&format!("<{name}>"), &log_in)
+    })
 }
 
 fn timed(cases: Vec<Case>) -> Vec<Case> {

@@ -1,9 +1,7 @@
 //! Rules for tubes (`--tubes`), which other servers do not have.
 
+use super::TUBES;
 use crate::case::{Case, Needs, script};
-
-/// The rules.
-const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
 
 pub fn cases() -> Vec<Case> {
     let mut cases = limits();
@@ -19,7 +17,7 @@ pub fn cases() -> Vec<Case> {
          a: put 0 0 60 1 | x -> INSERTED 3
          a: stats-tube default => rejected-full: 0",
     ));
-    cases.into_iter().map(|case| case.needs(Needs::Extension).flags(&["--tubes", RULES]).ours()).collect()
+    cases.into_iter().map(|case| case.needs(Needs::Extension).flags(&["--tubes", TUBES]).ours()).collect()
 }
 
 fn limits() -> Vec<Case> {

@@ -1,11 +1,9 @@
 //! `session`: reservations that outlive the connection of their client.
 
+use super::guarded_script;
 use super::restart::life;
 use crate::case::{Case, Needs, script};
 use rustix::process::Signal;
-
-/// The rules: identities with the role work in `mine`, and one that may do everything.
-const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
 
 /// Malformed lines of the command.
 const MALFORMED: [&str; 16] = [
@@ -321,16 +319,7 @@ fn shown() -> Vec<Case> {
     ]
 }
 
-/// Cases of a server with rules, in which `<name>` stands for the log-in of that identity.
 fn guarded() -> Vec<Case> {
-    let log_in = |text: &str| {
-        let mut text = text.to_owned();
-        for name in ["everybody", "worker", "observer", "producer"] {
-            let token = format!("auth token-of-{name}-for-the-conformance-suite -> AUTHENTICATED");
-            text = text.replace(&format!("<{name}>"), &token);
-        }
-        text
-    };
     [
         (
             "a_session_belongs_to_its_identity",
@@ -369,6 +358,6 @@ fn guarded() -> Vec<Case> {
              w: session s 60 -> BAD_FORMAT",
         ),
     ]
-    .map(|(name, text)| script(name, log_in(text)).flags(&["--access", RULES]))
+    .map(|(name, text)| guarded_script(name, text))
     .into()
 }

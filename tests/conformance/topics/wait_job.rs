@@ -1,12 +1,7 @@
 //! `wait-job`: a client waits until a job is deleted or buried.
 
+use super::{TUBES, guarded_script};
 use crate::case::{Case, Needs, script};
-
-/// The rules: identities with roles in `mine`, and one that may do everything.
-const ACCESS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
-
-/// Rules for tubes.
-const TUBES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
 
 /// Malformed lines of the command.
 const MALFORMED: [&str; 9] = [
@@ -143,44 +138,40 @@ fn waits() -> Vec<Case> {
 }
 
 fn under_rules() -> Vec<Case> {
-    let log_in = |client: &str, name: &str| {
-        format!("{client}: auth token-of-{name}-for-the-conformance-suite -> AUTHENTICATED\n")
-    };
-    let guarded = |name: &str, text: String| script(name, text).flags(&["--access", ACCESS]);
     vec![
-        guarded(
+        guarded_script(
             "a_producer_may_wait_for_its_job",
-            log_in("p", "producer")
-                + &log_in("e", "everybody")
-                + "p: use mine -> USING mine
-                   p: put 0 0 60 1 | x -> INSERTED 1
-                   p: wait-job 1 ->
-                   until e: stats => cmd-wait-job: 1
-                   e: delete 1 -> DELETED
-                   p: -> DELETED 1",
+            "p: <producer>
+             e: <everybody>
+             p: use mine -> USING mine
+             p: put 0 0 60 1 | x -> INSERTED 1
+             p: wait-job 1 ->
+             until e: stats => cmd-wait-job: 1
+             e: delete 1 -> DELETED
+             p: -> DELETED 1",
         ),
-        guarded(
+        guarded_script(
             "a_job_of_a_hidden_tube_is_not_there_to_be_waited_for",
-            log_in("e", "everybody")
-                + &log_in("p", "producer")
-                + "e: put 0 0 60 1 | x -> INSERTED 1
-                   p: wait-job 1 -> NOT_FOUND
-                   p: wait-job 2 -> NOT_FOUND
-                   s: wait-job 1 -> NOT_FOUND",
+            "e: <everybody>
+             p: <producer>
+             e: put 0 0 60 1 | x -> INSERTED 1
+             p: wait-job 1 -> NOT_FOUND
+             p: wait-job 2 -> NOT_FOUND
+             s: wait-job 1 -> NOT_FOUND",
         ),
-        guarded(
+        guarded_script(
             "the_burial_of_a_job_in_a_hidden_tube_is_not_shown",
-            log_in("e", "everybody")
-                + &log_in("p", "producer")
-                + "p: use mine -> USING mine
-                   p: put 0 0 60 1 | x -> INSERTED 1
-                   p: wait-job 1 ->
-                   until e: stats => cmd-wait-job: 1
-                   e: move 1 hidden -> MOVED
-                   e: reserve-job 1 -> RESERVED 1 1 | x
-                   e: bury 1 0 -> BURIED
-                   p: -> NOT_FOUND
-                   p: wait-job 1 -> NOT_FOUND",
+            "e: <everybody>
+             p: <producer>
+             p: use mine -> USING mine
+             p: put 0 0 60 1 | x -> INSERTED 1
+             p: wait-job 1 ->
+             until e: stats => cmd-wait-job: 1
+             e: move 1 hidden -> MOVED
+             e: reserve-job 1 -> RESERVED 1 1 | x
+             e: bury 1 0 -> BURIED
+             p: -> NOT_FOUND
+             p: wait-job 1 -> NOT_FOUND",
         ),
         script(
             "a_dead_job_that_goes_to_its_dead_tube_is_neither_deleted_nor_buried",
