@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
-use beanstalkd_testkit::debian_server;
 use beanstalkd_testkit::panicking::{Client, Server};
 use beanstalkd_testkit::server::{self, Transport};
+use beanstalkd_testkit::{TOKEN, TOKEN_HASH, debian_server};
 
 const RULES: &str = "[[tube]]\nname = \"t\"\nmax-attempts = 1\ndead-tube = \"dead\"\n\
                      [[tube]]\nname = \"one\"\nmax-reserved = 1\n";
@@ -75,9 +75,10 @@ fn a_dead_job_waits_for_the_end_of_the_pause_of_its_dead_tube() {
 fn a_job_goes_to_a_dead_tube_that_the_client_who_lets_it_fail_may_not_use() {
     let files = Files::new();
     let access = files.path("access.toml");
-    let rules = "[strangers]\nproduce = [\"t\"]\nwork = [\"t\"]\n[identities.operator]\n\
-                 tokens = [\"3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9\"]\n\
-                 manage = [\"*\"]\nwork = [\"*\"]\n";
+    let rules = format!(
+        "[strangers]\nproduce = [\"t\"]\nwork = [\"t\"]\n[identities.operator]\n\
+         tokens = [\"{TOKEN_HASH}\"]\nmanage = [\"*\"]\nwork = [\"*\"]\n"
+    );
     fs::write(&access, rules).unwrap();
     let server = files.start(&["--access", text(&access)]);
     let mut client = server.connect();
@@ -86,7 +87,7 @@ fn a_job_goes_to_a_dead_tube_that_the_client_who_lets_it_fail_may_not_use() {
     let seen = client.ask(&format!("stats-job {id}"));
     assert!(["NOT_FOUND", "FORBIDDEN"].contains(&&*seen), "it may not see the tube: {seen}");
     let mut operator = server.connect();
-    assert!(operator.ask("auth 0123456789abcdef0123456789abcdef").starts_with("AUTHENTICATED"));
+    assert!(operator.ask(&format!("auth {TOKEN}")).starts_with("AUTHENTICATED"));
     assert_eq!(death(&mut operator, id), ["dead", "t", "1"]);
     assert_eq!(operator.ask(&format!("move {id} t")), "MOVED");
     assert_eq!(death(&mut operator, id), ["t", "", "0"]);

@@ -11,7 +11,7 @@ use beanstalk_client::{
     Refusal, Reply, Request, TubeName,
 };
 use beanstalkd_testkit::fake::{Fake, FakeOptions, Fault, at_each_command};
-use beanstalkd_testkit::installed;
+use beanstalkd_testkit::{TOKEN, TOKEN_HASH, installed};
 
 mod support;
 
@@ -471,14 +471,11 @@ fn a_server_with_fewer_extensions_than_the_last_one_gets_only_lines_that_it_know
     }
 }
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-const DIGEST: &str = "3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9";
-
 /// A server with access rules, and the connector of an identity with these roles.
 fn guarded(roles: &str) -> Option<(installed::Installed, Connector)> {
     let directory = tempfile::tempdir().unwrap();
     let access = directory.path().join("access");
-    std::fs::write(&access, format!("[identities.app]\ntokens = [\"{DIGEST}\"]\n{roles}\n")).unwrap();
+    std::fs::write(&access, format!("[identities.app]\ntokens = [\"{TOKEN_HASH}\"]\n{roles}\n")).unwrap();
     let server = installed::ours(&["--access", access.to_str().unwrap()])?;
     Some((server, Connector::new().token(beanstalk_client::Token::parse(TOKEN).unwrap())))
 }

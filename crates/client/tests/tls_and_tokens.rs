@@ -10,20 +10,22 @@ use beanstalk_client::{
     Address, Client, Connector, Error, JobState, Pool, PutOptions, Reconnect, Refusal, Tls, Token,
 };
 use beanstalkd_testkit::pace::Pace;
-use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
-use beanstalkd_testkit::tls::{Authority, Leaf};
+use beanstalkd_testkit::tls::Authority;
+use beanstalkd_testkit::tls_server::TlsServer;
+use beanstalkd_testkit::{TOKEN, TOKEN_HASH};
 
 mod support;
 
-use support::{TlsServer, on_one_thread};
+use support::on_one_thread;
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-const ACCESS: &str = "[identities.mailer]
-tokens = [\"3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9\"]
-produce = [\"*\"]
-work = [\"*\"]
-";
+/// A server with TLS, its address, and a connector that trusts it.
+fn with_tls(flags: &[&str]) -> (TlsServer, Address, Connector) {
+    let server = TlsServer::start(flags);
+    let address = format!("localhost:{}", server.address.port()).parse().unwrap();
+    let connector = Connector::new().tls(Tls::new(Some(&server.file("ca.pem")), None).unwrap());
+    (server, address, connector)
+}
 
 /// The error of a connect with each driver.
 fn errors(connector: &Connector, address: &Address) -> [Error; 2] {
@@ -33,35 +35,18 @@ fn errors(connector: &Connector, address: &Address) -> [Error; 2] {
 
 #[test]
 fn a_server_is_reached_with_its_authority_and_a_token_and_never_without() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    };
-    let authority = Authority::new("authority");
-    let identity = authority.issue(Leaf::of("localhost"));
-    let ca = file("ca", &authority.pem());
-    let other = file("other", &Authority::new("other").pem());
-    let (cert, key) = (file("s.pem", &identity.certificate_pem()), file("s.key", &identity.key_pem()));
-    let access = file("access", ACCESS);
-    let (plain, secret) = (free_address().unwrap(), free_address().unwrap());
-    let (tls, plain_port) = (format!("tls://{secret}"), plain.to_string());
-    let text = |path: &std::path::PathBuf| path.to_string_lossy().into_owned();
-    let (cert, key, access) = (text(&cert), text(&key), text(&access));
-    let listen = ["--listen", &plain_port, "--listen", &tls, "--tls-cert", &cert, "--tls-key", &key];
-    let _server = Server::start(&[&listen[..], &["--access", &access]].concat());
-
-    let address: Address = secret.to_string().parse().unwrap();
-    let named: Address = format!("localhost:{}", secret.port()).parse().unwrap();
+    let plain = free_address().unwrap().to_string();
+    let access =
+        format!("[identities.mailer]\ntokens = [\"{TOKEN_HASH}\"]\nproduce = [\"*\"]\nwork = [\"*\"]\n");
+    let server = TlsServer::start_with(&[("access", &access)], &["--listen", &plain]);
+    let (ca, other) = (server.file("ca.pem"), server.file("other"));
+    std::fs::write(&other, Authority::new("other").pem()).unwrap();
+    let address: Address = server.address.to_string().parse().unwrap();
     let settings = |ca| Tls::new(Some(ca), None).unwrap();
     let token = |text| Token::parse(text).unwrap();
     // A wrong certificate or token is not tried again.
     let connector = Connector::new().reconnect(Reconnect::forever()).timeout(Some(Duration::from_secs(20)));
     let good = connector.clone().tls(settings(&ca)).token(token(TOKEN));
-    let Some(address) = [address, named].into_iter().find(|address| good.connect(address).is_ok()) else {
-        panic!("{}", good.connect(&"localhost:1".parse().unwrap()).unwrap_err())
-    };
     let mut client = good.connect(&address).unwrap();
     client.put(b"x", &PutOptions::new()).unwrap();
     client.closer().unwrap().close();
@@ -80,7 +65,7 @@ fn a_server_is_reached_with_its_authority_and_a_token_and_never_without() {
     for error in errors(&good.clone().token(token("somebody-else")), &address) {
         assert!(matches!(error, Error::Refused(Refusal::Unauthorized)), "{error}");
     }
-    for error in errors(&good, &plain_port.parse().unwrap()) {
+    for error in errors(&good, &plain.parse().unwrap()) {
         assert!(matches!(error, Error::SpeaksNoTls { .. }), "{error}");
         assert!(!error.to_string().contains("--"), "{error}: options are those of a program");
     }
@@ -166,7 +151,7 @@ fn a_server_that_ends_in_the_handshake_is_tried_again_with_tls() {
 
 #[test]
 fn a_pool_lends_a_connection_with_tls_again_also_if_nobody_has_used_it() {
-    let TlsServer { server, address, connector, directory: _directory } = TlsServer::start(&[]);
+    let (server, address, connector) = with_tls(&[]);
     let count = |client: &mut Client| client.stats().unwrap().number("total-connections").unwrap();
     let mut observer = connector.connect(&address).unwrap();
     let before = count(&mut observer);
@@ -191,9 +176,9 @@ fn a_pool_lends_a_connection_with_tls_again_also_if_nobody_has_used_it() {
 
 #[test]
 fn bytes_that_tls_has_taken_are_not_written_again_after_a_time_out() {
-    let TlsServer { server, address, connector, directory: _directory } = TlsServer::start(&["-z", "100m"]);
+    let (server, address, connector) = with_tls(&["-z", "100m"]);
     let kill = |signal: &str| {
-        let pid = server.usage().0.to_string();
+        let pid = server.server.usage().0.to_string();
         assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
     };
     // More than the kernel's buffers take, and each part of it is a command.

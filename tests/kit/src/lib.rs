@@ -5,7 +5,7 @@
 //!
 //! | for | modules |
 //! |---|---|
-//! | a server process | [`server`]; [`panicking`], in which every step must succeed; [`launched`], which may not answer yet; [`installed`] and [`DEBIAN_SERVER`], to compare with C's |
+//! | a server process | [`server`]; [`panicking`], in which every step must succeed; [`launched`], which may not answer yet; [`tls_server`]; [`installed`] and [`DEBIAN_SERVER`], to compare with C's |
 //! | clients of a server process | [`client`], of raw bytes; [`tls`], with certificates; [`http`], of metrics and the API; [`chains`], workers with `complete` |
 //! | what the clients have seen | [`history`]; [`sent`], commands that it follows |
 //! | what a server process meets | [`postgres`], clusters that break; [`stepping_clock`], a clock that is set; [`pace`], a machine that stalls; [`system`], facts about processes |
@@ -45,6 +45,7 @@ pub mod system;
 pub mod tags;
 pub mod tasks;
 pub mod tls;
+pub mod tls_server;
 pub mod written;
 
 use std::path::{Path, PathBuf};
@@ -57,6 +58,12 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A span for the tag `trc:` of a put.
 pub const TRACE: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// A token of an access file.
+pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// The hash of [`TOKEN`], as it stands in an access file.
+pub const TOKEN_HASH: &str = "3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9";
 
 /// Debian's C beanstalkd, with which tests compare if it is installed.
 pub const DEBIAN_SERVER: &str = "/usr/bin/beanstalkd";

@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 
 use crate::PATIENCE;
 
@@ -231,6 +231,17 @@ pub fn handshake(mut socket: &TcpStream, config: &Arc<ClientConfig>) -> io::Resu
         tls.complete_io(&mut socket)?;
     }
     Ok(tls)
+}
+
+/// A client that has done its part of the handshake, with its socket.
+pub fn open(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let tls = handshake(&socket, config)?;
+    Ok(StreamOwned::new(tls, socket))
 }
 
 /// Connects with TLS, and returns a socket for plain bytes. A thread passes them on in both directions. When the client

@@ -7,13 +7,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanstalk_client::{
-    Address, Connector, Error, Handled, Reconnect, Report, Tls, TubeName, Worker, WorkerJob,
-};
+use beanstalk_client::{Connector, Error, Handled, Reconnect, Report, TubeName, Worker, WorkerJob};
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::panicking::Server;
-use beanstalkd_testkit::server::free_address;
-use beanstalkd_testkit::tls::{Authority, Leaf};
 use tempfile::TempDir;
 
 pub(crate) fn tube(name: &str) -> TubeName {
@@ -89,38 +84,6 @@ pub(crate) fn answer(stream: &mut UnixStream, text: &[u8]) -> String {
     let count = stream.read(&mut bytes).unwrap();
     stream.write_all(text).unwrap();
     String::from_utf8(bytes[..count].to_vec()).unwrap()
-}
-
-/// A server with TLS, and a connector that trusts it.
-pub(crate) struct TlsServer {
-    pub server: Server,
-    pub address: Address,
-    pub connector: Connector,
-    /// Its files.
-    pub directory: TempDir,
-}
-
-impl TlsServer {
-    /// Starts one with these further arguments.
-    pub(crate) fn start(arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = directory.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path.to_string_lossy().into_owned()
-        };
-        let authority = Authority::new("authority");
-        let identity = authority.issue(Leaf::of("localhost"));
-        let ca = file("ca", &authority.pem());
-        let (cert, key) = (file("cert", &identity.certificate_pem()), file("key", &identity.key_pem()));
-        let port = free_address().unwrap();
-        let tls = format!("tls://{port}");
-        let listen = ["--listen", &tls, "--tls-cert", &cert, "--tls-key", &key];
-        let server = Server::start(&[&listen[..], arguments].concat());
-        let address = format!("localhost:{}", port.port()).parse().unwrap();
-        let connector = Connector::new().tls(Tls::new(Some(ca.as_ref()), None).unwrap());
-        Self { server, address, connector, directory }
-    }
 }
 
 /// A reply with a job of the tube `work`, with its fields.
