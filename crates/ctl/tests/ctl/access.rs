@@ -4,16 +4,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
+use beanstalkd_testkit::{TOKEN, TOKEN_HASH};
 
-use crate::support::{between, command, ctl};
-
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-const SHA256_OF_TOKEN: &str = "3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9";
+use crate::support::{between, command, ctl, write};
 
 /// Access rules with these roles for anonymous clients, and all for the one with the token.
 fn rules(strangers: &str) -> String {
     format!(
-        "[identities.operator]\ntokens = [\"{SHA256_OF_TOKEN}\"]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = \
+        "[identities.operator]\ntokens = [\"{TOKEN_HASH}\"]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = \
          [\"*\"]\nmanage = [\"*\"]\n[strangers]\n{strangers}"
     )
 }
@@ -21,12 +19,8 @@ fn rules(strangers: &str) -> String {
 #[test]
 fn a_token_in_a_file_logs_in() {
     let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_string_lossy().into_owned()
-    };
-    let rules = format!("[identities.mailer]\ntokens = [\"{SHA256_OF_TOKEN}\"]\nproduce = [\"mail\"]\n");
+    let file = |name: &str, text: &str| write(directory.path(), name, text);
+    let rules = format!("[identities.mailer]\ntokens = [\"{TOKEN_HASH}\"]\nproduce = [\"mail\"]\n");
     let address = free_address().unwrap().to_string();
     let _server = Server::start(&["--listen", &address, "--access", &file("rules.toml", &rules)]);
     let token = file("token", &format!("{TOKEN}\n"));
@@ -60,11 +54,7 @@ fn a_token_in_a_file_logs_in() {
 #[test]
 fn an_import_reports_that_it_may_not_end_the_delay_of_its_jobs() {
     let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_string_lossy().into_owned()
-    };
+    let file = |name: &str, text: &str| write(directory.path(), name, text);
     let rules = rules("produce = [\"mail\"]\nobserve = [\"mail\"]\n");
     let address = free_address().unwrap().to_string();
     let _server = Server::start(&["--listen", &address, "--access", &file("rules.toml", &rules)]);
@@ -84,9 +74,9 @@ fn an_import_reports_that_it_may_not_end_the_delay_of_its_jobs() {
 fn a_drain_keeps_the_jobs_that_it_may_not_reserve_and_exports_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
-    let (access, token) = (path("rules.toml"), path("token"));
-    std::fs::write(&access, rules("work = [\"mine\"]\nobserve = [\"*\"]\n")).unwrap();
-    std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
+    let rules = rules("work = [\"mine\"]\nobserve = [\"*\"]\n");
+    let (access, token) =
+        (write(directory.path(), "rules.toml", &rules), write(directory.path(), "token", TOKEN));
     let server = Server::start(&["--access", &access]);
     let address = format!("unix:{}", server.socket_path().display());
     let jobs = path("jobs");

@@ -1,7 +1,7 @@
 //! `export --drain`: which jobs and which lines of the file belong to an interrupted export.
 
-use super::support::{Ended, between, client, counts, ctl, name, put, put_buried};
-use super::transfer::{fill, text};
+use super::support::{Ended, between, client, counts, ctl, name, put, put_buried, text};
+use super::transfer::fill;
 use beanstalk_client::PutOptions;
 use beanstalkd_testkit::fake::{Fake, Fault, at_each_command_after};
 use beanstalkd_testkit::installed::{self, Installed};

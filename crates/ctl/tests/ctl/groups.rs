@@ -1,8 +1,8 @@
 //! Jobs that wait for groups: `export --drain` and `delete` of these and of the members.
 
 use super::rules::{Ruled, start};
-use super::support::{between, client, counts, ctl, everywhere, name};
-use super::transfer::{states_and_tags, text};
+use super::support::{between, client, counts, ctl, everywhere, name, text};
+use super::transfer::states_and_tags;
 use beanstalk_client::{Client, PutOptions};
 use beanstalkd_testkit::fake::{Fake, Fault, at_each_command, at_each_command_after};
 use beanstalkd_testkit::installed;

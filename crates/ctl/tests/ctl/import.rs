@@ -8,8 +8,8 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use super::rules::{Ruled, start};
-use super::support::{between, client, command, counts, ctl, ctl_with, interrupt, name, put};
-use super::transfer::{fifo, text};
+use super::support::{between, client, command, counts, ctl, ctl_with, interrupt, name, put, text};
+use super::transfer::fifo;
 
 const HELD: &str = "{\"tube\":\"t\",\"body\":\"x\",\"tags\":[\"aft:g\"]}\n";
 

@@ -1,7 +1,6 @@
 //! What commands that read many jobs find while other clients change them.
 
-use super::support::{between, client, counts, ctl, name, put, put_buried};
-use super::transfer::text;
+use super::support::{between, client, counts, ctl, name, put, put_buried, text};
 use beanstalk_client::{Client, PutOptions};
 use beanstalkd_testkit::fake::{Fake, FakeOptions};
 use beanstalkd_testkit::installed;

@@ -114,6 +114,18 @@ pub fn name(text: &str) -> TubeName {
     text.parse().unwrap()
 }
 
+/// The text of a path, for an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Writes a file into `directory`, and returns its path.
+pub fn write(directory: &Path, name: &str, content: &str) -> String {
+    let path = directory.join(name);
+    fs::write(&path, content).unwrap();
+    text(&path).to_owned()
+}
+
 /// Puts a job and returns its id.
 pub fn put(client: &mut Client, tube: &str, body: &[u8], delay: u32) -> u64 {
     client.use_tube(&name(tube)).unwrap();

@@ -1,6 +1,6 @@
 //! `export` and `import`: no job is lost or put twice, wherever they are interrupted.
 
-use super::support::{client, command, counts, ctl, everywhere, name, put, put_buried};
+use super::support::{client, command, counts, ctl, everywhere, name, put, put_buried, text};
 use beanstalkd_testkit::fake::{Fake, FakeOptions, Fault, at_each_command, at_each_command_after};
 use beanstalkd_testkit::installed;
 use std::fs;
@@ -44,10 +44,6 @@ pub fn expected() -> Vec<(Vec<u8>, String, u64)> {
         .collect();
     jobs.sort();
     jobs
-}
-
-pub fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `export` and `import`: which jobs a refusal of the server keeps back, and how the user gets them.
 
-use super::support::{between, client, command, counts, ctl};
-use super::transfer::{expected, fill, jobs, text};
+use super::support::{between, client, command, counts, ctl, text};
+use super::transfer::{expected, fill, jobs};
 use beanstalkd_testkit::fake::{Fake, FakeOptions, Fault, at_each_command};
 use beanstalkd_testkit::panicking::wait_until;
 use serde_json::json;

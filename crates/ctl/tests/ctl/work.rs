@@ -1,21 +1,16 @@
 //! `work`: runs a command for each job.
 
-use super::support::{client, command, counts, ctl, everywhere, interrupt, put};
+use super::support::{client, command, counts, ctl, everywhere, interrupt, put, text};
 use beanstalk_client::PutOptions;
 use beanstalkd_testkit::fake::{Fake, FakeOptions};
 use beanstalkd_testkit::pace::Pace;
 use beanstalkd_testkit::panicking::wait_until;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::Command;
 
 /// A command that notes its attempt in a file, and fails.
 const FAILING: &str = "echo $BEANSTALK_ATTEMPT >>\"$0\"; false";
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 #[test]
 fn a_command_gets_the_body_and_the_variables_of_the_job() {
