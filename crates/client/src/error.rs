@@ -51,6 +51,9 @@ pub enum Error {
     },
     /// The server refused the command. Nothing has changed.
     Refused(Refusal),
+    /// The command was not sent, because it breaks this rule: a limit of the protocol, or the form of a request.
+    /// Nothing has changed.
+    Invalid(&'static str),
     /// The connection was lost before the reply, and the command must not be sent again automatically: the server may
     /// or may not have executed it.
     Unconfirmed {
@@ -119,7 +122,7 @@ impl Error {
             }
             Self::Unconfirmed { .. } => Culprit::Network,
             Self::Unsupported { .. } => Culprit::Server,
-            Self::Refused(_) | Self::PoolExhausted => Culprit::Caller,
+            Self::Refused(_) | Self::Invalid(_) | Self::PoolExhausted => Culprit::Caller,
         }
     }
 
@@ -129,14 +132,17 @@ impl Error {
             Self::Connect { .. } | Self::Io(_) | Self::Closed => true,
             Self::SpeaksTls | Self::SpeaksNoTls { .. } => true,
             Self::Malformed(_) | Self::Unexpected { .. } | Self::Unasked { .. } => true,
-            Self::TimedOut | Self::MalformedData(_) | Self::Refused(_) => false,
+            Self::TimedOut | Self::MalformedData(_) | Self::Refused(_) | Self::Invalid(_) => false,
             Self::Unconfirmed { .. } | Self::Unsupported { .. } | Self::PoolExhausted => false,
         }
     }
 
     /// Whether the commands after it still get their replies.
     pub(crate) fn concerns_one_command(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Unconfirmed { .. } | Self::Unsupported { .. })
+        matches!(
+            self,
+            Self::Refused(_) | Self::Invalid(_) | Self::Unconfirmed { .. } | Self::Unsupported { .. }
+        )
     }
 
     /// Whether a server without the extension of a command answers like this.
@@ -152,7 +158,7 @@ impl Error {
             }
             Self::Io(_) | Self::Closed | Self::TimedOut => true,
             Self::SpeaksTls | Self::SpeaksNoTls { .. } | Self::Malformed(_) | Self::MalformedData(_) => false,
-            Self::Unexpected { .. } | Self::Unasked { .. } | Self::Refused(_) => false,
+            Self::Unexpected { .. } | Self::Unasked { .. } | Self::Refused(_) | Self::Invalid(_) => false,
             Self::Unconfirmed { .. } | Self::Unsupported { .. } | Self::PoolExhausted => false,
         }
     }
@@ -205,6 +211,7 @@ impl fmt::Display for Error {
             Self::Unexpected { command, reply } => write!(f, "the server answered {command} with {reply}"),
             Self::Unasked { reply } => write!(f, "the server sent {reply} before the command for it"),
             Self::Refused(refusal) => write!(f, "the server answered {refusal}"),
+            Self::Invalid(rule) => write!(f, "the command was not sent: {rule}"),
             Self::Unconfirmed { command } => {
                 write!(f, "the connection was lost before the reply to {command}: it may have been executed")
             }
@@ -223,7 +230,7 @@ impl std::error::Error for Error {
             Self::Malformed(error) => Some(error),
             Self::MalformedData(error) => Some(error),
             Self::Closed | Self::SpeaksTls | Self::SpeaksNoTls { .. } | Self::TimedOut => None,
-            Self::Unexpected { .. } | Self::Unasked { .. } | Self::Refused(_) => None,
+            Self::Unexpected { .. } | Self::Unasked { .. } | Self::Refused(_) | Self::Invalid(_) => None,
             Self::Unconfirmed { .. } | Self::Unsupported { .. } | Self::PoolExhausted => None,
         }
     }

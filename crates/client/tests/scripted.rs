@@ -2,8 +2,8 @@
 
 use beanstalk_client::{
     Address, Client, Command, Connection, Connector, Culprit, Cursor, Error, Extensions, Field, Fields,
-    JobId, JobState, ModeWord, Pool, Priority, PutOptions, Refusal, Request, Tag, TraceParent, TubeName,
-    TubeNameRef, Verb,
+    Handled, JobId, JobState, ModeWord, Pool, Priority, PutOptions, Refusal, Request, Tag, TraceParent,
+    TubeName, TubeNameRef, Verb, Worker,
 };
 use beanstalkd_protocol::PutHeader;
 use beanstalkd_testkit::PATIENCE;
@@ -163,23 +163,43 @@ fn a_complete_has_its_puts_after_it() {
     check(sent, "COMPLETED 8 9\r\n", vec![8, 9], |c| c.complete(7, &puts));
     check("complete 7 0", "COMPLETED\r\n", vec![], |c| c.complete(7, &[]));
     let (refused, sent) = with("", |c| c.complete(7, &vec![(PutOptions::new(), &b""[..]); 101]));
-    assert!(matches!(refused, Err(Error::Refused(Refusal::BadFormat))) && sent.is_empty());
+    assert!(matches!(refused, Err(Error::Invalid(rule)) if rule.contains(" 100 ")) && sent.is_empty());
+}
+
+#[test]
+fn an_argument_that_breaks_a_rule_is_not_sent_and_the_error_names_the_rule() {
+    fn check<T>((result, sent): (Result<T, Error>, String), limit: &str) {
+        let error = result.err().unwrap();
+        assert!(matches!(error, Error::Invalid(rule) if rule.contains(limit)) && sent.is_empty(), "{error}");
+        assert!(error.culprit() == Culprit::Caller && !error.to_string().contains("server"), "{error}");
+    }
+    let (long, graces) = ("s".repeat(TubeName::MAX_BYTES), [Duration::from_millis(3_600_001), Duration::MAX]);
+    for grace in graces {
+        check(with("", |c| c.session(&tube(), grace)), "1 hour");
+        // Not even a connection is tried.
+        let opened = Connector::new().session(tube(), grace).open(&Address::Unix("/nonexistent".into()));
+        check((opened, String::new()), "1 hour");
+    }
+    let connector = Connector::new().session(long.parse().unwrap(), Duration::ZERO);
+    let worker = Worker::new(connector, Address::Unix("/nonexistent".into()));
+    check((worker.run(|_| Handled::Done), String::new()), " 200 bytes");
+    check(with("", |c| c.delete_batch(&[])), "1 to 1000 ");
+    check(with("", |c| c.delete_batch(&[1; 1001])), "1 to 1000 ");
+    check(with("", |c| c.auth("a b")), "visible characters");
+    check(with("", |c| c.reserve_fields(&[Field::Age, Field::Age])), "at most once");
 }
 
 #[track_caller]
 fn is_not_sent<'a>(request: impl Into<Request<'a>>) {
     let request = request.into();
     let (refused, sent) = with("", |c| c.call(request).map(drop));
-    assert!(matches!(refused, Err(Error::Refused(Refusal::BadFormat))) && sent.is_empty(), "{request:?}");
+    assert!(matches!(refused, Err(Error::Invalid(_))) && sent.is_empty(), "{request:?}");
     let (results, sent) = with("", |c| {
         let mut results = Vec::new();
         c.send_all([request], |_, result| results.push(result.map(drop))).unwrap();
         results
     });
-    assert!(
-        matches!(results[..], [Err(Error::Refused(Refusal::BadFormat))]) && sent.is_empty(),
-        "{request:?}"
-    );
+    assert!(matches!(results[..], [Err(Error::Invalid(_))]) && sent.is_empty(), "{request:?}");
 }
 
 #[test]
@@ -255,8 +275,6 @@ fn fields_are_those_that_the_connection_has_asked_for() {
     let expected =
         [(7, Some("mail"), Some(3)), (8, Some("a"), Some(1)), (9, Some("b"), Some(2)), (10, None, None)];
     assert_eq!(seen, expected);
-    let (twice, sent) = with("", |c| c.reserve_fields(&[Field::Age, Field::Age]));
-    assert!(matches!(twice, Err(Error::Refused(Refusal::BadFormat))) && sent.is_empty());
 }
 
 #[test]

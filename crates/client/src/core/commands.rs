@@ -1,7 +1,8 @@
 //! The table of methods: a row for each command, from which both clients get theirs.
 //!
 //! Owns: the request of each method, and the meaning of each reply to it. A reply that refuses the command is
-//! [`Error::Refused`](crate::Error::Refused).
+//! [`Error::Refused`](crate::Error::Refused); an argument that the protocol does not have is
+//! [`Error::Invalid`](crate::Error::Invalid).
 
 /// Passes the table to the macro `$make`, for a driver. A row has the method, its preconditions, the request, and the
 /// results of the replies to it. A new command is a row here. The first line names what a result can use: the fields of
@@ -34,7 +35,8 @@ macro_rules! with_commands {
                 Reply::ReservedWith(id, body, values) => Job::with_fields(id, body, values, fields)
             }
 
-            /// Reserves a job, and waits at most `seconds` for one; [`Refusal::TimedOut`] if none came.
+            /// Reserves a job, and waits at most `seconds` for one;
+            /// [`Refusal::TimedOut`](crate::Refusal::TimedOut) if none came.
             fn reserve_with_timeout(seconds: impl Into<Seconds>) -> Job {
                 Command::ReserveWithTimeout { timeout_s: seconds.into() };
                 Reply::Reserved(id, body) => Job::from((id, body)),
@@ -84,8 +86,8 @@ macro_rules! with_commands {
                 Reply::Watching(count) => count
             }
 
-            /// Stops watching a tube. Returns the number of watched tubes; [`Refusal::NotIgnored`] if it is the last
-            /// one.
+            /// Stops watching a tube. Returns the number of watched tubes;
+            /// [`Refusal::NotIgnored`](crate::Refusal::NotIgnored) if it is the last one.
             fn ignore(tube: &TubeName) -> u64 {
                 Command::Ignore(tube.into());
                 Reply::Watching(count) => count
@@ -255,7 +257,7 @@ macro_rules! with_commands {
             fn delete_batch(ids: &[u64]) -> (u64, u64)
             where ids = ids.iter().copied().map(JobId).collect::<Vec<_>>(),
             {
-                Command::DeleteBatch(IdList::new(&ids).ok_or(Error::Refused(Refusal::BadFormat))?);
+                Command::DeleteBatch(IdList::new(&ids).ok_or(Error::Invalid("delete-batch has 1 to 1000 ids"))?);
                 Reply::DeletedBatch(deleted, not_found) => (deleted, not_found)
             }
 
@@ -270,9 +272,9 @@ macro_rules! with_commands {
             /// has, including those of an earlier connection. Another connection that is attached to the session is
             /// closed.
             fn session(name: &TubeName, grace: Duration) -> u64
-            where grace = u64::try_from(grace.as_millis()).ok().and_then(Grace::from_ms),
+            where grace = grace_of(grace)?,
             {
-                Command::Session { name: name.into(), grace: grace.ok_or(Error::Refused(Refusal::BadFormat))? };
+                Command::Session { name: name.into(), grace };
                 Reply::Session(count) => count
             }
 
@@ -300,10 +302,11 @@ macro_rules! with_commands {
                 Reply::Completed(ids) => ids.iter().map(|id| id.0).collect()
             }
 
-            /// Waits until this job is deleted or buried, for at most `timeout`; [`Refusal::TimedOut`] if neither
-            /// happens. Returns `false` if it is buried. If the connection is lost, the command is sent again: it is
-            /// [`Refusal::NotFound`] if the job was deleted in between, and waits for the next end of a job that was
-            /// buried and kicked in between.
+            /// Waits until this job is deleted or buried, for at most `timeout`;
+            /// [`Refusal::TimedOut`](crate::Refusal::TimedOut) if neither happens. Returns `false` if it is buried. If
+            /// the connection is lost, the command is sent again: it is
+            /// [`Refusal::NotFound`](crate::Refusal::NotFound) if the job was deleted in between, and waits for the
+            /// next end of a job that was buried and kicked in between.
             fn wait_job(id: u64, timeout: Option<Seconds>) -> bool {
                 Command::WaitJob { id: JobId(id), timeout_s: timeout };
                 Reply::DeletedJob(_) => true,
@@ -315,7 +318,7 @@ macro_rules! with_commands {
             fn reserve_fields(list: &[Field]) -> ()
             where list = FieldList::new(list.iter().copied()),
             {
-                Command::ReserveFields(list.ok_or(Error::Refused(Refusal::BadFormat))?);
+                Command::ReserveFields(list.ok_or(Error::Invalid("reserve-fields has each field at most once"))?);
                 // One field reads like the name of a tube.
                 Reply::UsingFields(_) | Reply::Using(_) => ()
             }
@@ -323,7 +326,7 @@ macro_rules! with_commands {
             /// Logs in with a token. If no identity has it, the server closes the connection.
             fn auth(token: &str) -> ()
             // A text that is not a token could be a line of its own.
-            where token = Token::parse(token).ok_or(Error::Refused(Refusal::Unauthorized))?,
+            where token = Token::parse(token).ok_or(Error::Invalid(Token::RULE))?,
             {
                 Command::Auth(token.as_bytes());
                 Reply::Authenticated => ()
@@ -341,7 +344,8 @@ macro_rules! with_commands {
                 Reply::Using(_) => ()
             }
 
-            /// Reserves a job. The next byte on the connection ends the wait with [`Refusal::Aborted`].
+            /// Reserves a job. The next byte on the connection ends the wait with
+            /// [`Refusal::Aborted`](crate::Refusal::Aborted).
             fn reserve_with_abort(seconds: Option<Seconds>) -> Job {
                 Command::ReserveWithAbort { timeout_s: seconds };
                 Reply::Reserved(id, body) => Job::from((id, body)),

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use beanstalkd_protocol::{Grace, Refusal};
+use beanstalkd_protocol::Grace;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::backoff::Reconnect;
@@ -126,7 +126,8 @@ impl Connector {
         let mut connector = self.clone();
         if let Some((name, _)) = &mut connector.session {
             let numbered = format!("{}-{number}", name.as_str());
-            *name = numbered.parse().map_err(|_| Error::Refused(Refusal::BadFormat))?;
+            let rule = "the name of a session has at most 200 bytes, with the number of its slot";
+            *name = numbered.parse().map_err(|_| Error::Invalid(rule))?;
         }
         Ok(connector)
     }
@@ -153,11 +154,17 @@ impl Connector {
     pub(crate) fn first_state(&self) -> Result<ConnectionState, Error> {
         let session = match &self.session {
             None => None,
-            Some((name, grace)) => {
-                let grace = u64::try_from(grace.as_millis()).ok().and_then(Grace::from_ms);
-                Some((name.clone(), grace.ok_or(Error::Refused(Refusal::BadFormat))?))
-            }
+            Some((name, grace)) => Some((name.clone(), grace_of(*grace)?)),
         };
         Ok(ConnectionState::new(self.token.clone(), session))
     }
+}
+
+/// The grace of a session, for `session`.
+///
+/// # Errors
+/// If it is too long.
+pub(crate) fn grace_of(time: Duration) -> Result<Grace, Error> {
+    let grace = u64::try_from(time.as_millis()).ok().and_then(Grace::from_ms);
+    grace.ok_or(Error::Invalid("the grace of a session is at most 1 hour"))
 }

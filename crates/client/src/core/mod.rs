@@ -25,4 +25,5 @@ pub use backoff::Reconnect;
 pub(crate) use backoff::{Backoff, jittered};
 pub(crate) use commands::with_commands;
 pub use connector::Connector;
+pub(crate) use connector::grace_of;
 pub use token::Token;

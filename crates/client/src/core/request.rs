@@ -13,15 +13,16 @@ use super::token::Token;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Request<'a> {
-    /// A command without a body. A `put`, and a `complete` with puts, are refused in this form: the server would take
-    /// the next commands for what has to follow. An `auth` whose text is not a [`Token`] is refused, too.
+    /// A command without a body. A `put`, and a `complete` with puts, are [`Error::Invalid`](crate::Error::Invalid) in
+    /// this form: the server would take the next commands for what has to follow. So is an `auth` whose text is not a
+    /// [`Token`]: it could be a line of its own.
     Line(Command<'a>),
     /// Puts a job with this body into the used tube.
     Put(&'a PutOptions, &'a [u8]),
     /// Deletes a reserved job and puts these, at most a hundred, all or nothing.
     Complete(JobId, &'a [(PutOptions, &'a [u8])]),
     /// A command that lists a page, without its cursor, and the cursor, which only the server understands. Any other
-    /// command is refused in this form.
+    /// command is [`Error::Invalid`](crate::Error::Invalid) in this form.
     PageAfter(Command<'a>, &'a Cursor),
 }
 
@@ -149,30 +150,33 @@ impl Request<'_> {
         }
     }
 
-    /// Whether the server could take a part of it for another command, or the command cannot have this form.
-    pub(crate) fn is_malformed(&self) -> bool {
+    /// The rule that the request breaks; `None` if it can be sent. Without the rule, the server could take a part of
+    /// the request for another command, or the command cannot have this form.
+    pub(crate) fn broken_rule(&self) -> Option<&'static str> {
+        let too_big =
+            |body: &[u8]| u32::try_from(body.len()).is_err().then_some("a body has at most 4294967295 bytes");
         match *self {
-            // A body must follow.
-            Self::Line(Command::Put(_) | Command::PutWith(..) | Command::Complete { count: 1.., .. }) => true,
-            // A text that is not a token could be a line of its own.
-            Self::Line(Command::Auth(token)) => !Token::is_valid(token),
-            Self::Line(_) | Self::Put(..) => false,
+            Self::Line(Command::Put(_) | Command::PutWith(..)) => {
+                Some("a put with its body is a Request::Put")
+            }
+            Self::Line(Command::Complete { count: 1.., .. }) => {
+                Some("a complete with its puts is a Request::Complete")
+            }
+            // Such a text could be a line of its own.
+            Self::Line(Command::Auth(token)) => (!Token::is_valid(token)).then_some(Token::RULE),
+            Self::Line(_) => None,
+            // The size of a larger body does not fit into the line: the server would read a part of it as commands.
+            Self::Put(_, body) => too_big(body),
             // After more puts, the server could not find the next command.
-            Self::Complete(_, puts) => puts.len() > MAX_COMPLETED_PUTS as usize,
-            Self::PageAfter(page, _) => !matches!(
-                page,
-                Command::ListJobs { after: None, .. } | Command::ListClients { after_client: None, .. }
-            ),
-        }
-    }
-
-    /// Whether the size of the body does not fit into the line: the server would read a part of it as commands.
-    pub(crate) fn is_too_big(&self) -> bool {
-        let is_too_big = |body: &[u8]| u32::try_from(body.len()).is_err();
-        match self {
-            Self::Put(_, body) => is_too_big(body),
-            Self::Complete(_, puts) => puts.iter().any(|(_, body)| is_too_big(body)),
-            Self::Line(_) | Self::PageAfter(..) => false,
+            Self::Complete(_, puts) if puts.len() > MAX_COMPLETED_PUTS as usize => {
+                Some("complete has at most 100 puts")
+            }
+            Self::Complete(_, puts) => puts.iter().find_map(|(_, body)| too_big(body)),
+            Self::PageAfter(
+                Command::ListJobs { after: None, .. } | Command::ListClients { after_client: None, .. },
+                _,
+            ) => None,
+            Self::PageAfter(..) => Some("only list-jobs and list-clients have a cursor, and only one"),
         }
     }
 

@@ -7,6 +7,9 @@ use std::fmt;
 pub struct Token(String);
 
 impl Token {
+    /// The form of a token, for [`Error::Invalid`](crate::Error::Invalid).
+    pub(crate) const RULE: &str = "a token is one or more visible characters of ASCII";
+
     /// The token in a text: visible characters of ASCII, with white space around it.
     pub fn parse(text: &str) -> Option<Self> {
         let token = text.trim_ascii();

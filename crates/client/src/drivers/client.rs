@@ -47,8 +47,8 @@ macro_rules! client {
         use std::time::Duration;
 
         use beanstalkd_protocol::{
-            Command, Dictionary, Field, FieldList, Grace, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary,
-            parse_list, parse_page,
+            Command, Dictionary, Field, FieldList, IdList, ModeWord, Reply, Verb, parse_dictionary, parse_list,
+            parse_page,
         };
         use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
         use beanstalkd_types::seconds::Seconds;
@@ -60,7 +60,7 @@ macro_rules! client {
         use crate::core::engine::{Engine, Reopening};
         use crate::core::put::{Inserted, PutOptions};
         use crate::core::request::Request;
-        use crate::core::{Connector, Token, with_commands};
+        use crate::core::{Connector, Token, grace_of, with_commands};
         use crate::drivers::client::{methods, slot_client};
         use crate::drivers::waiting::{wait, waiting};
         use crate::error::Error;

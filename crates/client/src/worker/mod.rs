@@ -218,7 +218,7 @@ impl Handled {
     /// If the server has refused the puts of a job that is done, that is a failure of the job, of which nothing was
     /// executed.
     pub(crate) fn refused(&self, error: &Error) -> Option<Self> {
-        let is_refusal = matches!(error, Error::Refused(_) | Error::Unsupported { .. });
+        let is_refusal = matches!(error, Error::Refused(_) | Error::Invalid(_) | Error::Unsupported { .. });
         let is_permanent = is_refusal && !error.is_not_found() && !error.is_temporary();
         let failed = || Self::Failed(format!("the next jobs cannot be put: {error}"));
         (is_permanent && matches!(self, Self::DoneAndPut(_))).then(failed)

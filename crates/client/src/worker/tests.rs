@@ -101,6 +101,7 @@ fn refused_puts_are_a_failure_of_the_job() {
     for (error, is_refused) in [
         (Error::Refused(Refusal::Draining), true),
         (Error::Refused(Refusal::JobTooBig), true),
+        (Error::Invalid("complete has at most 100 puts"), true),
         (unsupported, true),
         (Error::Refused(Refusal::NotFound), false),
         (Error::Refused(Refusal::OutOfMemory), false),

@@ -6,7 +6,7 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
-use beanstalkd_protocol::{Command, Refusal, Reply, Verb, parse_dictionary};
+use beanstalkd_protocol::{Command, Reply, Verb, parse_dictionary};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
@@ -338,7 +338,7 @@ impl Engine {
     /// longer wait.
     ///
     /// # Errors
-    /// If the server would misunderstand the request.
+    /// If the request breaks a rule, or the server would misunderstand it.
     pub(crate) fn preliminary_of_call(
         &mut self,
         request: &Request<'_>,
@@ -351,7 +351,7 @@ impl Engine {
     /// As [`Self::preliminary_of_call`], for a request of a pipeline: its earlier requests keep their replies.
     ///
     /// # Errors
-    /// If the server would misunderstand the request.
+    /// If the request breaks a rule, or the server would misunderstand it.
     pub(crate) fn preliminary(&mut self, request: &Request<'_>) -> Result<Option<Preliminary>, Error> {
         self.check(request)?;
         Ok(self.next_preliminary(request))
@@ -435,13 +435,10 @@ impl Engine {
         self.extensions.as_ref().map(|(extensions, _)| extensions)
     }
 
-    /// Refuses a request that this server would misunderstand, as far as its extensions are known.
+    /// Refuses a request that breaks a rule, or that this server would misunderstand, as far as its extensions are known.
     fn check(&self, request: &Request<'_>) -> Result<(), Error> {
-        if request.is_too_big() {
-            return Err(Error::Refused(Refusal::JobTooBig));
-        }
-        if request.is_malformed() {
-            return Err(Error::Refused(Refusal::BadFormat));
+        if let Some(rule) = request.broken_rule() {
+            return Err(Error::Invalid(rule));
         }
         let Some(extensions) = self.extensions() else { return Ok(()) };
         match request.required_extensions().find(|word| !extensions.has(word)) {
