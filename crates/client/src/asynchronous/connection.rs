@@ -105,7 +105,7 @@ impl Connection {
             }
         };
         match written {
-            Err(error) if is_closed(&error) => self.engine.exchange.is_closed_for_writes = true,
+            Err(error) if is_closed(&error) => self.engine.exchange.close_for_writes(),
             other => other?,
         }
         Ok(())

@@ -104,7 +104,8 @@ pub(crate) struct Engine {
     /// The extensions of the server, if they are known.
     extensions: Option<(Extensions, ExtensionsSource)>,
     backoff: Backoff,
-    /// The ordinal number of the open connection; `None` if none is open.
+    /// The ordinal number of the open connection; `None` if none is open. Then the driver clears its stream, in `drive`
+    /// and in `hang_up`; a stream that [`Self::begin`] gives up stays until the next one replaces it.
     number: Option<u64>,
     /// Whether a lost connection is opened again.
     pub reopening: Reopening,
@@ -177,7 +178,7 @@ impl Engine {
         match goal {
             // This goes on with the wait of an earlier caller; otherwise, a server that hangs would never be late.
             Goal::EarlierReserve => {}
-            Goal::Greeting | Goal::Reply => self.exchange.waits_since = None,
+            Goal::Greeting | Goal::Reply => self.exchange.stop_waiting(),
         }
         self.began.get_or_insert_with(now);
     }
@@ -185,7 +186,7 @@ impl Engine {
     /// The time at which the step that begins now is late; `None` if there is no limit. The time-out counts from the
     /// last byte that was sent or received, so that a large body may take longer.
     pub(crate) fn deadline(&mut self, step: EngineStep, goal: Goal, now: Instant) -> Option<Instant> {
-        let since = *self.exchange.waits_since.get_or_insert(now);
+        let since = self.exchange.waits_since(now);
         let timeout = match step {
             EngineStep::Read(_) => self.timeout(goal),
             EngineStep::Done | EngineStep::Open | EngineStep::Write => self.max_timeout(),
@@ -231,7 +232,8 @@ impl Engine {
         }
         if !error.ends_connection() && self.exchange.is_greeted() {
             if matches!(error, Error::TimedOut) {
-                (self.is_late, self.exchange.waits_since) = (true, None);
+                self.is_late = true;
+                self.exchange.stop_waiting();
             }
             return Err(error);
         }
@@ -435,7 +437,8 @@ impl Engine {
         self.extensions.as_ref().map(|(extensions, _)| extensions)
     }
 
-    /// Refuses a request that breaks a rule, or that this server would misunderstand, as far as its extensions are known.
+    /// Refuses a request that breaks a rule, or that this server would misunderstand, as far as its extensions are
+    /// known.
     fn check(&self, request: &Request<'_>) -> Result<(), Error> {
         if let Some(rule) = request.broken_rule() {
             return Err(Error::Invalid(rule));
@@ -465,8 +468,7 @@ impl Engine {
     /// Whether another caller of a pool can have the connection.
     pub(crate) fn can_be_lent(&self) -> bool {
         let first = self.connector.first_state().unwrap_or_default();
-        let is_at_rest = self.is_open() && self.exchange.is_idle() && !self.exchange.has_reserved;
-        is_at_rest && self.exchange.state.equals_except_used_tube(&first)
+        self.is_open() && self.exchange.is_unused() && self.exchange.state.equals_except_used_tube(&first)
     }
 
     /// Gives the connection to another caller of a pool, with this time-out: what the last one has set does not count

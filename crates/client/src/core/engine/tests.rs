@@ -95,7 +95,7 @@ fn a_connection_that_takes_no_more_bytes_is_read_to_its_end() {
     let mut engine = open(Connector::new());
     engine.begin().unwrap();
     engine.exchange.push(&Request::Put(&PutOptions::default(), b"x"));
-    engine.exchange.is_closed_for_writes = true;
+    engine.exchange.close_for_writes();
     assert!(matches!(engine.step(Goal::Reply).unwrap(), EngineStep::Read(_)));
     receive(&mut engine, b"TOO_MANY_CONNECTIONS\r\n");
     assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Done);

@@ -85,14 +85,14 @@ pub(crate) struct Exchange {
     /// The jobs of reserves whose callers no longer waited.
     pub strays: Strays,
     /// Whether the connection has ever reserved a job.
-    pub has_reserved: bool,
+    has_reserved: bool,
     /// The connection takes no more bytes, but there may be some to read: the last messages of the server before it
     /// closed the connection are a better reason than that.
-    pub is_closed_for_writes: bool,
+    is_closed_for_writes: bool,
     /// Whether there is a command that may be sent again only until some time has passed: see [`Sent::is_limited`].
     has_limited: bool,
     /// When the driver began to wait for the next byte that is sent or received; `None` if it does not wait.
-    pub waits_since: Option<Instant>,
+    waits_since: Option<Instant>,
 }
 
 impl Exchange {
@@ -147,12 +147,17 @@ impl Exchange {
 
     /// Whether enough replies have been read after [`Self::is_full`], so that the next commands can be sent together.
     pub(crate) fn has_room(&self) -> bool {
-        self.outstanding_bytes() <= MAX_OUTSTANDING_BYTES / 2 || self.outstanding.is_empty()
+        self.outstanding_bytes() <= MAX_OUTSTANDING_BYTES / 2 || self.is_idle()
     }
 
     /// Whether no command waits for a reply.
-    pub(crate) fn is_idle(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.outstanding.is_empty()
+    }
+
+    /// Whether no command waits for a reply, and the connection has never reserved a job.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.is_idle() && !self.has_reserved
     }
 
     /// Whether a caller waits for the result of a command. The results of earlier callers come before it.
@@ -207,6 +212,21 @@ impl Exchange {
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.written += bytes;
         self.waits_since.take_if(|_| bytes > 0);
+    }
+
+    /// Notes that the connection takes no more bytes.
+    pub(crate) fn close_for_writes(&mut self) {
+        self.is_closed_for_writes = true;
+    }
+
+    /// When the wait for the next byte began: now, if the driver did not wait.
+    pub(crate) fn waits_since(&mut self, now: Instant) -> Instant {
+        *self.waits_since.get_or_insert(now)
+    }
+
+    /// Notes that the driver no longer waits: its next wait has a beginning of its own.
+    pub(crate) fn stop_waiting(&mut self) {
+        self.waits_since = None;
     }
 
     /// How many seconds the server may wait before it sends the next reply; `None` if there is no limit.
