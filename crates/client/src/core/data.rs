@@ -40,8 +40,8 @@ impl From<(JobId, BodyRef<'_>)> for Job {
 pub struct Cursor(String);
 
 impl Cursor {
-    /// The maximum length: with it, a tube's name of 200 bytes and the state, a line of `list-jobs` has 320 bytes. A
-    /// line of `list-clients` is shorter.
+    /// The maximum length: with it, a tube's name of 200 bytes, the state and the limit, a line of `list-jobs` has at
+    /// most 320 bytes. A line of `list-clients`, which has at most 224, has room for more.
     const MAX_BYTES: usize = 90;
 
     /// The cursor in a text: one word of visible characters, so that it can be sent back in a line.
