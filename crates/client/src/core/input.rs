@@ -36,8 +36,10 @@ impl Input {
 
     /// Room for this many more bytes.
     pub(crate) fn room(&mut self, bytes: usize) -> &mut [u8] {
-        self.memory.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
+        if self.start > 0 {
+            self.memory.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
         if self.end == 0 && self.memory.len() > MAX_KEPT_BYTES {
             self.memory = Vec::new();
         }
