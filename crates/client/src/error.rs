@@ -85,7 +85,7 @@ impl Error {
     pub fn of_reply(command: Verb, reply: &Reply<'_>) -> Self {
         match Self::refusal(command, reply) {
             Some(refusal) => Self::Refused(refusal),
-            None => Self::Unexpected { command: command.as_str(), reply: shortened(reply) },
+            None => Self::Unexpected { command: command.as_str(), reply: reply.shortened() },
         }
     }
 
@@ -107,7 +107,7 @@ impl Error {
 
     /// The error for a reply to a command that was not sent.
     pub(crate) fn unasked(reply: &Reply<'_>) -> Self {
-        Self::Unasked { reply: shortened(reply) }
+        Self::Unasked { reply: reply.shortened() }
     }
 
     /// The party that caused the error.
@@ -256,11 +256,6 @@ fn is_not_tls(error: &io::Error) -> bool {
 #[cfg(not(feature = "tls"))]
 fn is_not_tls(_: &io::Error) -> bool {
     false
-}
-
-/// A reply in a message.
-fn shortened(reply: &Reply<'_>) -> String {
-    format!("{reply:?}").chars().take(200).collect()
 }
 
 impl From<io::Error> for Error {

@@ -168,10 +168,7 @@ impl Server {
 
 /// The failure for a reply that the command should not get.
 pub fn unexpected(command: &str, reply: &Reply<'_>) -> Failure {
-    let reply = match reply.refusal() {
-        Some(refusal) => refusal.to_string(),
-        None => format!("{reply:?}").chars().take(200).collect(),
-    };
+    let reply = reply.refusal().map_or_else(|| reply.shortened(), |refusal| refusal.to_string());
     Failure::Refused(format!("the server answered {command} with {reply}"))
 }
 

@@ -99,6 +99,12 @@ impl<'a> Reply<'a> {
         };
         Ok(read)
     }
+
+    /// The reply in a message: its first 200 characters.
+    #[must_use]
+    pub fn shortened(&self) -> String {
+        format!("{self:?}").chars().take(200).collect()
+    }
 }
 
 impl<'a> ReservedJobs<'a> {
