@@ -13,6 +13,8 @@ mod load;
 mod refused;
 mod service;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod stalled;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod steps;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod tracer;

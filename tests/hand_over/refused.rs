@@ -2,23 +2,16 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::copy_built_server;
-use beanstalkd_testkit::http;
-use beanstalkd_testkit::panicking::{wait_for_some, wait_until};
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::system::MemoryGroup;
-use nix::sys::ptrace::{self, Options};
-use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
 use rustix::process::Signal;
 
 use super::service::{Service, in_time};
 
 /// Calls `replace`, and expects that the server keeps serving and gives a reason that contains `reason`.
-fn expect_refusal(service: &Service, reason: &str, replace: impl FnOnce(&Service)) {
+pub fn expect_refusal(service: &Service, reason: &str, replace: impl FnOnce(&Service)) {
     let mut client = service.connect();
     let id = client.put(0, 600, b"a job");
     let mut waiting = service.connect();
@@ -119,108 +112,6 @@ fn a_program_that_hangs_is_ended_after_five_seconds() {
     expect_refusal_of(&service, "echo $$ >child\nexec sleep 1000", "5 s");
     let child = fs::read_to_string(service.directory().join("child")).unwrap();
     wait_until("the child is gone", || !fs::exists(format!("/proc/{}", child.trim())).unwrap());
-}
-
-/// The end of a program that has much memory, or waits for a disk, takes long. Here, the system stops it there.
-#[test]
-fn a_program_whose_end_takes_long_does_not_stop_the_server() {
-    let service = Service::start(&[]);
-    let mut client = service.connect();
-    service.replace_with_script("#!/bin/sh\necho $$ >half && mv half child\nexec sleep 1000\n");
-    service.signal(Signal::HUP);
-    let file = service.directory().join("child");
-    wait_until("the child runs", || file.exists());
-    let child = fs::read_to_string(&file).unwrap().trim().to_owned();
-    let traced = Pid::from_raw(child.parse().unwrap());
-    ptrace::seize(traced, Options::PTRACE_O_TRACEEXIT).unwrap();
-    service.message_with("refused");
-    assert_eq!(client.ask("use a"), "USING a");
-    assert!(fs::exists(format!("/proc/{child}")).unwrap(), "the child has not ended");
-    waitpid(traced, None).unwrap();
-    ptrace::detach(traced, None).unwrap();
-    wait_until("the child is gone", || !fs::exists(format!("/proc/{child}")).unwrap());
-}
-
-/// The thread of a server that syncs its log; it stands still until this is dropped.
-struct StoppedSyncs(Pid);
-
-impl StoppedSyncs {
-    fn of(service: &Service) -> Self {
-        let is_named =
-            |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "binlog\n");
-        let path = wait_for_some(
-            || "the thread has its name".to_owned(),
-            || {
-                let threads = fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
-                threads.map(|entry| entry.unwrap().path()).find(is_named)
-            },
-        );
-        let thread = Pid::from_raw(path.file_name().unwrap().to_str().unwrap().parse().unwrap());
-        ptrace::seize(thread, Options::empty()).unwrap();
-        ptrace::interrupt(thread).unwrap();
-        waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap();
-        Self(thread)
-    }
-}
-
-impl Drop for StoppedSyncs {
-    fn drop(&mut self) {
-        // An error means that the server has ended.
-        let _ = ptrace::detach(self.0, None);
-    }
-}
-
-/// With `-f 0` a put is in progress until its sync has ended.
-#[test]
-fn a_command_without_an_end_keeps_the_old_program_and_stops_others_for_a_second() {
-    in_time(|| {
-        let service = Service::start(&["-b", "{dir}", "-f", "0", "--metrics", "unix:{dir}/metrics"]);
-        let (mut client, mut other) = (service.connect(), service.connect());
-        client.put(0, 600, b"x");
-        let stopped = StoppedSyncs::of(&service);
-        client.send("put 0 0 600 1\r\ny\r\n");
-        // The other client gets no replies either, because a job that is not on the disk could be in them.
-        let count = |command: &str| {
-            let metrics = UnixStream::connect(service.directory().join("metrics")).unwrap();
-            let (_, text) = http::get(metrics, "/metrics").unwrap();
-            let series = format!("beanstalkd_commands_total{{command=\"{command}\"}} ");
-            text.lines().find_map(|line| line.strip_prefix(&series)).unwrap().to_owned()
-        };
-        wait_until("the put is executed", || count("put") == "2");
-        service.replace();
-        let start = Instant::now();
-        service.signal(Signal::HUP);
-        let (mut before, mut since, mut longest) = (String::new(), start, Duration::ZERO);
-        wait_until("the hand-over is refused", || {
-            let uses = count("use");
-            if uses != before {
-                (before, since) = (uses, Instant::now());
-                other.send("use a\r\n");
-            }
-            longest = longest.max(since.elapsed());
-            let message = service.next_message();
-            message.is_some_and(|message| message.contains("for 5 s, a command was in progress"))
-        });
-        assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
-        assert!(longest > Duration::from_millis(800), "no command is executed after 4 s: {longest:?}");
-        drop(stopped);
-        assert!(client.line().starts_with("INSERTED "));
-        assert_eq!(other.line(), "USING a");
-        service.hand_over();
-    });
-}
-
-#[test]
-fn a_disk_that_hangs_keeps_the_old_program_which_serves_on() {
-    in_time(|| {
-        for flags in [&["-b", "{dir}"][..], &["-b", "{dir}", "-f", "3600000"]] {
-            let service = Service::start(flags);
-            let stopped = StoppedSyncs::of(&service);
-            expect_refusal(&service, "the binlog was not written in 2 s", Service::replace);
-            drop(stopped);
-            service.hand_over();
-        }
-    });
 }
 
 #[test]

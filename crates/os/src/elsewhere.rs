@@ -12,20 +12,20 @@ use nix::time::ClockId;
 use socket2::SockRef;
 
 /// The clock that is most like Linux's. Whether it continues while the machine is suspended depends on the system.
-pub const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+pub(crate) const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
 /// Unknown: the path that the standard library reports is used.
-pub fn called_path() -> Option<PathBuf> {
+pub(crate) fn called_path() -> Option<PathBuf> {
     None
 }
 
 /// Unknown: the figures are in `/proc` on Linux.
-pub fn memory() -> Option<(u64, u64)> {
+pub(crate) fn memory() -> Option<(u64, u64)> {
     None
 }
 
 /// Does nothing: these systems have no order in which processes are killed.
-pub fn kill_first_without_memory(_process: u32) {}
+pub(crate) fn kill_first_without_memory(_process: u32) {}
 
 /// Fails: these systems have no such files.
 ///
@@ -44,7 +44,7 @@ pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
 }
 
 /// An empty file without a name. The system closes it when the process runs another program.
-pub fn memory_file() -> io::Result<File> {
+pub(crate) fn memory_file() -> io::Result<File> {
     let number = crate::process::random_u64();
     let path = std::env::temp_dir().join(format!("beanstalkd-handover-{}-{number:016x}", std::process::id()));
     let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
@@ -53,12 +53,12 @@ pub fn memory_file() -> io::Result<File> {
 }
 
 /// Does nothing: no other process can open a file without a name.
-pub fn seal(_file: &File) -> io::Result<()> {
+pub(crate) fn seal(_file: &File) -> io::Result<()> {
     Ok(())
 }
 
 /// Does nothing: the time limit ends the child.
-pub fn end_with_parent() -> io::Result<()> {
+pub(crate) fn end_with_parent() -> io::Result<()> {
     Ok(())
 }
 
@@ -74,7 +74,7 @@ pub fn link_count(file: &File) -> io::Result<u64> {
 }
 
 /// Unknown.
-pub fn open_files(_files: usize) -> Option<u64> {
+pub(crate) fn open_files(_files: usize) -> Option<u64> {
     None
 }
 
@@ -85,19 +85,19 @@ pub fn group_memory_bytes() -> Option<u64> {
 }
 
 /// Returns false: only Linux is asked for the limit.
-pub fn has_address_space_limit() -> bool {
+pub(crate) fn has_address_space_limit() -> bool {
     false
 }
 
 /// Does nothing: keepalive alone finds out that a client is gone.
 #[allow(clippy::unnecessary_wraps, reason = "Linux may refuse")]
-pub fn set_user_timeout(_socket: &SockRef<'_>, _timeout: Duration) -> io::Result<()> {
+pub(crate) fn set_user_timeout(_socket: &SockRef<'_>, _timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
 /// The user at the other end of a unix socket, for the log.
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
-pub fn unix_peer(connection: &impl AsFd) -> String {
+pub(crate) fn unix_peer(connection: &impl AsFd) -> String {
     match nix::unistd::getpeereid(connection) {
         Ok((uid, _)) => format!("unix:uid={uid}"),
         Err(_) => "unix".to_owned(),
@@ -106,7 +106,7 @@ pub fn unix_peer(connection: &impl AsFd) -> String {
 
 /// Solaris and illumos have no `getpeereid`.
 #[cfg(any(target_os = "illumos", target_os = "solaris"))]
-pub fn unix_peer(_connection: &impl AsFd) -> String {
+pub(crate) fn unix_peer(_connection: &impl AsFd) -> String {
     "unix".to_owned()
 }
 
@@ -131,7 +131,7 @@ pub fn is_in_private_tmp(_path: &Path) -> bool {
 }
 
 /// Does nothing: these systems have no such call.
-pub fn touch(_start: usize, _bytes: usize) -> bool {
+pub(crate) fn touch(_start: usize, _bytes: usize) -> bool {
     false
 }
 
@@ -139,4 +139,4 @@ pub fn touch(_start: usize, _bytes: usize) -> bool {
 ///
 /// # Safety
 /// As in `linux`; nothing is required here.
-pub unsafe fn leave_untouched(_block: *mut u8, _bytes: usize) {}
+pub(crate) unsafe fn leave_untouched(_block: *mut u8, _bytes: usize) {}

@@ -205,6 +205,11 @@ mod elsewhere {
             unimplemented!("not on this system")
         }
 
+        /// Processor time so far, over all threads; `None` if the process has ended.
+        pub fn cpu_time_if_running(self) -> Option<Duration> {
+            unimplemented!("not on this system")
+        }
+
         /// Processor time of its children that have ended.
         pub fn cpu_time_of_ended_children(self) -> Duration {
             unimplemented!("not on this system")
