@@ -12,6 +12,7 @@ mod harness;
 mod idle;
 mod interchange;
 mod recover;
+mod rest;
 mod room;
 mod sessions;
 mod tags;
