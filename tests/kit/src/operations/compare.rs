@@ -25,9 +25,9 @@ fn job_of(change: &Change) -> JobId {
 }
 
 impl Pair {
-    /// Compares both after an operation. When several things are due at once, the slices of the queue change their
-    /// order, so the changes of an operation that `passes_time` are only compared job by job.
-    pub(super) fn compare(&mut self, passes_time: bool) {
+    /// Compares both after an operation. If the queue has done it `in_slices`, these may have changed the order of what
+    /// was due at once, so the changes are only compared job by job.
+    pub(super) fn compare(&mut self, in_slices: bool) {
         self.queue.check_invariants();
         let mut deliveries = Vec::new();
         assert_eq!(self.queue.has_deliveries(), !self.model.deliveries.is_empty());
@@ -43,7 +43,7 @@ impl Pair {
         let mut changes: Vec<Change> = Vec::new();
         self.queue.swap_changes(&mut changes);
         let mut expected = std::mem::take(&mut self.model.changes);
-        if passes_time {
+        if in_slices {
             changes.sort_by_key(job_of);
             expected.sort_by_key(job_of);
         }

@@ -107,10 +107,15 @@ impl Pair {
 
     pub fn step(&mut self, operation: Operation) {
         self.execute(operation);
-        if self.queue.next_deadline() == Some(Timestamp::AT_ONCE) {
+        let is_unfinished = self.queue.next_deadline() == Some(Timestamp::AT_ONCE);
+        if is_unfinished {
             self.finish_slices();
         }
-        self.compare(matches!(operation, Operation::Pass { .. } | Operation::PassToDeadline { .. }));
+        let in_slices = matches!(
+            operation,
+            Operation::Pass { .. } | Operation::PassToDeadline { .. } | Operation::SetRules { .. }
+        );
+        self.compare(is_unfinished || in_slices);
     }
 
     /// Does all work that the last operation has left for later turns.
