@@ -34,7 +34,6 @@ impl<S: Stream> Server<S> {
     /// Sets whether new commands are executed. Commands in progress continue.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
-        self.executor.persistence.hold_compaction(is_paused);
         if !is_paused {
             // Completing the log may have made room for them. Connections with events in the meantime are in the list
             // of turns.

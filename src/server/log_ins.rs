@@ -12,8 +12,8 @@ use log::warn;
 use super::client_lists::{Lists, enlist};
 use super::connection::Connection;
 use super::{Executor, Server, Stream, find};
-use crate::access::Peer;
 use crate::clock::Timestamp;
+use crate::peer::Peer;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 

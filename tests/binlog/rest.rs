@@ -29,36 +29,28 @@ fn a_quiesced_log_removes_no_further_files_unless_it_needs_the_room() {
 }
 
 #[test]
-fn a_log_comes_to_rest_in_steps_that_wait_for_nothing() {
+fn a_quiesce_that_was_prepared_needs_nothing_of_the_store() {
     for sync in [SyncPolicy::Never, SyncPolicy::Every(10_000), SyncPolicy::EachCommit] {
-        let mut fixture = Fixture::open(&SimDisk::default(), sync, 4096);
-        for _ in 0..100 {
-            fixture.put().unwrap();
-            fixture.commit();
-        }
-        (1..=100).for_each(|id| fixture.log.append_delete(JobId(id)));
-        fixture.log.hold_compaction(true);
+        let mut fixture = Fixture::open(&SimDisk::default(), sync, 65536);
+        fixture.commit();
+        fixture.put().unwrap();
         fixture.commit_alone();
-        fixture.log.come_to_rest();
+        fixture.log.prepare_to_quiesce();
         fixture.commit_alone();
-        let is_at_rest = fixture.log.come_to_rest();
-        assert_eq!(is_at_rest, sync == SyncPolicy::Never, "{sync:?}: a store that hangs does not sync");
-        let mut turns = 0;
-        while !fixture.log.come_to_rest() {
-            fixture.commit_alone();
+        let is_prepared = fixture.log.prepare_to_quiesce();
+        assert_eq!(is_prepared, sync == SyncPolicy::Never, "{sync:?}: a store that hangs does not sync");
+        for _ in 0..2 {
             fixture.help().unwrap();
-            turns += 1;
-            assert!(
-                turns < 5,
-                "{sync:?}: neither the interval of syncs nor the removal of files is waited for"
-            );
+            fixture.log.prepare_to_quiesce();
+            fixture.commit_alone();
         }
-        let (syncs, files) = (fixture.log.stats().syncs, fixture.log.stats().files);
-        assert!(files > 3, "{sync:?}: the {files} files without jobs are still there");
+        fixture.help().unwrap();
+        assert!(fixture.log.prepare_to_quiesce(), "{sync:?}: the record, and the marker about its sync");
+        let syncs = fixture.log.stats().syncs;
         assert_eq!(
             fixture.log.quiesce(false, fixture.now).ok(),
             Some(false),
-            "{sync:?}: nothing is in progress"
+            "{sync:?}: no task is in progress"
         );
         assert_eq!(fixture.log.stats().syncs, syncs, "{sync:?}: everything was synced");
     }

@@ -41,7 +41,7 @@ impl Signal {
 }
 
 /// From now on, a write beyond the limit of a file's size fails, and does not end the process: the log treats the limit
-/// as a full disk, and `--copy` reports it.
+/// as a full disk, and `--copy` and `--dump` report it.
 ///
 /// # Errors
 /// If the system refuses the handler.

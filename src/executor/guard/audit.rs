@@ -9,9 +9,9 @@ use std::rc::Rc;
 use log::{info, warn};
 
 use super::Guard;
-use crate::access::Peer;
 use crate::clock::Timestamp;
 use crate::executor::Executor;
+use crate::peer::Peer;
 use crate::queue::ClientId;
 use crate::stats::{Identities, IdentityFigures};
 

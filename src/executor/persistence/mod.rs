@@ -36,6 +36,7 @@ pub(crate) struct Persistence {
     tags: Vec<u8>,
     postponed: Postponed,
     asked: AskedRoom,
+    ended_tasks: u64,
     /// The size of a file that the operator has set, in bytes, for the stats.
     pub(crate) file_bytes: u64,
 }
@@ -372,16 +373,14 @@ impl Persistence {
         }
     }
 
-    /// See [`Binlog::hold_compaction`].
-    pub(crate) fn hold_compaction(&mut self, is_on_hold: bool) {
-        if let Some(binlog) = self.log.binlog_mut() {
-            binlog.hold_compaction(is_on_hold);
-        }
+    /// How many tasks of the binlog's store have ended.
+    pub(crate) fn ended_tasks(&self) -> u64 {
+        self.ended_tasks
     }
 
-    /// See [`Binlog::come_to_rest`].
-    pub(crate) fn come_to_rest(&mut self) -> bool {
-        self.log.binlog_mut().is_none_or(Binlog::come_to_rest)
+    /// See [`Binlog::prepare_to_quiesce`].
+    pub(crate) fn prepare_to_quiesce(&mut self) -> bool {
+        self.log.binlog_mut().is_none_or(Binlog::prepare_to_quiesce)
     }
 
     /// When the tasks of the binlog's store begin, if it has any that have not begun.
@@ -475,6 +474,7 @@ impl Executor {
     /// Handles a completion of the binlog's store.
     pub(crate) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = self.persistence.log.binlog_mut() else { return };
+        self.persistence.ended_tasks += 1;
         if matches!(completion.task, StoreTask::Sync(_)) && completion.result.is_ok() {
             self.counters.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
         }

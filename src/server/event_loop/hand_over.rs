@@ -84,7 +84,7 @@ enum HandOverStage {
     Wanted(Timestamp),
     Trying(Timestamp, Box<Trial>),
     Ending(Timestamp, AcceptedTrial),
-    Paused(Timestamp, AcceptedTrial),
+    Paused(Timestamp, AcceptedTrial, StoreAnswer),
 }
 
 /// The files with which a program was tried: the program, and the files of settings that exist.
@@ -96,6 +96,10 @@ struct AcceptedTrial {
     /// The description of the trial; the final description is written over it.
     description: DescriptionFile,
 }
+
+/// How many tasks the binlog's store had ended when the last stage began: it answers once there are more.
+#[derive(Clone, Copy)]
+struct StoreAnswer(u64);
 
 /// A child that reads a description.
 struct Trial {
@@ -292,7 +296,7 @@ impl EventLoop {
                 None => self.hand_over.stage = HandOverStage::Trying(end, trial),
             },
             HandOverStage::Ending(end, accepted) => self.continue_ending(end, accepted, now),
-            HandOverStage::Paused(end, accepted) => self.continue_paused(end, accepted, now),
+            HandOverStage::Paused(end, accepted, answer) => self.continue_paused(end, accepted, answer, now),
         }
     }
 
@@ -326,28 +330,34 @@ impl EventLoop {
         } else {
             self.server.close_those_that_cannot_be_described(now);
             self.server.pause(true);
-            HandOverStage::Paused(now + PAUSED_NS, accepted)
+            let answer = StoreAnswer(self.server.executor().persistence.ended_tasks());
+            HandOverStage::Paused(now + PAUSED_NS, accepted, answer)
         };
     }
 
-    /// Waits until all commands in progress have ended, and then hands over.
-    fn continue_paused(&mut self, end: Timestamp, mut accepted: AcceptedTrial, now: Timestamp) {
+    /// Waits until all commands in progress have ended and the store of the binlog answers, and then hands over.
+    fn continue_paused(
+        &mut self,
+        end: Timestamp,
+        mut accepted: AcceptedTrial,
+        answer: StoreAnswer,
+        now: Timestamp,
+    ) {
         let is_late = now >= end;
         // The last commands may have had replies that are too long.
         self.server.close_those_that_cannot_be_described(now);
         let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
         let is_quiet = self.server.is_quiet();
-        // The loop must not wait for a disk that hangs.
-        let is_log_at_rest = self.server.executor_mut().persistence.come_to_rest();
-        if !is_quiet || !is_log_at_rest || !is_http_idle && !is_late {
+        if !is_quiet || !self.does_store_answer(answer) || !is_http_idle && !is_late {
             // Some orders may have begun during the trial.
             self.server.executor_mut().stop_waiting_orders();
             if now >= end + PAUSED_NS {
                 let waited_s = 2 * PAUSED_NS / NS_PER_S;
-                let cause = if is_quiet { "the binlog was not written" } else { "a command did not end" };
+                let cause =
+                    if is_quiet { "the binlog's disk did not answer" } else { "a command did not end" };
                 self.give_up_hand_over(&format!("{cause} in {waited_s} s"));
             } else {
-                self.hand_over.stage = HandOverStage::Paused(end, accepted);
+                self.hand_over.stage = HandOverStage::Paused(end, accepted, answer);
             }
             return;
         }
@@ -355,6 +365,12 @@ impl EventLoop {
             HandOverError::Failed(reason) => self.give_up_hand_over(&reason),
             HandOverError::Replaced => self.try_again(now),
         }
+    }
+
+    /// Whether the log can be quiesced: the loop must not wait for a store that hangs.
+    fn does_store_answer(&mut self, StoreAnswer(before): StoreAnswer) -> bool {
+        let persistence = &mut self.server.executor_mut().persistence;
+        persistence.prepare_to_quiesce() || persistence.ended_tasks() > before
     }
 
     /// Starts from the beginning: the trial has tried other files.

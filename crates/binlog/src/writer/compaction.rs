@@ -46,8 +46,8 @@ const UNHINDERED_FILES: u64 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
     removal: Option<FileRemoval>,
-    /// Whether no copy and no further removal may begin now.
-    pub(super) is_on_hold: bool,
+    /// Whether no further removal may begin now.
+    pub(super) holds_removals: bool,
     /// Bytes that the current turn may still copy.
     turn_bytes: u64,
     /// Bytes that may be copied until something else is logged. Without this limit, copying that frees nothing would
@@ -271,7 +271,6 @@ impl Binlog {
         if !self.unlogged.needed.is_empty()
             || !self.health.is_serving()
             || self.ahead.lacks_descriptor
-            || self.compaction.is_on_hold
             || !self.wants_migration()
         {
             return false;
@@ -334,7 +333,9 @@ impl Binlog {
         else {
             return;
         };
-        if !self.durability.is_durable_up_to(after) || !self.health.is_serving() || self.compaction.is_on_hold
+        if !self.durability.is_durable_up_to(after)
+            || !self.health.is_serving()
+            || self.compaction.holds_removals
         {
             return;
         }

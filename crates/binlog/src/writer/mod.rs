@@ -5,7 +5,7 @@
 //! `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes these; `durability` knows
 //! what is synced and when the next sync is due; `ids` knows which job ids are announced; `rest` ends a run. [`Binlog`]
 //! puts them together: this file states the order of a commit and the consequences of each task's outcome. Never reads
-//! a clock: the server passes `now`. Never waits, except at the start and at the exit: slow work is submitted to the
+//! a clock: the server passes `now`. Never waits, except at the start and in `rest`: slow work is submitted to the
 //! store as a [`StoreTask`]. Driven by the server, once per turn and for each [`Completion`].
 
 use super::cooldowns::Cooldowns;

@@ -10,21 +10,13 @@ use crate::{Binlog, BinlogError, SyncPolicy};
 use super::Health;
 
 impl Binlog {
-    /// Sets whether copies and removals of files must wait: a hand-over is about to come.
-    pub fn hold_compaction(&mut self, is_on_hold: bool) {
-        self.compaction.is_on_hold = is_on_hold;
-    }
-
-    /// Prepares for [`Binlog::quiesce`], which waits for nothing, however slow the store is, if everything is on the
-    /// medium, or need not be, and no task is in progress. Returns whether this is so; if not, the next commit requests
-    /// what is missing.
-    pub fn come_to_rest(&mut self) -> bool {
-        let is_written = self.appender.is_empty();
+    /// Prepares for [`Binlog::quiesce`], which would wait for a store that hangs. Returns whether it needs nothing of
+    /// the store; if it needs a sync, the next commit requests it.
+    pub fn prepare_to_quiesce(&mut self) -> bool {
+        let is_written = self.appender.is_empty() || self.config.sync == SyncPolicy::Never;
         let is_settled = is_written && self.durability.is_settled();
-        if !is_written {
-            self.appender.require_write();
-        }
         if !is_settled {
+            self.appender.require_write();
             self.durability.hurry();
         }
         is_settled && !self.storage.is_busy()
@@ -39,12 +31,12 @@ impl Binlog {
     pub fn quiesce(&mut self, needs_room: bool, now: Timestamp) -> Result<bool, BinlogError> {
         self.outcome()?;
         let mut has_waited = false;
-        self.hold_compaction(!needs_room);
+        self.compaction.holds_removals = !needs_room;
         while let Some(done) = self.storage.wait() {
             self.note(done, now);
             has_waited = true;
         }
-        self.hold_compaction(false);
+        self.compaction.holds_removals = false;
         self.outcome()?;
         self.clock.last_turn_at = now;
         self.log_needed();

@@ -24,10 +24,18 @@ fn job_of(change: &Change) -> JobId {
     }
 }
 
+/// Sorts deaths that follow each other: the order of those that are due at once is open.
+fn sort_deaths(changes: &mut [Change]) {
+    let is_death = |change: &Change| matches!(change, Change::Died(_));
+    for deaths in changes.chunk_by_mut(|a, b| is_death(a) && is_death(b)) {
+        deaths.sort_by_key(job_of);
+    }
+}
+
 impl Pair {
-    /// Compares both after an operation. If the queue has done it `in_slices`, these may have changed the order of what
+    /// Compares both after an operation. If the queue has done it in slices, these may have changed the order of what
     /// was due at once, so the changes are only compared job by job.
-    pub(super) fn compare(&mut self, in_slices: bool) {
+    pub(super) fn compare(&mut self) {
         self.queue.check_invariants();
         let mut deliveries = Vec::new();
         assert_eq!(self.queue.has_deliveries(), !self.model.deliveries.is_empty());
@@ -43,10 +51,13 @@ impl Pair {
         let mut changes: Vec<Change> = Vec::new();
         self.queue.swap_changes(&mut changes);
         let mut expected = std::mem::take(&mut self.model.changes);
-        if in_slices {
-            changes.sort_by_key(job_of);
-            expected.sort_by_key(job_of);
-        }
+        let sort = if std::mem::take(&mut self.in_slices) {
+            |changes: &mut [Change]| changes.sort_by_key(job_of)
+        } else {
+            sort_deaths
+        };
+        sort(&mut changes);
+        sort(&mut expected);
         assert_eq!(changes, expected, "the changes for the binlog");
         let burials: Vec<JobId> = self.queue.drain_burials().collect();
         assert_eq!(burials, std::mem::take(&mut self.model.burials), "the burials for the binlog");

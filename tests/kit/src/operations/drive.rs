@@ -45,6 +45,8 @@ pub struct Pair {
     pub(super) now: Timestamp,
     /// Whether long work stays unfinished, so that the model, which does all at once, is not asked: see `sliced.rs`.
     pub(super) is_sliced: bool,
+    /// Whether the queue has done an operation in slices that has not been compared yet.
+    pub(super) in_slices: bool,
     /// The clients that flush, and do nothing else.
     pub(super) flushing: Vec<Flush>,
 }
@@ -73,6 +75,7 @@ impl Pair {
             announced: VecDeque::new(),
             now: START,
             is_sliced: false,
+            in_slices: false,
             flushing: Vec::new(),
         }
     }
@@ -101,26 +104,26 @@ impl Pair {
             FlushStep::Cooldown(id) => self.model.end_cooldown(id.0),
             FlushStep::Unfinished | FlushStep::Done => {}
         }
-        self.compare(false);
+        self.compare();
         step
     }
 
     pub fn step(&mut self, operation: Operation) {
         self.execute(operation);
-        let is_unfinished = self.queue.next_deadline() == Some(Timestamp::AT_ONCE);
-        if is_unfinished {
+        if self.queue.next_deadline() == Some(Timestamp::AT_ONCE) {
             self.finish_slices();
         }
-        let in_slices = matches!(
-            operation,
-            Operation::Pass { .. } | Operation::PassToDeadline { .. } | Operation::SetRules { .. }
-        );
-        self.compare(is_unfinished || in_slices);
+        if self.in_slices {
+            // The slices have also done what was due already, such as the end of a bucket whose tube has become idle.
+            self.model.advance(self.now);
+        }
+        self.compare();
     }
 
     /// Does all work that the last operation has left for later turns.
     fn finish_slices(&mut self) {
         while !self.is_sliced && self.queue.next_deadline().is_some_and(|at| at <= self.now) {
+            self.in_slices = true;
             self.queue.check_invariants();
             self.queue.advance(self.now);
         }
@@ -506,7 +509,7 @@ impl Pair {
         self.agree(taken, |model| std::mem::take(&mut model.taken_over));
         if let Some(before) = taken_from {
             if !self.is_sliced {
-                self.compare(false);
+                self.compare();
             }
             self.clients.retain(|&client| client != before);
             self.disconnect(before);
@@ -535,6 +538,7 @@ impl Pair {
         }
         // The remaining work, including what these calls have begun, continues with the next calls.
         while self.queue.next_deadline().is_some_and(|at| at <= to) {
+            self.in_slices = true;
             self.queue.advance(to);
         }
         self.model.advance(to);
