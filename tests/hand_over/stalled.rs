@@ -111,7 +111,7 @@ fn a_disk_that_hangs_keeps_the_old_program_which_serves_on() {
         for flags in [&["-b", "{dir}"][..], &["-b", "{dir}", "-f", "3600000"]] {
             let service = Service::start(flags);
             let stopped = StoppedSyncs::of(&service);
-            expect_refusal(&service, "the binlog's disk did not answer in 2 s", Service::replace);
+            expect_refusal(&service, "the binlog's disk did not answer in 5 s", Service::replace);
             drop(stopped);
             service.hand_over();
         }

@@ -40,6 +40,8 @@ const TRIAL_NS: u64 = 5 * NS_PER_S;
 const ENDING_NS: u64 = NS_PER_S;
 /// How long the others wait for commands in progress.
 const PAUSED_NS: u64 = NS_PER_S;
+/// How long they wait for the store of the binlog. On a busy machine, it may take seconds to make a file.
+const STORE_NS: u64 = 5 * NS_PER_S;
 /// The time between two checks for such a moment.
 const CHECK_INTERVAL_NS: u64 = 1_000_000;
 /// How often a trial needs the memory of jobs, tubes and clients again: for the description, and in the other program.
@@ -166,10 +168,12 @@ impl HandOver {
     pub(super) fn next_turn_at(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
             HandOverStage::Idle => None,
-            HandOverStage::Wanted(_) | HandOverStage::Ending(..) => Some(now + CHECK_INTERVAL_NS),
+            // A loop that does not sleep would keep the processor from the thread of the store.
+            HandOverStage::Wanted(_) | HandOverStage::Ending(..) | HandOverStage::Paused(..) => {
+                Some(now + CHECK_INTERVAL_NS)
+            }
             HandOverStage::Trying(_, trial) if trial.is_silent => Some(now + CHECK_INTERVAL_NS),
             HandOverStage::Trying(end, _) => Some(*end),
-            HandOverStage::Paused(..) => Some(Timestamp::AT_ONCE),
         }
     }
 }
@@ -351,11 +355,13 @@ impl EventLoop {
         if !is_quiet || !self.does_store_answer(answer) || !is_http_idle && !is_late {
             // Some orders may have begun during the trial.
             self.server.executor_mut().stop_waiting_orders();
-            if now >= end + PAUSED_NS {
-                let waited_s = 2 * PAUSED_NS / NS_PER_S;
-                let cause =
-                    if is_quiet { "the binlog's disk did not answer" } else { "a command did not end" };
-                self.give_up_hand_over(&format!("{cause} in {waited_s} s"));
+            let (limit_ns, cause) = if is_quiet {
+                (STORE_NS, "the binlog's disk did not answer")
+            } else {
+                (2 * PAUSED_NS, "a command did not end")
+            };
+            if now + PAUSED_NS >= end + limit_ns {
+                self.give_up_hand_over(&format!("{cause} in {} s", limit_ns / NS_PER_S));
             } else {
                 self.hand_over.stage = HandOverStage::Paused(end, accepted, answer);
             }
