@@ -22,7 +22,9 @@ impl Terminal {
         let socket = directory.path().join("tmux").to_str().unwrap().to_owned();
         let terminal = Self { socket, _directory: directory };
         let program = env!("CARGO_BIN_EXE_beanstalkctl");
-        let line = format!("'{program}' --server '{address}' {arguments}; echo ended with $?; cat");
+        // Ctrl-C is also for the shell, which must not end before it has shown the exit code.
+        let line =
+            format!("trap : INT; '{program}' --server '{address}' {arguments}; echo ended with $?; cat");
         terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", "20", &line])?;
         Some(terminal)
     }
