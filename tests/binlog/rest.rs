@@ -29,23 +29,23 @@ fn a_quiesced_log_removes_no_further_files_unless_it_needs_the_room() {
 }
 
 #[test]
-fn a_quiesce_that_was_prepared_needs_nothing_of_the_store() {
+fn a_log_that_is_ready_to_quiesce_needs_nothing_of_the_store() {
     for sync in [SyncPolicy::Never, SyncPolicy::Every(10_000), SyncPolicy::EachCommit] {
         let mut fixture = Fixture::open(&SimDisk::default(), sync, 65536);
         fixture.commit();
         fixture.put().unwrap();
         fixture.commit_alone();
-        fixture.log.prepare_to_quiesce();
+        fixture.log.is_ready_to_quiesce();
         fixture.commit_alone();
-        let is_prepared = fixture.log.prepare_to_quiesce();
-        assert_eq!(is_prepared, sync == SyncPolicy::Never, "{sync:?}: a store that hangs does not sync");
+        let is_ready = fixture.log.is_ready_to_quiesce();
+        assert_eq!(is_ready, sync == SyncPolicy::Never, "{sync:?}: a store that hangs does not sync");
         for _ in 0..2 {
             fixture.help().unwrap();
-            fixture.log.prepare_to_quiesce();
+            fixture.log.is_ready_to_quiesce();
             fixture.commit_alone();
         }
         fixture.help().unwrap();
-        assert!(fixture.log.prepare_to_quiesce(), "{sync:?}: the record, and the marker about its sync");
+        assert!(fixture.log.is_ready_to_quiesce(), "{sync:?}: the record, and the marker about its sync");
         let syncs = fixture.log.stats().syncs;
         assert_eq!(
             fixture.log.quiesce(false, fixture.now).ok(),

@@ -48,7 +48,7 @@ fn socket(service: &Service) -> TcpStream {
     socket
 }
 
-fn connect(service: &Service) -> io::Result<Stream> {
+pub fn connect(service: &Service) -> io::Result<Stream> {
     let socket = socket(service);
     Ok(StreamOwned::new(tls::handshake(&socket, usual_client())?, socket))
 }
@@ -62,7 +62,7 @@ pub fn shown(service: &Service) -> CertificateDer<'static> {
     }
 }
 
-fn ask(stream: &mut Stream, command: &str, reply: &str) {
+pub fn ask(stream: &mut Stream, command: &str, reply: &str) {
     stream.write_all(command.as_bytes()).unwrap();
     let mut read = vec![0; reply.len()];
     stream.read_exact(&mut read).unwrap();

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::http;
@@ -13,6 +14,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use rustix::process::Signal;
 
+use super::certificates::{FLAGS, ask, connect, prepare};
 use super::refused::expect_refusal;
 use super::service::{Service, in_time};
 
@@ -106,14 +108,39 @@ fn a_command_without_an_end_keeps_the_old_program_and_stops_others_for_a_second(
 }
 
 #[test]
-fn a_disk_that_hangs_keeps_the_old_program_which_serves_on() {
+fn a_disk_that_hangs_keeps_the_old_program_and_its_connections() {
     in_time(|| {
-        for flags in [&["-b", "{dir}"][..], &["-b", "{dir}", "-f", "3600000"]] {
-            let service = Service::start(flags);
+        for more in [&["-f", "50"], &["-f", "3600000"]] {
+            let flags = [&["-b", "{dir}"], &more[..], &FLAGS].concat();
+            let service = Service::prepared(&flags, prepare);
+            let mut encrypted = connect(&service).unwrap();
             let stopped = StoppedSyncs::of(&service);
-            expect_refusal(&service, "the binlog's disk did not answer in 5 s", Service::replace);
+            expect_refusal(&service, "the disk of the binlog did not answer in 5 s", Service::replace);
+            ask(&mut encrypted, "use some\r\n", "USING some\r\n");
             drop(stopped);
             service.hand_over();
         }
+    });
+}
+
+#[test]
+fn a_slow_disk_delays_a_hand_over_and_no_client() {
+    in_time(|| {
+        let service = Service::start(&["-b", "{dir}"]);
+        let mut client = service.connect();
+        let stopped = StoppedSyncs::of(&service);
+        client.put(0, 600, b"x");
+        service.replace();
+        service.signal(Signal::HUP);
+        // Longer than the server waits for commands when it executes no new ones.
+        for _ in 0..300 {
+            client.put(0, 600, b"x");
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!service.log().contains("handing over 1"), "{}", service.log());
+        drop(stopped);
+        service.await_hand_over();
+        assert_eq!(service.log().matches("cannot hand over").count(), 0, "{}", service.log());
+        assert_eq!(client.ask("peek 1").split(' ').next(), Some("FOUND"));
     });
 }

@@ -36,7 +36,8 @@ pub(crate) struct Persistence {
     tags: Vec<u8>,
     postponed: Postponed,
     asked: AskedRoom,
-    ended_tasks: u64,
+    /// How many tasks the store has done without an error: a disk that hangs does none.
+    done_tasks: u64,
     /// The size of a file that the operator has set, in bytes, for the stats.
     pub(crate) file_bytes: u64,
 }
@@ -373,14 +374,14 @@ impl Persistence {
         }
     }
 
-    /// How many tasks of the binlog's store have ended.
-    pub(crate) fn ended_tasks(&self) -> u64 {
-        self.ended_tasks
+    /// How many tasks the binlog's store has done without an error.
+    pub(crate) fn done_tasks(&self) -> u64 {
+        self.done_tasks
     }
 
-    /// See [`Binlog::prepare_to_quiesce`].
-    pub(crate) fn prepare_to_quiesce(&mut self) -> bool {
-        self.log.binlog_mut().is_none_or(Binlog::prepare_to_quiesce)
+    /// See [`Binlog::is_ready_to_quiesce`].
+    pub(crate) fn is_ready_to_quiesce(&mut self) -> bool {
+        self.log.binlog_mut().is_none_or(Binlog::is_ready_to_quiesce)
     }
 
     /// When the tasks of the binlog's store begin, if it has any that have not begun.
@@ -474,7 +475,7 @@ impl Executor {
     /// Handles a completion of the binlog's store.
     pub(crate) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = self.persistence.log.binlog_mut() else { return };
-        self.persistence.ended_tasks += 1;
+        self.persistence.done_tasks += u64::from(completion.result.is_ok());
         if matches!(completion.task, StoreTask::Sync(_)) && completion.result.is_ok() {
             self.counters.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
         }

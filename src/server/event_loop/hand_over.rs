@@ -6,11 +6,13 @@
 //!    In the last second of the stage no new command is executed.
 //! 2. *Trying*: the other program reads the description as a child, and reports whether it can continue with it. The
 //!    loop serves meanwhile; the child changes nothing, and ends with this process at the latest.
-//! 3. *Ending*: connections with TLS cannot be handed over. They get the replies that they are owed and end; the others
+//! 3. *Probing*: the loop serves until the disk of the binlog has answered. So it waits for no disk that hangs in the
+//!    last step.
+//! 4. *Ending*: connections with TLS cannot be handed over. They get the replies that they are owed and end; the others
 //!    are served.
-//! 4. *Paused*: no new command is executed. Commands in progress end, the log is synced, and HTTP connections end. If
-//!    the disk hangs, this program continues.
-//! 5. The server is described again, and this process runs the other program, which keeps its sockets.
+//! 5. *Paused*: no new command is executed. Commands in progress end, and HTTP connections end.
+//! 6. The log is synced, the server is described again, and this process runs the other program, which keeps its
+//!    sockets.
 //!
 //! If anything fails before the last step, this program continues, and gives the reason in the log and in the status of
 //! the service. Clients notice the hand-over as a pause. `doc/handover.md` has the rest. Driven by the loop, once a
@@ -36,12 +38,16 @@ use crate::server::hand_over::{self, DescribedFile, DescribedProcess, FORMAT, Li
 const WANTED_NS: u64 = 5 * NS_PER_S;
 /// How long the other program may take to read a description.
 const TRIAL_NS: u64 = 5 * NS_PER_S;
+/// How long at the end of this time no new command is executed: among many clients, one always has one in progress.
+const LAST_WANTED_NS: u64 = NS_PER_S;
+/// How long the disk of the binlog may take to answer. On a busy machine, a file takes seconds to make.
+const PROBING_NS: u64 = 5 * NS_PER_S;
 /// How long connections that cannot be handed over have to read the replies that they are owed.
 const ENDING_NS: u64 = NS_PER_S;
 /// How long the others wait for commands in progress.
-const PAUSED_NS: u64 = NS_PER_S;
-/// How long they wait for the store of the binlog. On a busy machine, it may take seconds to make a file.
-const STORE_NS: u64 = 5 * NS_PER_S;
+const PAUSED_NS: u64 = 2 * NS_PER_S;
+/// How long they wait for HTTP connections.
+const HTTP_NS: u64 = NS_PER_S;
 /// The time between two checks for such a moment.
 const CHECK_INTERVAL_NS: u64 = 1_000_000;
 /// How often a trial needs the memory of jobs, tubes and clients again: for the description, and in the other program.
@@ -85,8 +91,10 @@ enum HandOverStage {
     /// SIGHUP has come. The instant is the end of this stage, as in the next ones.
     Wanted(Timestamp),
     Trying(Timestamp, Box<Trial>),
+    /// With the number of tasks that the store of the binlog had done when the stage began.
+    Probing(Timestamp, AcceptedTrial, u64),
     Ending(Timestamp, AcceptedTrial),
-    Paused(Timestamp, AcceptedTrial, StoreAnswer),
+    Paused(Timestamp, AcceptedTrial),
 }
 
 /// The files with which a program was tried: the program, and the files of settings that exist.
@@ -98,10 +106,6 @@ struct AcceptedTrial {
     /// The description of the trial; the final description is written over it.
     description: DescriptionFile,
 }
-
-/// How many tasks the binlog's store had ended when the last stage began: it answers once there are more.
-#[derive(Clone, Copy)]
-struct StoreAnswer(u64);
 
 /// A child that reads a description.
 struct Trial {
@@ -168,10 +172,10 @@ impl HandOver {
     pub(super) fn next_turn_at(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
             HandOverStage::Idle => None,
-            // A loop that does not sleep would keep the processor from the thread of the store.
-            HandOverStage::Wanted(_) | HandOverStage::Ending(..) | HandOverStage::Paused(..) => {
-                Some(now + CHECK_INTERVAL_NS)
-            }
+            HandOverStage::Wanted(_)
+            | HandOverStage::Probing(..)
+            | HandOverStage::Ending(..)
+            | HandOverStage::Paused(..) => Some(now + CHECK_INTERVAL_NS),
             HandOverStage::Trying(_, trial) if trial.is_silent => Some(now + CHECK_INTERVAL_NS),
             HandOverStage::Trying(end, _) => Some(*end),
         }
@@ -281,15 +285,15 @@ impl EventLoop {
             HandOverStage::Wanted(end) => {
                 // Orders begin to wait at any time.
                 self.server.executor_mut().stop_waiting_orders();
-                if now + PAUSED_NS >= end && !self.lacks_more_than_states() {
-                    // Among many clients, one always has a command in progress.
+                if now + LAST_WANTED_NS >= end && !self.lacks_more_than_states() {
                     self.server.pause(true);
                 }
                 self.hand_over.stage = HandOverStage::Wanted(end);
             }
             HandOverStage::Trying(end, mut trial) => match trial.outcome() {
                 Some(Ok(accepted)) if self.is_tried(&accepted.files) => {
-                    self.continue_ending(now + ENDING_NS, accepted, now);
+                    let done = self.server.executor().persistence.done_tasks();
+                    self.continue_probing(now + PROBING_NS, accepted, done, now);
                 }
                 Some(Ok(_)) => self.try_again(now),
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
@@ -299,8 +303,9 @@ impl EventLoop {
                 }
                 None => self.hand_over.stage = HandOverStage::Trying(end, trial),
             },
+            HandOverStage::Probing(end, accepted, done) => self.continue_probing(end, accepted, done, now),
             HandOverStage::Ending(end, accepted) => self.continue_ending(end, accepted, now),
-            HandOverStage::Paused(end, accepted, answer) => self.continue_paused(end, accepted, answer, now),
+            HandOverStage::Paused(end, accepted) => self.continue_paused(end, accepted, now),
         }
     }
 
@@ -316,6 +321,19 @@ impl EventLoop {
         let mut file = DescriptionFile::new()?;
         self.describe(&mut file, now)?;
         Trial::start(&self.hand_over.inputs, file, &self.registry)
+    }
+
+    /// Waits until the store has done more tasks than when the stage began, or has nothing to do for the hand-over.
+    fn continue_probing(&mut self, end: Timestamp, accepted: AcceptedTrial, done: u64, now: Timestamp) {
+        let persistence = &mut self.server.executor_mut().persistence;
+        if persistence.is_ready_to_quiesce() || persistence.done_tasks() > done {
+            self.continue_ending(now + ENDING_NS, accepted, now);
+        } else if now >= end {
+            let waited_s = PROBING_NS / NS_PER_S;
+            self.give_up_hand_over(&format!("the disk of the binlog did not answer in {waited_s} s"));
+        } else {
+            self.hand_over.stage = HandOverStage::Probing(end, accepted, done);
+        }
     }
 
     /// Waits until the connections that cannot be handed over have ended, and then pauses the others. None of them ends
@@ -334,36 +352,24 @@ impl EventLoop {
         } else {
             self.server.close_those_that_cannot_be_described(now);
             self.server.pause(true);
-            let answer = StoreAnswer(self.server.executor().persistence.ended_tasks());
-            HandOverStage::Paused(now + PAUSED_NS, accepted, answer)
+            HandOverStage::Paused(now + PAUSED_NS, accepted)
         };
     }
 
-    /// Waits until all commands in progress have ended and the store of the binlog answers, and then hands over.
-    fn continue_paused(
-        &mut self,
-        end: Timestamp,
-        mut accepted: AcceptedTrial,
-        answer: StoreAnswer,
-        now: Timestamp,
-    ) {
-        let is_late = now >= end;
+    /// Waits until all commands in progress have ended, and then hands over.
+    fn continue_paused(&mut self, end: Timestamp, mut accepted: AcceptedTrial, now: Timestamp) {
         // The last commands may have had replies that are too long.
         self.server.close_those_that_cannot_be_described(now);
         let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
-        let is_quiet = self.server.is_quiet();
-        if !is_quiet || !self.does_store_answer(answer) || !is_http_idle && !is_late {
+        let waits_for_http = !is_http_idle && now + (PAUSED_NS - HTTP_NS) < end;
+        if !self.server.is_quiet() || waits_for_http {
             // Some orders may have begun during the trial.
             self.server.executor_mut().stop_waiting_orders();
-            let (limit_ns, cause) = if is_quiet {
-                (STORE_NS, "the binlog's disk did not answer")
+            if now >= end {
+                let waited_s = PAUSED_NS / NS_PER_S;
+                self.give_up_hand_over(&format!("a command did not end in {waited_s} s"));
             } else {
-                (2 * PAUSED_NS, "a command did not end")
-            };
-            if now + PAUSED_NS >= end + limit_ns {
-                self.give_up_hand_over(&format!("{cause} in {} s", limit_ns / NS_PER_S));
-            } else {
-                self.hand_over.stage = HandOverStage::Paused(end, accepted, answer);
+                self.hand_over.stage = HandOverStage::Paused(end, accepted);
             }
             return;
         }
@@ -371,12 +377,6 @@ impl EventLoop {
             HandOverError::Failed(reason) => self.give_up_hand_over(&reason),
             HandOverError::Replaced => self.try_again(now),
         }
-    }
-
-    /// Whether the log can be quiesced: the loop must not wait for a store that hangs.
-    fn does_store_answer(&mut self, StoreAnswer(before): StoreAnswer) -> bool {
-        let persistence = &mut self.server.executor_mut().persistence;
-        persistence.prepare_to_quiesce() || persistence.ended_tasks() > before
     }
 
     /// Starts from the beginning: the trial has tried other files.

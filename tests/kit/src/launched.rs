@@ -23,10 +23,11 @@ use crate::{PATIENCE, copy_built_server};
 
 /// A hand-over ends with one of these reasons if the machine is too slow for it: the last one, if the disk takes longer
 /// than a second to make the next file of the log.
-pub const TIME_IS_OVER: [&str; 4] = [
+pub const TIME_IS_OVER: [&str; 5] = [
     "its trial took longer",
     "a command was in progress",
     "a command did not end",
+    "the disk of the binlog did not answer",
     "no room for all changes",
 ];
 

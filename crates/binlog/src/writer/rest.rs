@@ -10,9 +10,9 @@ use crate::{Binlog, BinlogError, SyncPolicy};
 use super::Health;
 
 impl Binlog {
-    /// Prepares for [`Binlog::quiesce`], which would wait for a store that hangs. Returns whether it needs nothing of
-    /// the store; if it needs a sync, the next commit requests it.
-    pub fn prepare_to_quiesce(&mut self) -> bool {
+    /// Whether [`Binlog::quiesce`] needs nothing of the store now, which may hang. If it needs a sync, the next commit
+    /// requests it.
+    pub fn is_ready_to_quiesce(&mut self) -> bool {
         let is_written = self.appender.is_empty() || self.config.sync == SyncPolicy::Never;
         let is_settled = is_written && self.durability.is_settled();
         if !is_settled {
@@ -36,12 +36,12 @@ impl Binlog {
             self.note(done, now);
             has_waited = true;
         }
-        self.compaction.holds_removals = false;
         self.outcome()?;
         self.clock.last_turn_at = now;
         self.log_needed();
         self.write_buffer();
         self.flush(!self.durability.is_settled(), now)?;
+        self.compaction.holds_removals = false;
         Ok(has_waited)
     }
 

@@ -2,7 +2,7 @@
 
 use beanstalkd_queue::PoisonLimits;
 
-use crate::operations::{Operation, operation, run_unsliced};
+use crate::operations::{Operation, operation, run_with_usual_slices};
 use crate::random::Random;
 
 /// The first byte of `input` sets the limits; every eight after it are an operation.
@@ -13,5 +13,5 @@ pub fn check(input: &[u8]) {
     let (numbers, _) = rest.as_chunks::<8>();
     let chosen = numbers.iter().map(|&bytes| operation(&mut Random::new(u64::from_le_bytes(bytes))));
     let operations: Vec<Operation> = [Operation::Connect].into_iter().chain(chosen).collect();
-    run_unsliced(limits, &operations);
+    run_with_usual_slices(limits, &operations);
 }

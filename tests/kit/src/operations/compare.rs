@@ -51,7 +51,7 @@ impl Pair {
         let mut changes: Vec<Change> = Vec::new();
         self.queue.swap_changes(&mut changes);
         let mut expected = std::mem::take(&mut self.model.changes);
-        let sort = if std::mem::take(&mut self.in_slices) {
+        let sort = if std::mem::take(&mut self.was_sliced) {
             |changes: &mut [Change]| changes.sort_by_key(job_of)
         } else {
             sort_deaths

@@ -44,9 +44,9 @@ pub struct Pair {
     announced: VecDeque<JobId>,
     pub(super) now: Timestamp,
     /// Whether long work stays unfinished, so that the model, which does all at once, is not asked: see `sliced.rs`.
-    pub(super) is_sliced: bool,
+    pub(super) keeps_slices: bool,
     /// Whether the queue has done an operation in slices that has not been compared yet.
-    pub(super) in_slices: bool,
+    pub(super) was_sliced: bool,
     /// The clients that flush, and do nothing else.
     pub(super) flushing: Vec<Flush>,
 }
@@ -64,7 +64,7 @@ pub fn run(limits: PoisonLimits, operations: &[Operation]) {
 ///
 /// # Panics
 /// As [`run`].
-pub fn run_unsliced(limits: PoisonLimits, operations: &[Operation]) {
+pub fn run_with_usual_slices(limits: PoisonLimits, operations: &[Operation]) {
     let slices = Slices { few_tubes: SLICES.few_tubes, ..Slices::default() };
     step_through(Pair::with(limits, slices), operations);
 }
@@ -91,15 +91,15 @@ impl Pair {
             clients: Vec::new(),
             announced: VecDeque::new(),
             now: START,
-            is_sliced: false,
-            in_slices: false,
+            keeps_slices: false,
+            was_sliced: false,
             flushing: Vec::new(),
         }
     }
 
     /// Asserts that the model comes to the same result.
     fn agree<T: PartialEq + Debug>(&mut self, found: T, expected: impl FnOnce(&mut Model) -> T) {
-        if !self.is_sliced {
+        if !self.keeps_slices {
             assert_eq!(found, expected(&mut self.model));
         }
     }
@@ -130,7 +130,7 @@ impl Pair {
         if self.queue.next_deadline() == Some(Timestamp::AT_ONCE) {
             self.finish_slices();
         }
-        if self.in_slices {
+        if self.was_sliced {
             // The slices have also done what was due already, such as the end of a bucket whose tube has become idle.
             self.model.advance(self.now);
         }
@@ -139,8 +139,8 @@ impl Pair {
 
     /// Does all work that the last operation has left for later turns.
     fn finish_slices(&mut self) {
-        while !self.is_sliced && self.queue.next_deadline().is_some_and(|at| at <= self.now) {
-            self.in_slices = true;
+        while !self.keeps_slices && self.queue.next_deadline().is_some_and(|at| at <= self.now) {
+            self.was_sliced = true;
             self.queue.check_invariants();
             self.queue.advance(self.now);
         }
@@ -199,7 +199,7 @@ impl Pair {
             O::Pass { ns } => self.advance(self.now + ns),
             O::PassToDeadline { offset_ns } => {
                 let next =
-                    if self.is_sliced { self.queue.next_deadline() } else { self.model.next_deadline() };
+                    if self.keeps_slices { self.queue.next_deadline() } else { self.model.next_deadline() };
                 if let Some(at) = next {
                     self.advance(Timestamp(at.0.saturating_add_signed(offset_ns)).max(self.now));
                 }
@@ -230,7 +230,7 @@ impl Pair {
 
     fn set_rules(&mut self, rules: Vec<TubeRule>) {
         let (mut padded, now) = (rules.clone(), self.now);
-        if self.is_sliced {
+        if self.keeps_slices {
             padded.resize(RULES_FOR_SLICES, TubeRule::new("no-such-tube"));
         }
         self.queue.set_tube_rules(padded, now);
@@ -312,7 +312,7 @@ impl Pair {
 
     fn flush(&mut self, id: ClientId, tube: &'static str, only_buried: bool) {
         let now = self.now;
-        if self.is_sliced {
+        if self.keeps_slices {
             self.flushing.extend(Flush::begin(&mut self.queue, id, tube, only_buried));
         } else {
             let flushed = flush(&mut self.queue, id, tube, only_buried, now);
@@ -373,7 +373,7 @@ impl Pair {
     fn reserve(&mut self, id: ClientId, timeout_s: Option<Seconds>) {
         let found = loop {
             match self.queue.reserve(id, timeout_s, self.now) {
-                Reserve::Unfinished if !self.is_sliced => self.queue.check_invariants(),
+                Reserve::Unfinished if !self.keeps_slices => self.queue.check_invariants(),
                 found => break found,
             }
         };
@@ -525,7 +525,7 @@ impl Pair {
         let taken = taken_from.map(|before| before.index).into_iter().collect();
         self.agree(taken, |model| std::mem::take(&mut model.taken_over));
         if let Some(before) = taken_from {
-            if !self.is_sliced {
+            if !self.keeps_slices {
                 self.compare();
             }
             self.clients.retain(|&client| client != before);
@@ -550,12 +550,12 @@ impl Pair {
         }
         self.now = to;
         self.queue.advance(to);
-        if self.is_sliced {
+        if self.keeps_slices {
             return;
         }
         // The remaining work, including what these calls have begun, continues with the next calls.
         while self.queue.next_deadline().is_some_and(|at| at <= to) {
-            self.in_slices = true;
+            self.was_sliced = true;
             self.queue.advance(to);
         }
         self.model.advance(to);

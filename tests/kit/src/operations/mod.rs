@@ -21,7 +21,7 @@ mod drive;
 mod flushes;
 mod sliced;
 
-pub use self::drive::{Pair, run, run_unsliced};
+pub use self::drive::{Pair, run, run_with_usual_slices};
 pub use self::sliced::{run_in_slices, sliced_case};
 
 /// The tubes that operations choose from.

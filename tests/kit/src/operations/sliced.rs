@@ -63,7 +63,7 @@ fn contending(random: &mut Random) -> Operation {
 /// If something is lost between the slices.
 pub fn run_in_slices(limits: PoisonLimits, operations: &[Operation]) -> usize {
     let mut pair = Pair::new(limits);
-    (pair.queue, pair.is_sliced) = (Queue::new(limits, SLICES), true);
+    (pair.queue, pair.keeps_slices) = (Queue::new(limits, SLICES), true);
     pair.queue.keep_changes();
     let mut run = Run { pair, rules: Vec::new() };
     let mut met = 0;
