@@ -2,11 +2,13 @@
 //! A tracer stops the thread or the process there, so this is for Linux.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanstalkd_testkit::copy_built_server;
 use beanstalkd_testkit::http;
 use beanstalkd_testkit::panicking::{wait_for_some, wait_until};
 use nix::sys::ptrace::{self, Options};
@@ -142,5 +144,32 @@ fn a_slow_disk_delays_a_hand_over_and_no_client() {
         service.await_hand_over();
         assert_eq!(service.log().matches("cannot hand over").count(), 0, "{}", service.log());
         assert_eq!(client.ask("peek 1").split(' ').next(), Some("FOUND"));
+    });
+}
+
+/// Nothing shows that a disk hangs until it has something to do: here, in the second in which a connection with TLS is
+/// about to end.
+#[test]
+fn a_disk_that_hangs_when_its_next_work_comes_keeps_the_old_program() {
+    in_time(|| {
+        let service = Service::prepared(&[&["-b", "{dir}"], &FLAGS[..]].concat(), prepare);
+        let (mut client, mut encrypted) = (service.connect(), connect(&service).unwrap());
+        // It reads none of the replies, which do not fit into the buffers.
+        client.put(0, 600, &[b'x'; 60_000]);
+        encrypted.write_all("peek 1\r\n".repeat(100).as_bytes()).unwrap();
+        // The log marks its end, and is idle.
+        thread::sleep(Duration::from_secs(2));
+        let stopped = StoppedSyncs::of(&service);
+        copy_built_server(&service.directory().join("real")).unwrap();
+        service.replace_with_script("#!/bin/sh\n./real \"$@\"\nstatus=$?\n>tried\nexit $status\n");
+        service.signal(Signal::HUP);
+        let tried = service.directory().join("tried");
+        wait_until("the trial ends", || tried.exists());
+        thread::sleep(Duration::from_millis(200));
+        client.put(0, 600, b"x");
+        service.await_refusal("the disk of the binlog did not answer in 2 s");
+        assert_eq!(client.ask("delete 1"), "DELETED");
+        drop(stopped);
+        service.hand_over();
     });
 }

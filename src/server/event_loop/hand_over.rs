@@ -91,8 +91,7 @@ enum HandOverStage {
     /// SIGHUP has come. The instant is the end of this stage, as in the next ones.
     Wanted(Timestamp),
     Trying(Timestamp, Box<Trial>),
-    /// With the number of tasks that the store of the binlog had done when the stage began.
-    Probing(Timestamp, AcceptedTrial, u64),
+    Probing(Timestamp, AcceptedTrial),
     Ending(Timestamp, AcceptedTrial),
     Paused(Timestamp, AcceptedTrial),
 }
@@ -105,6 +104,8 @@ struct AcceptedTrial {
     files: TriedFiles,
     /// The description of the trial; the final description is written over it.
     description: DescriptionFile,
+    /// How many tasks the store of the binlog had done at the end of the trial.
+    done_tasks: u64,
 }
 
 /// A child that reads a description.
@@ -188,7 +189,7 @@ impl Trial {
             return Err(ErrorKind::NotFound.into());
         };
         let (child, pipe) = os::hand_over::try_out(program.path(), TRIAL_FLAG, &description)?;
-        let accepted = Some(AcceptedTrial { files, description });
+        let accepted = Some(AcceptedTrial { files, description, done_tasks: 0 });
         let mut trial =
             Self { child, answer: Receiver::from(pipe), output: Vec::new(), is_silent: false, accepted };
         trial.answer.set_nonblocking(true)?;
@@ -236,6 +237,11 @@ impl Trial {
 #[must_use]
 pub fn answer(format: u32) -> String {
     format!("ok {format}\n")
+}
+
+/// The reason if the disk of the binlog does not answer.
+fn no_answer(waited_ns: u64) -> String {
+    format!("the disk of the binlog did not answer in {} s", waited_ns / NS_PER_S)
 }
 
 impl EventLoop {
@@ -291,9 +297,9 @@ impl EventLoop {
                 self.hand_over.stage = HandOverStage::Wanted(end);
             }
             HandOverStage::Trying(end, mut trial) => match trial.outcome() {
-                Some(Ok(accepted)) if self.is_tried(&accepted.files) => {
-                    let done = self.server.executor().persistence.done_tasks();
-                    self.continue_probing(now + PROBING_NS, accepted, done, now);
+                Some(Ok(mut accepted)) if self.is_tried(&accepted.files) => {
+                    accepted.done_tasks = self.server.executor().persistence.done_tasks();
+                    self.continue_probing(now + PROBING_NS, accepted, now);
                 }
                 Some(Ok(_)) => self.try_again(now),
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
@@ -303,7 +309,7 @@ impl EventLoop {
                 }
                 None => self.hand_over.stage = HandOverStage::Trying(end, trial),
             },
-            HandOverStage::Probing(end, accepted, done) => self.continue_probing(end, accepted, done, now),
+            HandOverStage::Probing(end, accepted) => self.continue_probing(end, accepted, now),
             HandOverStage::Ending(end, accepted) => self.continue_ending(end, accepted, now),
             HandOverStage::Paused(end, accepted) => self.continue_paused(end, accepted, now),
         }
@@ -323,17 +329,21 @@ impl EventLoop {
         Trial::start(&self.hand_over.inputs, file, &self.registry)
     }
 
-    /// Waits until the store has done more tasks than when the stage began, or has nothing to do for the hand-over.
-    fn continue_probing(&mut self, end: Timestamp, accepted: AcceptedTrial, done: u64, now: Timestamp) {
-        let persistence = &mut self.server.executor_mut().persistence;
-        if persistence.is_ready_to_quiesce() || persistence.done_tasks() > done {
+    /// Waits until the disk has answered.
+    fn continue_probing(&mut self, end: Timestamp, accepted: AcceptedTrial, now: Timestamp) {
+        if self.has_disk_answered(&accepted) {
             self.continue_ending(now + ENDING_NS, accepted, now);
         } else if now >= end {
-            let waited_s = PROBING_NS / NS_PER_S;
-            self.give_up_hand_over(&format!("the disk of the binlog did not answer in {waited_s} s"));
+            self.give_up_hand_over(&no_answer(PROBING_NS));
         } else {
-            self.hand_over.stage = HandOverStage::Probing(end, accepted, done);
+            self.hand_over.stage = HandOverStage::Probing(end, accepted);
         }
+    }
+
+    /// Whether the store has done a task since the end of the trial, or has nothing to do for the hand-over.
+    fn has_disk_answered(&mut self, accepted: &AcceptedTrial) -> bool {
+        let persistence = &mut self.server.executor_mut().persistence;
+        persistence.is_ready_to_quiesce() || persistence.done_tasks() > accepted.done_tasks
     }
 
     /// Waits until the connections that cannot be handed over have ended, and then pauses the others. None of them ends
@@ -362,10 +372,14 @@ impl EventLoop {
         self.server.close_those_that_cannot_be_described(now);
         let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
         let waits_for_http = !is_http_idle && now + (PAUSED_NS - HTTP_NS) < end;
-        if !self.server.is_quiet() || waits_for_http {
+        // There may have been nothing to do for the disk until now.
+        let has_disk_answered = self.has_disk_answered(&accepted);
+        if !has_disk_answered || !self.server.is_quiet() || waits_for_http {
             // Some orders may have begun during the trial.
             self.server.executor_mut().stop_waiting_orders();
-            if now >= end {
+            if now >= end && !has_disk_answered {
+                self.give_up_hand_over(&no_answer(PAUSED_NS));
+            } else if now >= end {
                 let waited_s = PAUSED_NS / NS_PER_S;
                 self.give_up_hand_over(&format!("a command did not end in {waited_s} s"));
             } else {
@@ -402,7 +416,10 @@ impl EventLoop {
     }
 
     /// Returns only if the hand-over fails.
-    fn hand_over_now(&mut self, AcceptedTrial { files, description }: &mut AcceptedTrial) -> HandOverError {
+    fn hand_over_now(
+        &mut self,
+        AcceptedTrial { files, description, .. }: &mut AcceptedTrial,
+    ) -> HandOverError {
         if !self.is_tried(files) {
             return HandOverError::Replaced;
         }
