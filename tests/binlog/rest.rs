@@ -1,6 +1,7 @@
 //! The log comes to rest, for a hand-over.
 
 use beanstalkd_binlog::SyncPolicy;
+use beanstalkd_types::clock::NS_PER_S;
 use beanstalkd_types::job::JobId;
 
 use crate::fixture::Fixture;
@@ -26,6 +27,34 @@ fn a_quiesced_log_removes_no_further_files_unless_it_needs_the_room() {
         fixture.commit();
         assert!(disk.files().len() < 5, "{} files", disk.files().len());
     }
+}
+
+/// A file can take minutes to make, and all clients wait.
+#[test]
+fn a_log_at_rest_has_completed_no_file_unless_it_needs_the_room() {
+    for needs_room in [false, true] {
+        let disk = SimDisk::default();
+        let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
+        fixture.commit_alone();
+        let before = disk.files().len();
+        fixture.log.quiesce(needs_room, fixture.now).unwrap();
+        assert_eq!(disk.files().len() > before, needs_room);
+        // If nobody takes over, the file is made soon.
+        fixture.reach(fixture.now + NS_PER_S);
+        assert!(disk.files().len() > before);
+        fixture.log.check_invariants();
+    }
+}
+
+#[test]
+fn a_log_that_is_closed_does_not_complete_its_next_file() {
+    let disk = SimDisk::default();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
+    fixture.put().unwrap();
+    fixture.commit_alone();
+    let before = disk.operations();
+    fixture.log.close(fixture.now).unwrap();
+    assert_eq!(disk.operations() - before, 5, "a sync of the record, and a write and a sync of two markers");
 }
 
 #[test]

@@ -40,6 +40,9 @@ fn a_program_whose_end_takes_long_does_not_stop_the_server() {
     wait_until("the child is gone", || !fs::exists(format!("/proc/{child}")).unwrap());
 }
 
+/// A file that takes no time to make, also on a busy machine.
+const FILE_BYTES: &str = "200000";
+
 /// The thread of a server that syncs its log; it stands still until this is dropped.
 struct StoppedSyncs(Pid);
 
@@ -128,7 +131,7 @@ fn a_disk_that_hangs_keeps_the_old_program_and_its_connections() {
 #[test]
 fn a_slow_disk_delays_a_hand_over_and_no_client() {
     in_time(|| {
-        let service = Service::start(&["-b", "{dir}"]);
+        let service = Service::start(&["-b", "{dir}", "-s", FILE_BYTES]);
         let mut client = service.connect();
         let stopped = StoppedSyncs::of(&service);
         client.put(0, 600, b"x");
@@ -153,7 +156,8 @@ fn a_slow_disk_delays_a_hand_over_and_no_client() {
 #[test]
 fn a_disk_that_hangs_when_its_next_work_comes_keeps_the_old_program() {
     in_time(|| {
-        let service = Service::prepared(&[&["-b", "{dir}"], &FLAGS[..]].concat(), prepare);
+        let log = ["-b", "{dir}", "-s", FILE_BYTES];
+        let service = Service::prepared(&[&log, &FLAGS[..]].concat(), prepare);
         let (mut client, mut encrypted) = (service.connect(), connect(&service).unwrap());
         // It reads none of the replies, which do not fit into the buffers.
         client.put(0, 600, &[b'x'; 60_000]);

@@ -18,7 +18,7 @@
 //! | a turn | `commit`; then `appended`, `awaited` and `durable` say which replies can be sent |
 //! | time, and the tasks of the store | `next_deadline`, `on_deadline`, `begin_tasks`, `next_completion`, `on_completion` |
 //! | compaction | `next_migration`, `has_room_for_copy`, `append_migrated` |
-//! | shutdown and hand-over | `close`; `is_ready_to_quiesce`, `quiesce`, `describe`, `resume` with a [`DescribedLog`] |
+//! | shutdown and hand-over | `close`; `is_ready_to_quiesce`, `interrupt_making`, `quiesce`, `describe`, `resume` with a [`DescribedLog`] |
 //! | one owner of a log in a database | [`Owner`] and [`Watch`], which decide on each [`StepAnswer`] of the database. They are pure, and public so that the simulation can drive them |
 //! | operators | [`check()`], [`dump`], [`PostgresCopy`]; the figures: [`Stats`] |
 //!

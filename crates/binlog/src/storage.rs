@@ -67,6 +67,10 @@ pub trait Storage {
         false
     }
 
+    /// Ends the making of a file early, if the store is making one. The outcome is an error that means a shortage, so
+    /// that the log tries again soon.
+    fn interrupt_making(&mut self) {}
+
     /// Whether the outcome of a submitted task is missing.
     fn is_busy(&self) -> bool;
 

@@ -384,6 +384,15 @@ impl Persistence {
         self.log.binlog_mut().is_none_or(Binlog::is_ready_to_quiesce)
     }
 
+    /// Interrupts the making of a file of the binlog, unless it is needed now.
+    pub(crate) fn interrupt_making(&mut self) {
+        if !self.lacks_anything()
+            && let Some(binlog) = self.log.binlog_mut()
+        {
+            binlog.interrupt_making();
+        }
+    }
+
     /// When the tasks of the binlog's store begin, if it has any that have not begun.
     pub(crate) fn store_tasks_begin_at(&self) -> Option<Timestamp> {
         self.log.binlog().and_then(Binlog::tasks_begin_at)

@@ -40,7 +40,7 @@ const WANTED_NS: u64 = 5 * NS_PER_S;
 const TRIAL_NS: u64 = 5 * NS_PER_S;
 /// How long at the end of this time no new command is executed: among many clients, one always has one in progress.
 const LAST_WANTED_NS: u64 = NS_PER_S;
-/// How long the disk of the binlog may take to answer. On a busy machine, a file takes seconds to make.
+/// How long the disk of the binlog may take to answer.
 const PROBING_NS: u64 = 5 * NS_PER_S;
 /// How long connections that cannot be handed over have to read the replies that they are owed.
 const ENDING_NS: u64 = NS_PER_S;
@@ -298,7 +298,9 @@ impl EventLoop {
             }
             HandOverStage::Trying(end, mut trial) => match trial.outcome() {
                 Some(Ok(mut accepted)) if self.is_tried(&accepted.files) => {
-                    accepted.done_tasks = self.server.executor().persistence.done_tasks();
+                    let persistence = &mut self.server.executor_mut().persistence;
+                    accepted.done_tasks = persistence.done_tasks();
+                    persistence.interrupt_making();
                     self.continue_probing(now + PROBING_NS, accepted, now);
                 }
                 Some(Ok(_)) => self.try_again(now),

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
@@ -49,6 +50,8 @@ struct DirectoryThread {
     done: Receiver<Done>,
     /// Tasks whose outcomes have not been received.
     under_way: usize,
+    /// Whether the file that the thread makes is not wanted now.
+    is_interrupted: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -76,7 +79,7 @@ impl TaskRunner<Directory> for DirectoryHelper {
         let assignment = Assignment { task, file };
         match &mut self.0 {
             HelperState::Idle { given, .. } => given.push_back(assignment),
-            HelperState::Running(running) => running.submitted.push(assignment),
+            HelperState::Running(running) => running.submit(assignment),
             HelperState::Failed => {}
         }
     }
@@ -105,6 +108,12 @@ impl TaskRunner<Directory> for DirectoryHelper {
         }
     }
 
+    fn interrupt_making(&mut self) {
+        if let HelperState::Running(running) = &self.0 {
+            running.is_interrupted.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn is_busy(&self) -> bool {
         match &self.0 {
             HelperState::Idle { given, .. } => !given.is_empty(),
@@ -116,7 +125,7 @@ impl TaskRunner<Directory> for DirectoryHelper {
     fn wait(&mut self, _: &mut Directory) -> Option<Completion> {
         self.begin();
         match &mut self.0 {
-            HelperState::Idle { disk, given } => Some(given.pop_front()?.run(disk)),
+            HelperState::Idle { disk, given } => Some(given.pop_front()?.run(disk, &|| false)),
             HelperState::Running(running) if running.under_way > 0 => {
                 let done = running.done.recv().ok()?;
                 Some(running.note(done))
@@ -140,12 +149,22 @@ impl DirectoryThread {
     fn start(disk: Directory, wake: Box<dyn Fn() + Send>) -> io::Result<Self> {
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
+        let is_interrupted = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_interrupted);
         let work = move || {
             crate::os::hand_over::leave_signals_to_others();
-            work(&incoming, &outgoing, disk, &*wake);
+            work(&incoming, &outgoing, disk, &*wake, &|| seen.load(Ordering::Relaxed));
         };
-        let thread = Builder::new().name("binlog".to_owned()).spawn(work)?;
-        Ok(Self { submitted: Vec::new(), given: Some(given), done, under_way: 0, thread: Some(thread) })
+        let thread = Some(Builder::new().name("binlog".to_owned()).spawn(work)?);
+        Ok(Self { submitted: Vec::new(), given: Some(given), done, under_way: 0, is_interrupted, thread })
+    }
+
+    fn submit(&mut self, assignment: Assignment) {
+        // The log makes one file at a time: an interruption was meant for the file before this one.
+        if matches!(assignment.task, StoreTask::Make { .. }) {
+            self.is_interrupted.store(false, Ordering::Relaxed);
+        }
+        self.submitted.push(assignment);
     }
 
     fn begin(&mut self) {
@@ -182,20 +201,26 @@ impl Assignment {
         }
     }
 
-    fn run(self, disk: &mut Directory) -> Completion {
+    fn run(self, disk: &mut Directory, is_interrupted: &dyn Fn() -> bool) -> Completion {
         match self.file {
             Some(file) => {
                 let start = Instant::now();
                 let result = disk.sync_open(&file);
                 self.task.completed(start, result)
             }
-            None => self.task.run(disk),
+            None => self.task.run_unless(disk, is_interrupted),
         }
     }
 }
 
 /// The body of the thread: works until no more tasks can come.
-fn work(given: &Receiver<Assignment>, done: &Sender<Done>, mut disk: Directory, wake: &dyn Fn()) {
+fn work(
+    given: &Receiver<Assignment>,
+    done: &Sender<Done>,
+    mut disk: Directory,
+    wake: &dyn Fn(),
+    is_interrupted: &dyn Fn() -> bool,
+) {
     let mut next = None;
     while let Some(mut assignment) = next.take().or_else(|| given.recv().ok()) {
         let mut assignments = 1;
@@ -206,7 +231,7 @@ fn work(given: &Receiver<Assignment>, done: &Sender<Done>, mut disk: Directory, 
             }
             assignments += 1;
         };
-        if done.send(Done { completion: assignment.run(&mut disk), assignments }).is_err() {
+        if done.send(Done { completion: assignment.run(&mut disk, is_interrupted), assignments }).is_err() {
             return;
         }
         wake();
@@ -215,8 +240,7 @@ fn work(given: &Receiver<Assignment>, done: &Sender<Done>, mut disk: Directory, 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
     use crate::LogPosition;
@@ -256,6 +280,27 @@ mod tests {
         assert_eq!(woken.load(Ordering::SeqCst), 3);
     }
 
+    /// Each interruption ends the file that is being made, and not the next one.
+    #[test]
+    fn a_file_that_is_being_made_can_be_interrupted() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut disk = Directory::new(directory.path());
+        let mut helper = DirectoryHelper::new(Directory::new(directory.path()));
+        helper.start(Box::new(|| ())).unwrap();
+        let head = Box::new([1; crate::marker::HEAD_BYTES as usize]);
+        let mut make = |bytes, interrupts| {
+            helper.submit(StoreTask::Make { file: 1, bytes, head: head.clone() }, &mut disk);
+            helper.begin();
+            if interrupts {
+                helper.interrupt_making();
+            }
+            helper.wait(&mut disk).unwrap().result
+        };
+        assert_eq!(make(1 << 30, true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+        make(4096, false).unwrap();
+        assert_eq!(make(1 << 30, true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
     #[test]
     fn syncs_of_one_file_that_wait_are_done_as_one() {
         let directory = tempfile::tempdir().unwrap();
@@ -274,7 +319,7 @@ mod tests {
             given.send(Assignment { task, file }).unwrap();
         }
         drop(given);
-        work(&incoming, &outgoing, disk, &|| {});
+        work(&incoming, &outgoing, disk, &|| {}, &|| false);
         drop(outgoing);
         let done: Vec<_> = done.iter().map(|done| (done.completion.task, done.assignments)).collect();
         let expected =

@@ -96,6 +96,8 @@ pub trait TaskRunner<D> {
     fn has_tasks_to_begin(&self) -> bool {
         false
     }
+    /// See [`Storage::interrupt_making`].
+    fn interrupt_making(&mut self) {}
     /// See [`Storage::is_busy`].
     fn is_busy(&self) -> bool;
     /// See [`Storage::wait`].
@@ -241,6 +243,10 @@ impl<D: Disk, T: TaskRunner<D>> Storage for OnDisk<D, T> {
         self.tasks.has_tasks_to_begin()
     }
 
+    fn interrupt_making(&mut self) {
+        self.tasks.interrupt_making();
+    }
+
     fn is_busy(&self) -> bool {
         self.tasks.is_busy()
     }
@@ -266,10 +272,15 @@ impl<D: Disk, T: TaskRunner<D>> Storage for OnDisk<D, T> {
 impl StoreTask {
     /// Carries out the task on `disk`, and measures how long it takes.
     pub fn run(self, disk: &mut dyn Disk) -> Completion {
+        self.run_unless(disk, &|| false)
+    }
+
+    /// As [`StoreTask::run`], but ends the making of a file early once `is_interrupted`.
+    fn run_unless(self, disk: &mut dyn Disk, is_interrupted: &dyn Fn() -> bool) -> Completion {
         let start = Instant::now();
         let result = match &self {
             Self::Sync(position) => disk.sync(FileName::Log(position.file)),
-            Self::Make { file, bytes, head } => make_file(disk, *file, *bytes, &head[..]),
+            Self::Make { file, bytes, head } => make_file(disk, *file, *bytes, &head[..], is_interrupted),
             Self::Shorten { file, bytes } => disk.truncate(FileName::Log(*file), *bytes),
             Self::Remove { file } => remove_file(disk, FileName::Log(*file)),
         };
@@ -284,10 +295,16 @@ impl StoreTask {
 
 /// Makes a file of `head` and zeros. It is complete and on the medium before it gets its name, so that a file of the
 /// log never lacks its head and never runs out of space.
-fn make_file(disk: &mut dyn Disk, index: u32, bytes: u64, head: &[u8]) -> io::Result<()> {
+fn make_file(
+    disk: &mut dyn Disk,
+    index: u32,
+    bytes: u64,
+    head: &[u8],
+    is_interrupted: &dyn Fn() -> bool,
+) -> io::Result<()> {
     debug_assert!(head.len() as u64 <= bytes, "a file is longer than its head");
     let unfinished = FileName::Unfinished(index);
-    let filled = fill_file(disk, unfinished, bytes, head);
+    let filled = fill_file(disk, unfinished, bytes, head, is_interrupted);
     if let Err(error) = filled {
         // On a full disk, the log needs the space of the unfinished file.
         let _ = disk.unlink(unfinished);
@@ -299,7 +316,13 @@ fn make_file(disk: &mut dyn Disk, index: u32, bytes: u64, head: &[u8]) -> io::Re
     disk.sync_directory()
 }
 
-fn fill_file(disk: &mut dyn Disk, name: FileName, bytes: u64, head: &[u8]) -> io::Result<()> {
+fn fill_file(
+    disk: &mut dyn Disk,
+    name: FileName,
+    bytes: u64,
+    head: &[u8],
+    is_interrupted: &dyn Fn() -> bool,
+) -> io::Result<()> {
     disk.create(name)?;
     let zeros = vec![0; FILL_BYTES.min(usize::try_from(bytes).unwrap_or(FILL_BYTES))];
     let mut at = 0;
@@ -311,6 +334,9 @@ fn fill_file(disk: &mut dyn Disk, name: FileName, bytes: u64, head: &[u8]) -> io
             disk.sync(name)?;
         }
         thread::yield_now();
+        if is_interrupted() {
+            return Err(ErrorKind::Interrupted.into());
+        }
     }
     disk.write_at(name, 0, head)?;
     disk.sync(name)
@@ -327,10 +353,12 @@ fn remove_file(disk: &mut dyn Disk, name: FileName) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::fs;
 
     use super::*;
     use crate::marker::HEAD_BYTES;
+    use crate::storage::is_shortage;
 
     #[test]
     fn a_file_has_its_name_only_once_it_is_whole() {
@@ -344,6 +372,24 @@ mod tests {
         assert!(bytes[..88].iter().all(|&byte| byte == 7) && bytes[88..].iter().all(|&byte| byte == 0));
         StoreTask::Remove { file: 3 }.run(&mut disk).result.unwrap();
         assert!(disk.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_whose_making_is_interrupted_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut disk = Directory::new(directory.path());
+        let bytes = 3 * FILL_BYTES as u64;
+        let task = StoreTask::Make { file: 3, bytes, head: Box::new([7; HEAD_BYTES as usize]) };
+        let pieces = Cell::new(0);
+        let is_interrupted = || {
+            pieces.set(pieces.get() + 1);
+            pieces.get() == 2
+        };
+        let error = task.clone().run_unless(&mut disk, &is_interrupted).result.unwrap_err();
+        assert!(is_shortage(&error), "the log tries again: {error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        task.run(&mut disk).result.unwrap();
+        assert_eq!(disk.list().unwrap(), ["3"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Owns: the length of the next file, whether it is being made, and why it could not be made, in [`FilesAhead`]. Driven
 //! by appends, which need room, and by the outcomes of [`StoreTask::Make`].
 
-use std::io;
+use std::io::{self, ErrorKind};
 
 use log::warn;
 
@@ -233,7 +233,10 @@ impl Binlog {
             self.ahead.creation = Creation::Idle;
             self.prepare_files();
         } else if has_no_room || is_shortage(&error) {
-            self.warnings.line(now, |_| warn!("binlog.{index}: cannot create it, will try again: {error}"));
+            if error.kind() != ErrorKind::Interrupted {
+                self.warnings
+                    .line(now, |_| warn!("binlog.{index}: cannot create it, will try again: {error}"));
+            }
             let pause_ns = if has_no_room { CREATE_RETRY_NS } else { SHORTAGE_RETRY_NS };
             self.ahead.creation = Creation::Failed { retry_at: now + pause_ns, is_shortage: !has_no_room };
             self.ahead.is_disk_full |= has_no_room;

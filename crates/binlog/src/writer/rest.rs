@@ -22,9 +22,16 @@ impl Binlog {
         is_settled && !self.storage.is_busy()
     }
 
+    /// Ends the making of a file early, if one is being made and no command waits for it. It is made again soon.
+    pub fn interrupt_making(&mut self) {
+        if !self.contents.room.is_wanted() {
+            self.storage.interrupt_making();
+        }
+    }
+
     /// Writes everything, and waits for the store: then the new program of a hand-over can continue the log, as after a
-    /// crash without losses. Unless the log needs the room, no further file is removed meanwhile: the new
-    /// program removes the files that are left. Returns whether a task was in progress: it may have made room.
+    /// crash without losses. Unless the log needs the room, the making of a file is interrupted and no further file is
+    /// removed: the new program makes and removes these. Returns whether a task was in progress: it may have made room.
     ///
     /// # Errors
     /// As [`Binlog::commit`].
@@ -32,6 +39,9 @@ impl Binlog {
         self.outcome()?;
         let mut has_waited = false;
         self.compaction.holds_removals = !needs_room;
+        if !needs_room {
+            self.interrupt_making();
+        }
         while let Some(done) = self.storage.wait() {
             self.note(done, now);
             has_waited = true;
@@ -53,6 +63,7 @@ impl Binlog {
     pub fn close(&mut self, now: Timestamp) -> Result<(), BinlogError> {
         self.outcome()?;
         self.health = Health::Closing;
+        self.interrupt_making();
         while let Some(done) = self.storage.wait() {
             self.on_completion(done, now)?;
         }

@@ -368,6 +368,11 @@ impl Room {
         self.wanted = Some(Wanted { bytes: bytes.max(max_bytes), after: after.max(max_after) });
     }
 
+    /// Whether a command waits for room.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+
     /// Forgets the wanted record, because its command asks again. Other commands may need less.
     pub(crate) fn want_nothing(&mut self) {
         self.wanted = None;
