@@ -58,9 +58,25 @@ impl<'a> Writer<'a> {
             let (fits, rest) = bytes.split_at(PIECE_BYTES - self.piece.len());
             self.piece.extend_from_slice(fits);
             bytes = rest;
-            (self.sink)(std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES)));
+            self.pass_on();
         }
         self.piece.extend_from_slice(bytes);
+    }
+
+    fn pass_on(&mut self) {
+        (self.sink)(std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES)));
+    }
+
+    /// Writes `N` bytes, which are 0 until the caller stores its fields in them. To copy the fields from a buffer would
+    /// be slow, because the processor would load many bytes at once that were just stored in small parts.
+    #[inline]
+    pub fn fields<const N: usize>(&mut self) -> &mut [u8; N] {
+        const { assert!(N <= PIECE_BYTES, "the fields fit into a piece") };
+        if self.piece.len() + N > PIECE_BYTES {
+            self.pass_on();
+        }
+        self.piece.resize(self.piece.len() + N, 0);
+        self.piece.last_chunk_mut().expect("the bytes were added")
     }
 
     /// Writes a length and that many bytes.
@@ -475,6 +491,23 @@ mod tests {
         for end in (0..bytes.len()).rev().take(200).chain(0..200) {
             assert!(Reader::new(&bytes[..end]).value::<Record>().is_err(), "{end} of its bytes");
         }
+    }
+
+    #[test]
+    fn fields_are_written_in_order_and_no_piece_is_too_long() {
+        let mut pieces: Vec<Vec<u8>> = Vec::new();
+        let mut sink = |piece| pieces.push(piece);
+        let mut out = Writer::new(&mut sink);
+        for number in 0..50_000_u32 {
+            *out.fields() = number.to_le_bytes();
+            out.raw(&[7; 3][..number as usize % 4]);
+        }
+        drop(out);
+        assert!(pieces.len() > 2 && pieces.iter().all(|piece| piece.len() <= PIECE_BYTES));
+        let expected = (0..50_000_u32).flat_map(|number| {
+            number.to_le_bytes().into_iter().chain([7; 3].into_iter().take(number as usize % 4))
+        });
+        assert!(pieces.concat().into_iter().eq(expected));
     }
 
     #[derive(Debug, PartialEq)]

@@ -32,6 +32,7 @@ pub(super) struct DescribedJob {
 }
 
 impl Described for DescribedJob {
+    #[inline(always)]
     fn describe(&self, out: &mut Writer<'_>) {
         let Self {
             id,
@@ -47,8 +48,7 @@ impl Described for DescribedJob {
             holder,
         } = self;
         let Counters { reserves, timeouts, releases, buries, kicks } = counters;
-        let mut fixed = [0; FIXED_BYTES];
-        let mut rest = &mut fixed[..];
+        let mut rest = &mut out.fields::<FIXED_BYTES>()[..];
         let mut add = |field: &[u8]| {
             let (bytes, behind) = std::mem::take(&mut rest).split_at_mut(field.len());
             bytes.copy_from_slice(field);
@@ -68,7 +68,6 @@ impl Described for DescribedJob {
             add(&count.to_le_bytes());
         }
         debug_assert!(rest.is_empty());
-        out.raw(&fixed);
         holder.describe(out);
     }
 
