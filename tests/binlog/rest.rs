@@ -39,11 +39,23 @@ fn a_log_at_rest_has_completed_no_file_unless_it_needs_the_room() {
         let before = disk.files().len();
         fixture.log.quiesce(needs_room, fixture.now).unwrap();
         assert_eq!(disk.files().len() > before, needs_room);
-        // If nobody takes over, the file is made soon.
-        fixture.reach(fixture.now + NS_PER_S);
+        // If nobody takes over, and a change lacks room then, the file is made at once.
+        fixture.log.quiesce(true, fixture.now).unwrap();
         assert!(disk.files().len() > before);
         fixture.log.check_invariants();
     }
+}
+
+#[test]
+fn a_file_that_was_given_up_is_made_soon_if_nobody_takes_over() {
+    let disk = SimDisk::default();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
+    fixture.commit_alone();
+    let before = disk.files().len();
+    fixture.log.quiesce(false, fixture.now).unwrap();
+    assert_eq!(disk.files().len(), before);
+    fixture.reach(fixture.now + NS_PER_S);
+    assert!(disk.files().len() > before);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Hand-overs in which the system stands still: the end of a program that was tried, and a disk that does not sync.
 //! A tracer stops the thread or the process there, so this is for Linux.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread;
@@ -70,6 +71,18 @@ impl Drop for StoppedSyncs {
         // An error means that the server has ended.
         let _ = ptrace::detach(self.0, None);
     }
+}
+
+/// Requests a hand-over to a script that runs the program, and returns soon after the end of its trial.
+fn try_replacement(service: &Service) {
+    copy_built_server(&service.directory().join("real")).unwrap();
+    service.replace_with_script(
+        "#!/bin/sh\n[ ! -e tried ] || exec ./real \"$@\"\n./real \"$@\"\nstatus=$?\n>tried\nexit $status\n",
+    );
+    service.signal(Signal::HUP);
+    let tried = service.directory().join("tried");
+    wait_until("the trial ends", || tried.exists());
+    thread::sleep(Duration::from_millis(200));
 }
 
 /// With `-f 0` a put is in progress until its sync has ended.
@@ -151,6 +164,29 @@ fn a_slow_disk_delays_a_hand_over_and_no_client() {
     });
 }
 
+/// A large file takes seconds to make, or minutes on a slow disk.
+#[test]
+fn a_hand_over_does_not_wait_for_the_next_file() {
+    in_time(|| {
+        let service = Service::start(&["-b", "{dir}", "-s", "268435456"]);
+        let path = service.directory().join("binlog.2.new");
+        wait_until("the file is being made", || path.exists());
+        let stopped = StoppedSyncs::of(&service);
+        // While it is open, no other file gets its number.
+        let unfinished = File::open(&path).unwrap();
+        try_replacement(&service);
+        drop(stopped);
+        service.await_hand_over();
+        assert_eq!(service.log().matches("cannot hand over").count(), 0, "{}", service.log());
+        let made = ["binlog.2.new", "binlog.2"].map(|name| service.directory().join(name));
+        let made = wait_for_some(
+            || "the new program makes the file".to_owned(),
+            || made.iter().find_map(|path| fs::metadata(path).ok()),
+        );
+        assert_ne!(made.ino(), unfinished.metadata().unwrap().ino(), "the old program has not made it");
+    });
+}
+
 /// Nothing shows that a disk hangs until it has something to do: here, in the second in which a connection with TLS is
 /// about to end.
 #[test]
@@ -165,12 +201,7 @@ fn a_disk_that_hangs_when_its_next_work_comes_keeps_the_old_program() {
         // The log marks its end, and is idle.
         thread::sleep(Duration::from_secs(2));
         let stopped = StoppedSyncs::of(&service);
-        copy_built_server(&service.directory().join("real")).unwrap();
-        service.replace_with_script("#!/bin/sh\n./real \"$@\"\nstatus=$?\n>tried\nexit $status\n");
-        service.signal(Signal::HUP);
-        let tried = service.directory().join("tried");
-        wait_until("the trial ends", || tried.exists());
-        thread::sleep(Duration::from_millis(200));
+        try_replacement(&service);
         client.put(0, 600, b"x");
         service.await_refusal("the disk of the binlog did not answer in 2 s");
         assert_eq!(client.ask("delete 1"), "DELETED");

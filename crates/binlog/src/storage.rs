@@ -67,8 +67,8 @@ pub trait Storage {
         false
     }
 
-    /// Ends the making of a file early, if the store is making one. The outcome is an error that means a shortage, so
-    /// that the log tries again soon.
+    /// Asks the store to end the making of a file early. If it does, the outcome is an error of the kind
+    /// [`ErrorKind::Interrupted`]; the store may also complete the file.
     fn interrupt_making(&mut self) {}
 
     /// Whether the outcome of a submitted task is missing.

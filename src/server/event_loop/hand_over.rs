@@ -298,9 +298,7 @@ impl EventLoop {
             }
             HandOverStage::Trying(end, mut trial) => match trial.outcome() {
                 Some(Ok(mut accepted)) if self.is_tried(&accepted.files) => {
-                    let persistence = &mut self.server.executor_mut().persistence;
-                    accepted.done_tasks = persistence.done_tasks();
-                    persistence.interrupt_making();
+                    accepted.done_tasks = self.server.executor().persistence.done_tasks();
                     self.continue_probing(now + PROBING_NS, accepted, now);
                 }
                 Some(Ok(_)) => self.try_again(now),
@@ -342,10 +340,16 @@ impl EventLoop {
         }
     }
 
-    /// Whether the store has done a task since the end of the trial, or has nothing to do for the hand-over.
+    /// Whether the store has done a task since the end of the trial, or has nothing to do for the hand-over. A file can
+    /// take minutes to make.
     fn has_disk_answered(&mut self, accepted: &AcceptedTrial) -> bool {
         let persistence = &mut self.server.executor_mut().persistence;
-        persistence.is_ready_to_quiesce() || persistence.done_tasks() > accepted.done_tasks
+        let has_answered =
+            persistence.is_ready_to_quiesce() || persistence.done_tasks() > accepted.done_tasks;
+        if !has_answered {
+            persistence.interrupt_making();
+        }
+        has_answered
     }
 
     /// Waits until the connections that cannot be handed over have ended, and then pauses the others. None of them ends

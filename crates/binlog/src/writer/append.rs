@@ -161,7 +161,9 @@ impl Binlog {
         self.contents.room.want(bytes, added);
         self.prepare_files();
         match self.ahead.creation {
-            Creation::UnderWay { .. } | Creation::Failed { is_shortage: true, .. } => Err(NoRoom::Pending),
+            Creation::UnderWay { .. }
+            | Creation::Failed { is_shortage: true, .. }
+            | Creation::Interrupted { .. } => Err(NoRoom::Pending),
             Creation::Idle if self.awaits_removal() => Err(NoRoom::Pending),
             Creation::Idle | Creation::Failed { is_shortage: false, .. } => Err(NoRoom::Full),
         }

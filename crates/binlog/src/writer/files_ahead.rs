@@ -19,8 +19,8 @@ use crate::{BLOCK_BYTES, BinlogError, Config, MAX_INDEX};
 
 /// How long the log waits before it tries again to make a file for which there was no room.
 const CREATE_RETRY_NS: u64 = NS_PER_S;
-/// How long the log waits before it tries again to make a file for which descriptors or memory were lacking. Commands
-/// wait for that file.
+/// How long the log waits before it tries again to make a file for which descriptors or memory were lacking, or whose
+/// making was interrupted. Commands may wait for that file.
 const SHORTAGE_RETRY_NS: u64 = NS_PER_S / 10;
 /// How many of the files made ahead stay open, besides the file to which records are appended.
 pub(super) const OPEN_AHEAD: usize = 3;
@@ -38,6 +38,10 @@ pub(super) enum Creation {
         retry_at: Timestamp,
         /// Whether descriptors or memory were lacking, and not room.
         is_shortage: bool,
+    },
+    /// Ended early, at the request of the log.
+    Interrupted {
+        retry_at: Timestamp,
     },
 }
 
@@ -95,17 +99,17 @@ impl FilesAhead {
         matches!(self.creation, Creation::UnderWay { .. })
     }
 
-    /// When the log tries to make a file again; `None` if no attempt has failed.
+    /// When the log tries to make a file again; `None` if the last attempt has not ended without one.
     pub(super) fn retry_at(&self) -> Option<Timestamp> {
         match self.creation {
-            Creation::Failed { retry_at, .. } => Some(retry_at),
+            Creation::Failed { retry_at, .. } | Creation::Interrupted { retry_at } => Some(retry_at),
             Creation::Idle | Creation::UnderWay { .. } => None,
         }
     }
 
     /// Clears the last failure so that the next attempt can begin.
     pub(super) fn retry(&mut self) {
-        if matches!(self.creation, Creation::Failed { .. }) {
+        if matches!(self.creation, Creation::Failed { .. } | Creation::Interrupted { .. }) {
             self.creation = Creation::Idle;
         }
     }
@@ -232,17 +236,25 @@ impl Binlog {
             self.warnings.line(now, |_| warn!("binlog.{index}: {error}; trying a file of {bytes} bytes"));
             self.ahead.creation = Creation::Idle;
             self.prepare_files();
+        } else if error.kind() == ErrorKind::Interrupted {
+            self.ahead.creation = Creation::Interrupted { retry_at: now + SHORTAGE_RETRY_NS };
+            self.contents.room.want_nothing();
         } else if has_no_room || is_shortage(&error) {
-            if error.kind() != ErrorKind::Interrupted {
-                self.warnings
-                    .line(now, |_| warn!("binlog.{index}: cannot create it, will try again: {error}"));
-            }
+            self.warnings.line(now, |_| warn!("binlog.{index}: cannot create it, will try again: {error}"));
             let pause_ns = if has_no_room { CREATE_RETRY_NS } else { SHORTAGE_RETRY_NS };
             self.ahead.creation = Creation::Failed { retry_at: now + pause_ns, is_shortage: !has_no_room };
             self.ahead.is_disk_full |= has_no_room;
             self.contents.room.want_nothing();
         } else {
             self.fail(BinlogError::Create { file: index, error });
+        }
+    }
+
+    /// Makes the file again whose making was interrupted, if any.
+    pub(super) fn resume_making(&mut self) {
+        if matches!(self.ahead.creation, Creation::Interrupted { .. }) {
+            self.ahead.retry();
+            self.prepare_files();
         }
     }
 

@@ -22,7 +22,8 @@ impl Binlog {
         is_settled && !self.storage.is_busy()
     }
 
-    /// Ends the making of a file early, if one is being made and no command waits for it. It is made again soon.
+    /// Asks the store to end the making of a file early, unless a command waits for the file. The log makes it again
+    /// soon.
     pub fn interrupt_making(&mut self) {
         if !self.contents.room.is_wanted() {
             self.storage.interrupt_making();
@@ -30,8 +31,9 @@ impl Binlog {
     }
 
     /// Writes everything, and waits for the store: then the new program of a hand-over can continue the log, as after a
-    /// crash without losses. Unless the log needs the room, the making of a file is interrupted and no further file is
-    /// removed: the new program makes and removes these. Returns whether a task was in progress: it may have made room.
+    /// crash without losses. Unless the log needs the room, no further file is removed, and a file for which no command
+    /// waits is not completed: the new program does both. Returns whether a task was in progress: it may have made
+    /// room.
     ///
     /// # Errors
     /// As [`Binlog::commit`].
@@ -39,10 +41,15 @@ impl Binlog {
         self.outcome()?;
         let mut has_waited = false;
         self.compaction.holds_removals = !needs_room;
-        if !needs_room {
-            self.interrupt_making();
+        if needs_room {
+            self.resume_making();
         }
-        while let Some(done) = self.storage.wait() {
+        loop {
+            // A removal can have begun the making of another file.
+            if !needs_room {
+                self.interrupt_making();
+            }
+            let Some(done) = self.storage.wait() else { break };
             self.note(done, now);
             has_waited = true;
         }
@@ -63,7 +70,8 @@ impl Binlog {
     pub fn close(&mut self, now: Timestamp) -> Result<(), BinlogError> {
         self.outcome()?;
         self.health = Health::Closing;
-        self.interrupt_making();
+        // No command is served any more, so none waits for the file.
+        self.storage.interrupt_making();
         while let Some(done) = self.storage.wait() {
             self.on_completion(done, now)?;
         }

@@ -368,7 +368,7 @@ impl Room {
         self.wanted = Some(Wanted { bytes: bytes.max(max_bytes), after: after.max(max_after) });
     }
 
-    /// Whether a command waits for room.
+    /// Whether a record has found no room, and no file with room for it has been made since.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.is_some()
     }
